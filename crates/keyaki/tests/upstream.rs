@@ -170,6 +170,15 @@ async fn scalar_subqueries_are_not_nullable() {
 }
 
 #[tokio::test]
+async fn sorts_by_unique_columns_are_missed() {
+    let groups =
+        "SELECT count(b) AS n, a, min(b) AS m FROM (SELECT * FROM t ORDER BY a LIMIT 3) GROUP BY a HAVING max(b) >= 0";
+    let frame = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW";
+    let sql = format!("SELECT n, a, last_value(a) OVER (ORDER BY a, m, n {frame}) FROM ({groups}) q");
+    refuses(&sql, "does not satisfy order requirements").await;
+}
+
+#[tokio::test]
 async fn equalities_are_added_to_null_safe_joins() {
     let sql = "SELECT count(*) FROM u x LEFT JOIN u y ON x.a IS NOT DISTINCT FROM y.a
                LEFT JOIN u z ON y.e IS NOT DISTINCT FROM z.e WHERE x.b = z.b";

@@ -15,7 +15,7 @@
 //!       └ first_rows  answers ORDER BY … LIMIT along a non-covering index
 //! physical plan       with one partition if it is small
 //!   ├ exec, summary_exec, first_rows_exec: one operator each
-//!   ├ pushdown, unconstant: correct DataFusion's physical rules
+//!   ├ pushdown, unconstant, orders: correct DataFusion's physical rules
 //!   └ spill: joins whose build side does not fit into memory
 //! ```
 //!
@@ -40,6 +40,7 @@ mod first_rows;
 mod first_rows_exec;
 mod graph;
 mod node;
+mod orders;
 mod planner;
 mod pushdown;
 mod rewrite;
@@ -57,7 +58,8 @@ mod unconstant;
 /// of the optimizers.
 pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, zone: Zone) -> SessionStateBuilder {
     let rules = rules::corrected(builder.optimizer().take());
-    let mut physical = aggregate_statistics::guarded(pushdown::guarded(builder.physical_optimizers().take()));
+    let physical = pushdown::guarded(builder.physical_optimizers().take());
+    let mut physical = orders::restored(aggregate_statistics::guarded(physical));
     physical.insert(0, Arc::new(unconstant::ForgetConstants));
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
     analyzer.insert(0, Arc::new(rules::ConvertOperands));

@@ -1,0 +1,64 @@
+//! Sorts that DataFusion omits although an operator needs them.
+//!
+//! DataFusion 55 omits a sort by a unique column and further ones if its input is sorted by the unique column, for example
+//! a sort of groups by their key and an aggregate. Later, a projection moves into a filter, and the order of its columns
+//! hides that the column is unique. The final check of the plan then fails. [`RestoreOrders`] comes before this check and
+//! sorts the inputs that do not have the order that an operator requires.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::config::ConfigOptions;
+use datafusion::error::Result;
+use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+/// Adds the rule before the final check of plans.
+pub(super) fn restored(mut rules: Vec<Rule>) -> Vec<Rule> {
+    let check = rules.iter().position(|rule| rule.name() == "SanityCheckPlan").unwrap_or(rules.len());
+    rules.insert(check, Arc::new(RestoreOrders));
+    rules
+}
+
+#[derive(Debug)]
+struct RestoreOrders;
+
+impl PhysicalOptimizerRule for RestoreOrders {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(plan.transform_up(sort_inputs)?.data)
+    }
+
+    fn name(&self) -> &str {
+        "restore_orders"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Sorts the inputs of an operator that do not have the required order.
+fn sort_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let mut is_changed = false;
+    let mut inputs = Vec::new();
+    for (input, required) in plan.children().into_iter().zip(plan.required_input_ordering()) {
+        let mut input = input.clone();
+        if let Some(required) = required.map(|required| required.into_single())
+            && !input.equivalence_properties().ordering_satisfy_requirement(required.clone())?
+        {
+            let sort = SortExec::new(LexOrdering::from(required), input).with_preserve_partitioning(true);
+            (input, is_changed) = (Arc::new(sort), true);
+        }
+        inputs.push(input);
+    }
+    if !is_changed {
+        return Ok(Transformed::no(plan));
+    }
+    let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    Ok(Transformed::yes(plan.replace_children(inputs, recompute)?))
+}
