@@ -269,9 +269,15 @@ def plain(value):
 
 
 def order_key(row):
-    """Numbers that differ only by rounding sort alike."""
-    text = lambda value: f"{value:.9g}" if isinstance(value, float) else str(value)
-    return tuple((value is not None, text(value)) for value in row)
+    """Numbers that differ only by rounding sort alike. SQLite returns some large integers as floats from RETURNING."""
+    is_rounded = lambda value: isinstance(value, float) or is_large(value)
+    text = lambda value: f"{value:.9g}" if is_rounded(value) else str(value)
+    return tuple((value is not None, text(value)) for value in row), tuple(filter(is_large, row))
+
+
+def is_large(value):
+    """Whether a value is an integer that a float may not represent."""
+    return isinstance(value, int) and abs(value) >= 2**53
 
 
 def comparable(rows, ordered=False):
