@@ -69,10 +69,10 @@ impl TableTree {
 
 /// Tables with fewer changed rows keep their statistics.
 const CHANGED_ROWS_MIN: u64 = 1000;
-/// The statistics are collected again after changes of this share of the rows: one fifth, as in PostgreSQL.
-const CHANGED_SHARE: u64 = 5;
+/// The statistics are collected again after changes of this share of the rows: one tenth.
+const CHANGED_SHARE: u64 = 10;
 /// Minimum time between two collections, except for tables that have doubled.
-const INTERVAL: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 impl Table {
     /// Derives the schemas and column mappings.
@@ -293,7 +293,8 @@ fn rowid_column() -> Column {
     Column { name: HIDDEN_ROWID.into(), ty: ColumnType::Int64, nullable: false }
 }
 
-/// Schema of the table's tree: the primary key in key order, then the other columns in table order.
+/// Schema of the table's tree, of which the store keeps a sample: the primary key in key order, then the other columns in
+/// table order.
 fn table_schema(def: &TableDef) -> Schema {
     let mut columns: Vec<Column> = if def.hidden_rowid {
         vec![rowid_column()]
@@ -302,7 +303,7 @@ fn table_schema(def: &TableDef) -> Schema {
     };
     let key = columns.len();
     columns.extend((0..def.columns.len()).filter(|c| !def.primary_key.contains(c)).map(|c| tree_column(def, c)));
-    Schema::new(columns, key)
+    Schema::new(columns, key).sampled()
 }
 
 /// For each table column, its position in [`table_schema`].

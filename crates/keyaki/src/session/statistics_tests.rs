@@ -58,11 +58,13 @@ async fn loads_and_analyze_collect_statistics() -> Result<()> {
     check(&statistics(), 0.1);
     session.execute("ANALYZE").await?;
     check(&statistics(), 0.1);
-    let sampling = Sampling { whole_rows: 0.0, stretches: 100, stretch_rows: 200 };
+    let kept = Sampling { whole_rows: 0.0, stretches: 100, stretch_rows: 200, uses_kept: true };
+    let read = Sampling { uses_kept: false, ..kept };
     let (catalog, snapshot) = database.engine.moment();
     let table = &catalog.tables[&RelationName::public("lines")];
     let view = snapshot.tree(table.def.tree)?;
-    check(&collect(&database.engine, table, view, &NoProgress, &sampling).await?, 0.35);
+    check(&collect(&database.engine, table, view.clone(), &NoProgress, &kept).await?, 0.1);
+    check(&collect(&database.engine, table, view, &NoProgress, &read).await?, 0.35);
     // Statistics survive reopening.
     let before = statistics();
     drop((session, catalog, snapshot, database));

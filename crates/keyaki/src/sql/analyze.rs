@@ -9,7 +9,7 @@ use super::{Outcome, SqlSession};
 use crate::Result;
 use crate::base::interrupt::Execution;
 use crate::catalog::RelationName;
-use crate::write::statistics::refresh;
+use crate::write::statistics::analyze;
 
 /// Executes ANALYZE for `table`, or for all tables if it is `None`.
 pub(crate) async fn run(
@@ -24,6 +24,6 @@ pub(crate) async fn run(
         Some(name) => vec![catalog.table(&session.relation(&catalog, name)?)?.def.name.clone()],
         None => catalog.tables.keys().cloned().collect(),
     };
-    refresh(&session.write(writer), &names).await?;
+    analyze(&session.write(writer), &names).await?;
     Ok(Outcome::done("ANALYZE"))
 }

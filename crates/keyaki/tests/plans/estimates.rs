@@ -2,7 +2,9 @@
 //!
 //! An estimate may differ from the actual number by a factor of two.
 
-use keyaki::{Database, Options, Session};
+use std::time::Duration;
+
+use keyaki::{Database, Durability, Options, Session};
 
 use super::{explain, rows, set};
 
@@ -48,4 +50,61 @@ async fn filters_on_join_columns_reduce_the_estimate() {
             "{estimated} rows estimated, {actual} actual: {rest}"
         );
     }
+}
+
+/// Orders of customers, in small statements and with small buffers: the store's samples have most rows.
+async fn add_customers(session: &Session, ids: std::ops::Range<i64>) {
+    for from in ids.step_by(500) {
+        let (to, all) = (from + 499, CUSTOMERS);
+        // The first customers are of one segment, the others of twenty.
+        let segment = "CASE WHEN value < 10000 THEN 'first' ELSE 'segment ' || value % 20 END";
+        let customers = format!("SELECT value, {segment}, value % 200 FROM generate_series({from}, {to})");
+        let orders = format!("SELECT value, value * 7919 % {all} FROM generate_series({from}, {to})");
+        for (table, rows) in [("customer", customers), ("orders", orders)] {
+            session.execute(&format!("INSERT INTO {table} {rows}")).await.expect("an insert");
+        }
+    }
+}
+
+const CUSTOMERS: i64 = 80_000;
+
+async fn check_customers(session: &Session, state: &str) {
+    for condition in ["c_region = 7", "c_segment = 'segment 5'", "c_region BETWEEN 10 AND 12", "c_segment = 'first'"] {
+        let rest = format!("FROM customer JOIN orders ON o_customer = c_id WHERE {condition}");
+        let (estimated, actual) = estimated_and_actual(session, "c_segment, o_id", &rest).await;
+        assert!(
+            (actual / 2.0..=actual * 2.0).contains(&estimated),
+            "{state}: {estimated} rows estimated, {actual} actual: {rest}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn estimates_follow_rows_as_they_are_flushed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = || {
+        let store = keyaki_store::Options { buffer_bytes: 512 << 10, ..keyaki_store::Options::default() };
+        Options { store: Some(store), durability: Durability::Off, ..Options::default() }
+    };
+    let path = directory.path().join("db");
+    let session = Database::create(&path, options()).expect("a database").session();
+    let tables = "
+        CREATE TABLE customer (c_id BIGINT PRIMARY KEY, c_segment TEXT NOT NULL, c_region INTEGER);
+        CREATE TABLE orders (o_id BIGINT PRIMARY KEY, o_customer BIGINT);
+        CREATE INDEX orders_customer ON orders (o_customer);";
+    session.execute(tables).await.expect("tables");
+    add_customers(&session, 0..10_000).await;
+    add_customers(&session, 10_000..CUSTOMERS).await;
+    check_customers(&session, "inserted").await;
+    session.execute("CHECKPOINT").await.expect("a checkpoint");
+    drop(session);
+    let session = Database::open(&path, options()).expect("a database").session();
+    check_customers(&session, "reopened").await;
+    // Statistics are collected at most once a second.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    session.execute("DELETE FROM customer WHERE c_id < 9000 OR c_id >= 40000").await.expect("deletes");
+    check_customers(&session, "after deletes").await;
+    session.execute("CHECKPOINT").await.expect("a checkpoint");
+    session.execute("ANALYZE").await.expect("statistics");
+    check_customers(&session, "analysed").await;
 }

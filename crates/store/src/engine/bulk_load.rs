@@ -15,7 +15,7 @@ use crate::codec::Codecs;
 use crate::engine::Store;
 use crate::message::KEY_LIMIT;
 use crate::pages::{Extent, ExtentWriter, Files};
-use crate::tree::{InnerNode, Node, RowCounts, Sampler, TreeSample, TreeVersion, TreeView, ValueBounds};
+use crate::tree::{InnerNode, Node, RowCounts, Sample, Sampler, TreeSample, TreeVersion, TreeView, ValueBounds};
 
 /// Writes sorted rows directly into full extents. Created by [`Store::bulk_writer`]. [`Store::install`] makes the
 /// result part of a tree; dropping it frees the extents.
@@ -158,6 +158,14 @@ impl Loaded {
     /// Bounds of the values of the rows, for trees on disk.
     pub(crate) fn bounds(&self) -> &[u64] {
         &self.bounds
+    }
+
+    /// The sample of the rows, for a sampled tree. Reads up to 4 MiB of the data file. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], device errors.
+    pub fn sample(&self, store: &Store) -> Result<Option<Sample>> {
+        self.sample.as_ref().map(|sample| sample.read(self.rows(), store.files(), &self.codecs)).transpose()
     }
 
     /// The rows without their sample, and the sample.

@@ -36,7 +36,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::base::{ColumnType, Error, KeyRange, Result, Schema, uuids};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
-use crate::pages::{Extent, ExtentWriter};
+use crate::pages::{Extent, ExtentWriter, Files};
 use crate::tree::rewrite::{Output, read_rows};
 use crate::tree::{Flusher, InnerNode, TreeView};
 
@@ -88,8 +88,8 @@ pub struct Sample {
     /// Estimated number of distinct values of each column, other than null. Values that have been deleted or replaced count
     /// as well, up to several times the number of rows.
     pub distinct: Vec<f64>,
-    /// Number of rows and messages that the distinct values were counted from. More than `of_rows` if rows have been deleted
-    /// or replaced.
+    /// Number of rows and messages that the distinct values were counted from: more than `of_rows` if rows have been
+    /// deleted or replaced.
     pub counted: u64,
 }
 
@@ -295,6 +295,16 @@ impl TreeSample {
         TreeSample { level: self.level, leaves: self.leaves.clone(), sketches }
     }
 
+    /// The sample with its rows, which were selected from `of_rows` rows.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], device errors.
+    pub fn read(&self, of_rows: u64, files: &Files, codecs: &Codecs) -> Result<Sample> {
+        let rows = read_rows(&self.leaves, files, codecs)?;
+        let distinct = self.sketches.columns.iter().map(HyperLogLog::count).collect();
+        Ok(Sample { rows, of_rows, distinct, counted: self.sketches.added })
+    }
+
     fn rows(&self) -> u64 {
         self.leaves.iter().map(|leaf| leaf.meta.rows).sum()
     }
@@ -448,9 +458,9 @@ impl RootBuffer {
 }
 
 impl TreeView {
-    /// The number of rows of the tree without its buffers, estimated, if the store keeps a sample of them.
-    pub fn sampled_rows(&self) -> Option<u64> {
-        self.version.sample.as_ref().map(|sample| rows_of(&self.version.root, Some(sample)))
+    /// The number of keys with changes in buffers, which the sample does not have; `None` if the store keeps no sample.
+    pub fn unsampled_changes(&self) -> Option<u64> {
+        self.version.sample.as_ref().map(|_| self.buffers().map(|(buffer, _)| buffer.len() as u64).sum())
     }
 
     /// The sample of the tree; `None` if the store keeps none: of small trees, of trees whose schema does not ask for it, and
@@ -460,9 +470,7 @@ impl TreeView {
     /// [`Error::Corrupt`], device errors.
     pub fn sample(&self) -> Result<Option<Sample>> {
         let Some(sample) = &self.version.sample else { return Ok(None) };
-        let rows = read_rows(&sample.leaves, &self.files, &self.version.codecs)?;
         let of_rows = rows_of(&self.version.root, Some(sample));
-        let distinct = sample.sketches.columns.iter().map(HyperLogLog::count).collect();
-        Ok(Some(Sample { rows, of_rows, distinct, counted: sample.sketches.added }))
+        sample.read(of_rows, &self.files, &self.version.codecs).map(Some)
     }
 }

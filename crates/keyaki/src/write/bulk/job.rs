@@ -23,7 +23,6 @@ use crate::catalog::{Projection, Table, TableStatistics};
 use crate::engine::{Engine, Writer};
 use crate::write::WriteStatement;
 use crate::write::origin::{NoOrigin, Origin};
-use crate::write::statistics::Collector;
 use crate::{Error, Result};
 
 /// Capacity of a worker's queue, in batches.
@@ -145,7 +144,8 @@ pub(super) enum Part {
     Tree(TreeId, Loaded),
     /// Messages for an in-memory index that has entries.
     Messages(WriteBatch),
-    Statistics(TableStatistics),
+    /// The table's own tree, with the statistics of the loaded rows.
+    Table(Loaded, TableStatistics),
 }
 
 /// The result of a load.
@@ -170,7 +170,7 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts workers for the table, all its indexes, its change logs, and statistics.
+    /// Starts workers for the table, all its indexes and its change logs.
     pub fn of_table(job: &Arc<Job>) -> Result<Self> {
         let mut workers = Workers::none(job);
         workers.start(TableWriter::new(job)?);
@@ -181,7 +181,6 @@ impl Workers {
         for build in &job.table.def.building {
             workers.start(LogSorter::new(job, build)?);
         }
-        workers.start(Collector::whole(job.table.arrow.clone()));
         Ok(workers)
     }
 
@@ -255,7 +254,10 @@ impl Workers {
             match part {
                 Ok(Part::Tree(tree, loaded)) => written.loaded.push((tree, loaded)),
                 Ok(Part::Messages(batch)) => written.messages.append(batch),
-                Ok(Part::Statistics(statistics)) => written.statistics = Some(statistics),
+                Ok(Part::Table(loaded, statistics)) => {
+                    written.loaded.push((self.job.table.def.tree, loaded));
+                    written.statistics = Some(statistics);
+                }
                 Err(error) => {
                     self.job.stop.store(true, Ordering::Relaxed);
                     if failed.as_ref().is_none_or(|failed| matches!(failed, Error::Cancelled)) {
@@ -287,16 +289,5 @@ fn run(job: &Job, mut work: impl Work, mut receiver: Receiver<Message>) -> Resul
             Some(Message::End) => return work.finish(),
             None => return Err(Error::Cancelled),
         }
-    }
-}
-
-impl Work for Collector {
-    fn push(&mut self, batch: &RecordBatch) -> Result<()> {
-        let own: Vec<usize> = (0..self.width()).collect();
-        // The last column may be the hidden rowid, which has no statistics.
-        Collector::push(self, &batch.project(&own)?)
-    }
-    fn finish(self) -> Result<Part> {
-        Collector::finish(self, 0).map(Part::Statistics)
     }
 }

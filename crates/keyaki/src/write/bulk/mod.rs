@@ -1,10 +1,9 @@
 //! Bulk loads: write many rows to a table and its secondary indexes, without log and root buffers.
 //!
 //! ```text
-//!               ┌─► table writer ──────────────────────► leaf extents ─┐
-//!  rows ─ batch ┼─► index sorter ─► runs ─► merge ─────► leaf extents ─┼─► install, all or nothing
-//!               ├─► index sorter ─► runs ─► merge ─────► leaf extents ─┤
-//!               └─► statistics ────────────────────────► catalog ──────┘
+//!               ┌─► table writer ─► sample ─► statistics, leaf extents ─┐
+//!  rows ─ batch ┼─► index sorter ─► runs ─► merge ──────► leaf extents ─┼─► install, all or nothing
+//!               └─► index sorter ─► runs ─► merge ──────► leaf extents ─┘
 //! ```
 //!
 //! Each arm runs on a thread of its own, fed through a short queue. The table arm writes rows as they arrive while

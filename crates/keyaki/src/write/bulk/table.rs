@@ -15,6 +15,7 @@ use super::merge::Input;
 use super::sort::Sorter;
 use super::unique::{Unique, at};
 use crate::catalog::Projection;
+use crate::write::statistics;
 use crate::{Error, Result};
 
 pub(super) struct TableWriter {
@@ -114,7 +115,11 @@ impl Work for TableWriter {
             None => written,
             Some(sorter) => Self::merge(&self.job, &mut self.unique, &written, sorter)?,
         };
+        let table = &self.job.table;
+        let sample = loaded.sample(&self.job.engine.store)?;
+        let sample = sample.unwrap_or_else(|| unreachable!("the trees of tables are sampled"));
+        let statistics = statistics::of_sample(&sample, &table.tree_column)?;
         // `unique` has compared the keys with the existing rows, or they are new rowids.
-        Ok(Part::Tree(self.job.table.def.tree, loaded.claim_new_keys()))
+        Ok(Part::Table(loaded.claim_new_keys(), statistics))
     }
 }

@@ -7,6 +7,9 @@
 //! unit of the estimate is therefore the incidence "value occurs in stretch". The estimator of Haas and Stokes (Duj1,
 //! as in PostgreSQL) extrapolates values that occur in one stretch only to the stretches that were not read, and counts
 //! the other values once.
+//!
+//! The store keeps a uniform sample of a large table and counts distinct values ([`keyaki_store::Sample`]); [`of_sample`] makes
+//! statistics of it without reading the table.
 
 use std::collections::HashMap;
 
@@ -14,6 +17,7 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::hash_utils::{HLL_RANDOM_STATE, create_hashes};
 use keyaki_primitives::HyperLogLog;
+use keyaki_store::Sample;
 
 use super::sample::RowSample;
 use crate::catalog::statistics::{ColumnStatistics, TableStatistics, images};
@@ -25,6 +29,8 @@ const COMMON_MAX: usize = 100;
 const COMMON_COUNT_MIN: usize = 8;
 /// A common value occurs more than this many times as often as the average value.
 const COMMON_FACTOR: f64 = 1.25;
+/// The store's numbers of distinct values are used up to this many counted rows and changes for each row.
+const COUNTED_MAX: f64 = 1.5;
 
 #[derive(Debug)]
 pub(crate) struct Collector {
@@ -75,11 +81,6 @@ impl Collector {
         Collector { rows: 0, columns: columns.collect(), sample: RowSample::new(schema), hashes: Vec::new(), clusters }
     }
 
-    /// Number of columns.
-    pub fn width(&self) -> usize {
-        self.columns.len()
-    }
-
     pub fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         self.rows += batch.num_rows() as u64;
         for (counts, column) in self.columns.iter_mut().zip(batch.columns()) {
@@ -105,14 +106,15 @@ impl Collector {
         }
     }
 
-    /// Computes the statistics. `total_rows` is the estimated number of rows in the table, for [`Collector::clusters`].
-    pub fn finish(self, total_rows: u64) -> Result<TableStatistics> {
+    /// Computes the statistics. `total_rows` is the estimated number of rows in the table, and `distinct` the known number of
+    /// distinct values of each column, for [`Collector::clusters`].
+    pub fn finish(self, total_rows: u64, known: Option<&[f64]>) -> Result<TableStatistics> {
         let seen = self.rows;
         let rows = if self.clusters.is_some() { total_rows.max(seen) } else { seen };
         let sample = self.sample.finish()?;
         let complete = sample.num_rows() as u64 == rows;
         let mut hashes = Vec::new();
-        let columns = self.columns.into_iter().zip(sample.columns()).map(|(counts, values)| {
+        let columns = self.columns.into_iter().zip(sample.columns()).enumerate().map(|(i, (counts, values))| {
             let groups = Groups::of(values, &mut hashes)?;
             let present = (seen - counts.nulls) as f64;
             let null_fraction = if seen == 0 { 0.0 } else { counts.nulls as f64 / seen as f64 };
@@ -121,7 +123,11 @@ impl Collector {
                 Distinct::Whole(sketch) => sketch.count().round().clamp(1.0f64.min(present), present),
                 Distinct::Clusters { finished, .. } => {
                     let total = rows as f64 * (1.0 - null_fraction);
-                    distinct_of_clusters(finished, rows as f64 / seen.max(1) as f64).clamp(1.0f64.min(total), total)
+                    let distinct = match known {
+                        Some(known) => known[i],
+                        None => distinct_of_clusters(finished, rows as f64 / seen.max(1) as f64),
+                    };
+                    distinct.clamp(1.0f64.min(total), total)
                 }
             };
             let width = if seen == 0 { 0.0 } else { counts.bytes as f64 / seen as f64 };
@@ -142,7 +148,46 @@ fn distinct_of_clusters(mut incidences: Vec<u64>, factor: f64) -> f64 {
         distinct += 1.0;
         single += f64::from(u8::from(group.len() == 1));
     }
+    extrapolated(n, distinct, single, factor)
+}
+
+/// The estimator Duj1 of Haas and Stokes: the number of distinct values in a set of which 1/`factor` was read, if `n` values
+/// were read, `distinct` different ones, of which `single` occurred once.
+fn extrapolated(n: f64, distinct: f64, single: f64, factor: f64) -> f64 {
     if n == 0.0 { 0.0 } else { n * distinct / (n - single + single / factor) }
+}
+
+/// The statistics of a table from the sample of its tree. `places` are the tree's columns in the order of the table's.
+pub(crate) fn of_sample(sample: &Sample, places: &[usize]) -> Result<TableStatistics> {
+    let seen = sample.rows.num_rows();
+    let rows = sample.of_rows.max(seen as u64);
+    let known = known_distinct(sample);
+    let mut hashes = Vec::new();
+    let columns = places.iter().map(|&place| {
+        let values = sample.rows.column(place);
+        let groups = Groups::of(values, &mut hashes)?;
+        let (nulls, found) = (values.null_count() as f64, groups.by_hash.len() as f64);
+        let null_fraction = nulls / seen.max(1) as f64;
+        let total = rows as f64 * (1.0 - null_fraction);
+        let distinct = match known {
+            _ if seen as u64 == rows => found,
+            Some(known) => known[place],
+            None => {
+                let factor = rows as f64 / seen.max(1) as f64;
+                extrapolated(seen as f64 - nulls, found, groups.single(), factor).min(sample.distinct[place])
+            }
+        };
+        let distinct = distinct.clamp(found.min(total), total);
+        let width = value_bytes(values) as f64 / seen.max(1) as f64;
+        let (common, histogram) = groups.describe(distinct, seen);
+        Ok(ColumnStatistics { distinct, null_fraction, histogram, common, width })
+    });
+    Ok(TableStatistics { rows, columns: columns.collect::<Result<_>>()? })
+}
+
+/// The numbers of distinct values that the store has counted, unless many of them may have been deleted or replaced.
+pub(crate) fn known_distinct(sample: &Sample) -> Option<&[f64]> {
+    (sample.counted as f64 <= COUNTED_MAX * sample.of_rows as f64).then_some(&sample.distinct)
 }
 
 /// The values of a column of the sample, grouped by value.
@@ -160,6 +205,11 @@ impl Groups {
             by_hash.entry(hashes[row]).or_insert((0, images[row])).0 += 1;
         }
         Ok(Groups { by_hash })
+    }
+
+    /// Number of values that occur once.
+    fn single(&self) -> f64 {
+        self.by_hash.values().filter(|(count, _)| *count == 1).count() as f64
     }
 
     /// The common values with their fractions, and the bounds of the histogram of the other values.
@@ -258,7 +308,7 @@ mod tests {
             collector.push(&batch(numbers, texts)).expect("push");
             at += len;
         }
-        collector.finish(0).expect("finish")
+        collector.finish(0, None).expect("finish")
     }
 
     #[test]
@@ -330,12 +380,12 @@ mod tests {
             random_column.push(&batch(parts, modes)).expect("push");
             random_column.end_cluster();
         }
-        let statistics = clustered.finish(total as u64).expect("finish");
+        let statistics = clustered.finish(total as u64, None).expect("finish");
         assert_eq!(statistics.rows, total as u64);
         let distinct = statistics.distinct(0);
         assert!((distinct - 1_000_000.0).abs() < 100_000.0, "{distinct}");
         assert_eq!(statistics.distinct(1), 3.0);
-        let distinct = random_column.finish(total as u64).expect("finish").distinct(0);
+        let distinct = random_column.finish(total as u64, None).expect("finish").distinct(0);
         assert!((30_000.0..150_000.0).contains(&distinct), "{distinct}");
     }
 }

@@ -1,6 +1,8 @@
 //! Collects statistics of tables: from all rows of a small table, from a sample of a large one.
 //!
-//! The sample of a large table consists of stretches of consecutive rows. The leaves of the table are divided into
+//! The store keeps a sample of each large table, which has the rows that have left the buffers
+//! ([`keyaki_store::Sample`]). Statements that have changed much make statistics of it, unless many changes are in buffers.
+//! ANALYZE, and statements whose tables have no such sample, read rows themselves. The sample of a large table consists of stretches of consecutive rows. The leaves of the table are divided into
 //! equal parts, and each part contributes one stretch at a random position ([`Collector::clusters`]). The number of
 //! stretches does not depend on the size of the table.
 
@@ -12,18 +14,20 @@ use std::sync::Arc;
 use futures::StreamExt;
 use keyaki_exec::{ExecutionMode, Scan};
 use keyaki_primitives::Random;
-use keyaki_store::{Direction, KeyRange, TreeView, WriteBatch};
+use keyaki_store::{Direction, KeyRange, Sample, TreeView, WriteBatch};
 
 use super::WriteStatement;
-use crate::Result;
 use crate::base::interrupt::Decision;
 use crate::base::progress::{NoProgress, Progress};
 use crate::catalog::TableStatistics;
 use crate::catalog::{Catalog, RelationName, Table};
 use crate::catalog::{DocumentKind, put};
 use crate::engine::Engine;
+use crate::{Error, Result};
 
-pub(crate) use collector::Collector;
+use collector::Collector;
+use collector::known_distinct;
+pub(crate) use collector::of_sample;
 
 /// Size of a sample.
 pub(crate) struct Sampling {
@@ -33,21 +37,32 @@ pub(crate) struct Sampling {
     pub stretches: usize,
     /// Maximum rows of a stretch.
     pub stretch_rows: u64,
+    /// Whether the sample of the store is used instead, if it has most of the changes.
+    pub uses_kept: bool,
 }
 
-const SAMPLING: Sampling = Sampling { whole_rows: 1e6, stretches: 256, stretch_rows: 2048 };
+/// The sample of ANALYZE.
+const SAMPLING: Sampling = Sampling { whole_rows: 1e6, stretches: 256, stretch_rows: 2048, uses_kept: false };
+/// The sample after a load.
+const LOAD_SAMPLING: Sampling = Sampling { uses_kept: true, ..SAMPLING };
 /// The smaller sample that a statement collects when many rows have changed.
-const QUICK_SAMPLING: Sampling = Sampling { whole_rows: 2e4, stretches: 64, stretch_rows: 256 };
+const QUICK_SAMPLING: Sampling = Sampling { whole_rows: 2e4, stretches: 64, stretch_rows: 256, uses_kept: true };
 /// A table that splits into fewer ranges is read completely: the sample would have too few stretches.
 const RANGES_MIN: usize = 16;
 /// Number of ranges from which the range of each stretch is selected.
 const RANGES_PER_STRETCH: usize = 8;
+/// The sample of the store is used if at most this share of the rows has changes in buffers.
+const UNSAMPLED_SHARE: f64 = 0.125;
 const BATCH_ROWS: usize = 8192;
 /// Minimum number of rows whose insertion refreshes the statistics.
 const ROWS_WORTH_STATISTICS: u64 = 16;
 
 /// Collects the statistics of tables and stores them in one commit.
-pub(crate) async fn refresh(statement: &WriteStatement, names: &[RelationName]) -> Result<()> {
+pub(crate) async fn analyze(statement: &WriteStatement, names: &[RelationName]) -> Result<()> {
+    refresh(statement, names, &SAMPLING).await
+}
+
+async fn refresh(statement: &WriteStatement, names: &[RelationName], sampling: &Sampling) -> Result<()> {
     let (catalog, snapshot) = statement.latest();
     let progress = &statement.progress;
     let mut batch = WriteBatch::new();
@@ -55,7 +70,7 @@ pub(crate) async fn refresh(statement: &WriteStatement, names: &[RelationName]) 
     for name in names {
         let table = catalog.table(name)?;
         let view = snapshot.tree(table.def.tree)?;
-        let statistics = collect(&statement.engine, table, view, &**progress, &SAMPLING).await?;
+        let statistics = collect(&statement.engine, table, view, &**progress, sampling).await?;
         progress.finish();
         put(&mut batch, DocumentKind::Statistics, name, &statistics)?;
         let table = Table::new(table.def.clone(), Some(Arc::new(statistics)))?;
@@ -100,10 +115,12 @@ pub(crate) async fn after_insert(statement: &WriteStatement, name: &RelationName
     fills
 }
 
-/// [`refresh`] after the commit of a statement: a failure is logged, and an interrupt ends it.
+/// Refreshes the statistics after the commit of a statement: a failure is logged, and an interrupt ends it.
 pub(crate) async fn refresh_or_warn(statement: &WriteStatement, name: &RelationName) {
     let names = [name.clone()];
-    if let Some(Err(error)) = statement.writer.decision.unless_interrupted(refresh(statement, &names)).await {
+    if let Some(Err(error)) =
+        statement.writer.decision.unless_interrupted(refresh(statement, &names, &LOAD_SAMPLING)).await
+    {
         tracing::warn!(%error, table = %name, "could not refresh the statistics of a table");
     }
 }
@@ -117,13 +134,19 @@ pub(crate) async fn collect(
     sampling: &Sampling,
 ) -> Result<TableStatistics> {
     let total = view.estimate(&KeyRange::all()).rows;
+    if sampling.uses_kept
+        && view.unsampled_changes().is_some_and(|changes| changes as f64 <= UNSAMPLED_SHARE * total)
+        && let Some(sample) = kept_sample(&view).await?
+    {
+        return of_sample(&sample, &table.tree_column);
+    }
     let phase = format!("analyzing {}", table.def.name);
     let ranges = view.split(&KeyRange::all(), sampling.stretches * RANGES_PER_STRETCH);
     if total <= sampling.whole_rows || ranges.len() < RANGES_MIN {
         progress.start(&phase, Some(total as u64));
         let mut collector = Collector::whole(table.arrow.clone());
         scan(engine, table, view, KeyRange::all(), None, progress, &mut collector).await?;
-        return collector.finish(0);
+        return collector.finish(0, None);
     }
     let stretches = sampling.stretches.min(ranges.len());
     progress.start(&phase, Some(stretches as u64 * sampling.stretch_rows));
@@ -136,7 +159,19 @@ pub(crate) async fn collect(
         scan(engine, table, view.clone(), range, Some(sampling.stretch_rows), progress, &mut collector).await?;
         collector.end_cluster();
     }
-    collector.finish(total as u64)
+    let kept = kept_sample(&view).await?;
+    let distinct = kept.as_ref().and_then(|kept| {
+        let known = known_distinct(kept)?;
+        Some(table.tree_column.iter().map(|place| known[*place]).collect::<Vec<f64>>())
+    });
+    collector.finish(total as u64, distinct.as_deref())
+}
+
+/// The sample of the store, if there is one.
+async fn kept_sample(view: &TreeView) -> Result<Option<Sample>> {
+    let view = view.clone();
+    let read = tokio::task::spawn_blocking(move || view.sample());
+    Ok(read.await.map_err(|error| Error::task(&error))??)
 }
 
 /// Pushes the rows of a range into the collector, at most `limit`.
