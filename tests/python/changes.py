@@ -26,7 +26,7 @@ DIALECTS = {
     "subqueries of UPDATE": "SQLite evaluates correlated ones over rows changed before: only with DuckDB",
     "IS NULL in RETURNING": "SQLite 3.40 takes columns that an INSERT omits for NOT NULL: only with DuckDB",
     "-0.0": "stored as 0.0 by Keyaki: no casts of floats to text",
-    "avg": "Keyaki cuts those of DECIMAL(8,2) to six digits: compared with a tolerance, only in the outermost select list",
+    "avg": "Keyaki rounds those of DECIMAL(8,2) to six digits: compared with a tolerance, only in the outermost select list",
     "RETURNING": "SQLite can return a number as text: compared as a number where Keyaki has one",
 }
 

@@ -11,7 +11,7 @@ from engines import Crash, DuckDb, Keyaki, NoOpinion, Sqlite, StatementError, as
 UNSUPPORTED = re.compile(r"not supported|not implemented", re.I)
 # Errors that a user must never see, also where an error is expected.
 INTERNAL = re.compile(r"internal error|panicked|arrow error|schema error|physical|datafusion|execution error", re.I)
-# Averages of DECIMAL(8,2) have six digits after the point; further ones are cut off.
+# Averages of DECIMAL(8,2) are rounded to six digits after the point.
 AVERAGE_ROUNDING = 1e-6
 # Of larger results, only the numbers of rows are compared: sorting millions of rows takes minutes.
 ROWS_COMPARED_MAX = 50_000

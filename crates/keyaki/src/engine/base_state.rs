@@ -18,6 +18,7 @@ use super::query_memory::QueryPool;
 use super::types::ColumnTypes;
 use crate::Result;
 use crate::catalog::PUBLIC;
+use crate::values::average::average;
 use crate::values::conversions::at_time_zone;
 use crate::values::sum::sum;
 use crate::values::uuids;
@@ -76,6 +77,7 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
         .with_default_features()
         .with_type_planner(Arc::new(ColumnTypes))
         .build();
+    state.register_udaf(Arc::new(average()))?;
     state.register_udaf(Arc::new(sum()))?;
     state.register_udf(Arc::new(at_time_zone()))?;
     for function in json::functions() {

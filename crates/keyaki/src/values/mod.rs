@@ -1,8 +1,9 @@
-//! Values of SQL: arithmetic, conversions and sums with PostgreSQL's results and errors.
+//! Values of SQL: arithmetic, conversions, sums and averages with PostgreSQL's results and errors.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`arithmetic`] | `+ - * / %` without overflow |
+//! | [`average`] | the aggregate function `avg`, with rounded decimals |
 //! | [`bytes`] | BYTEA from text |
 //! | [`cast`] | conversions between types, for casts, assignments and parameters |
 //! | [`conversions`] | casts and AT TIME ZONE as functions of DataFusion |
@@ -17,6 +18,7 @@
 //! | [`zone`] | time zones |
 
 pub(crate) mod arithmetic;
+pub(crate) mod average;
 pub(crate) mod bytes;
 pub(crate) mod cast;
 pub(crate) mod conversions;

@@ -53,8 +53,8 @@ impl AggregateUDFImpl for Sum {
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         match Total::of(args.return_type()) {
             None => self.inner.accumulator(args),
-            Some(total) if args.is_distinct => Ok(Box::new(DistinctSum { total, values: HashMap::new() })),
-            Some(total) => Ok(Box::new(PlainSum { total, sum: 0, count: 0 })),
+            Some(total) if args.is_distinct => Ok(Box::new(DistinctSum::new(total))),
+            Some(total) => Ok(Box::new(PlainSum::new(total))),
         }
     }
 
@@ -86,7 +86,7 @@ impl AggregateUDFImpl for Sum {
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
         match Total::of(args.return_type()) {
             None => self.inner.create_groups_accumulator(args),
-            Some(total) => Ok(Box::new(GroupSums { total, sums: Vec::new(), seen: Vec::new() })),
+            Some(total) => Ok(Box::new(GroupSums::new(total))),
         }
     }
 
@@ -105,7 +105,7 @@ impl AggregateUDFImpl for Sum {
 
 /// The type of a sum.
 #[derive(Debug, Clone, PartialEq)]
-enum Total {
+pub(super) enum Total {
     Int64,
     UInt64,
     Decimal { precision: u8, scale: i8 },
@@ -130,14 +130,14 @@ impl Total {
     }
 
     /// The type of partial sums.
-    fn state_type(&self) -> DataType {
+    pub fn state_type(&self) -> DataType {
         match self {
             Total::Int64 | Total::UInt64 => DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0),
             Total::Decimal { scale, .. } => DataType::Decimal128(DECIMAL128_MAX_PRECISION, *scale),
         }
     }
 
-    fn overflow(&self) -> DataFusionError {
+    pub fn overflow(&self) -> DataFusionError {
         overflow(&self.data_type()).into()
     }
 
@@ -186,7 +186,7 @@ impl Total {
 
     /// # Errors
     /// `OutOfRange` if the sum does not fit into the type.
-    fn check(&self, sum: i128) -> Result<i128> {
+    pub fn check(&self, sum: i128) -> Result<i128> {
         let fits = match self {
             Total::Int64 => i64::try_from(sum).is_ok(),
             Total::UInt64 => u64::try_from(sum).is_ok(),
@@ -261,11 +261,17 @@ fn sum_of_words(values: &[i64]) -> i128 {
 
 /// One sum; rows may be removed again.
 #[derive(Debug)]
-struct PlainSum {
+pub(super) struct PlainSum {
     total: Total,
-    sum: i128,
+    pub sum: i128,
     /// Number of values.
-    count: u64,
+    pub count: u64,
+}
+
+impl PlainSum {
+    pub fn new(total: Total) -> Self {
+        PlainSum { total, sum: 0, count: 0 }
+    }
 }
 
 impl Accumulator for PlainSum {
@@ -307,13 +313,26 @@ impl Accumulator for PlainSum {
 
 /// The sum of distinct values; rows may be removed again.
 #[derive(Debug)]
-struct DistinctSum {
+pub(super) struct DistinctSum {
     total: Total,
     /// The number of rows with each value.
     values: HashMap<i128, u64>,
 }
 
 impl DistinctSum {
+    pub fn new(total: Total) -> Self {
+        DistinctSum { total, values: HashMap::new() }
+    }
+
+    /// The sum of the values, and their number.
+    ///
+    /// # Errors
+    /// `OutOfRange` beyond 128 bits.
+    pub fn sum_and_count(&self) -> Result<(i128, u64)> {
+        let sum = self.values.keys().try_fold(0, |sum, value| self.total.add(sum, *value))?;
+        Ok((sum, self.values.len() as u64))
+    }
+
     fn insert(&mut self, values: &ArrayRef) -> Result<()> {
         for value in Total::widened(values)?.iter().flatten() {
             *self.values.entry(value).or_default() += 1;
@@ -348,11 +367,8 @@ impl Accumulator for DistinctSum {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let mut sum = (!self.values.is_empty()).then_some(0);
-        for value in self.values.keys() {
-            sum = sum.map(|sum| self.total.add(sum, *value)).transpose()?;
-        }
-        self.total.scalar(sum)
+        let (sum, count) = self.sum_and_count()?;
+        self.total.scalar((count > 0).then_some(sum))
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
@@ -367,7 +383,7 @@ impl Accumulator for DistinctSum {
 
 /// The sums of all groups.
 #[derive(Debug)]
-struct GroupSums {
+pub(super) struct GroupSums {
     total: Total,
     sums: Vec<i128>,
     /// True for groups with a value.
@@ -375,6 +391,10 @@ struct GroupSums {
 }
 
 impl GroupSums {
+    pub fn new(total: Total) -> Self {
+        GroupSums { total, sums: Vec::new(), seen: Vec::new() }
+    }
+
     /// Adds values to the sums of their groups.
     fn add<T: ArrowPrimitiveType>(
         &mut self,
@@ -405,7 +425,7 @@ impl GroupSums {
     }
 
     /// Removes the first sums, or all.
-    fn take(&mut self, emit_to: EmitTo) -> (Vec<i128>, Option<NullBuffer>) {
+    pub fn take(&mut self, emit_to: EmitTo) -> (Vec<i128>, Option<NullBuffer>) {
         let sums = emit_to.take_needed(&mut self.sums);
         let seen = emit_to.take_needed(&mut self.seen);
         (sums, if seen.iter().all(|seen| *seen) { None } else { Some(NullBuffer::from(seen)) })
@@ -476,11 +496,11 @@ mod tests {
     use super::*;
 
     fn plain(total: &Total) -> PlainSum {
-        PlainSum { total: total.clone(), sum: 0, count: 0 }
+        PlainSum::new(total.clone())
     }
 
     fn groups(total: &Total) -> GroupSums {
-        GroupSums { total: total.clone(), sums: Vec::new(), seen: Vec::new() }
+        GroupSums::new(total.clone())
     }
 
     fn words() -> impl Strategy<Value = Option<i64>> {
@@ -512,7 +532,7 @@ mod tests {
             let array = |part: &[Option<i64>]| Arc::new(Int64Array::from(part.to_vec())) as ArrayRef;
             // At once, by partial sums, and after other rows were added and removed.
             let (mut whole, mut merged, mut sliding) = (plain(&total), plain(&total), plain(&total));
-            let mut distinct = DistinctSum { total: total.clone(), values: HashMap::new() };
+            let mut distinct = DistinctSum::new(total.clone());
             for part in &parts {
                 let values = [array(part)];
                 whole.update_batch(&values).unwrap();
@@ -525,7 +545,7 @@ mod tests {
                 sliding.update_batch(&other).unwrap();
                 sliding.update_batch(&values).unwrap();
                 sliding.retract_batch(&other).unwrap();
-                let mut partial = DistinctSum { total: total.clone(), values: HashMap::new() };
+                let mut partial = DistinctSum::new(total.clone());
                 partial.update_batch(&values).unwrap();
                 partial.update_batch(&other).unwrap();
                 partial.retract_batch(&other).unwrap();
