@@ -1,16 +1,24 @@
 //! Samples of trees compared with a model: a sample has exactly the rows whose keys are selected, as of the last flush, after
 //! bulk loads, inserts, row upserts, deletes, further columns, reopenings and crashes. Sketches count the distinct values.
 
+#[path = "hostile/image.rs"]
+#[allow(dead_code, reason = "other tests use the rest of the module")]
+mod image;
+
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::types::Int32Type;
 use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, RecordBatch, StringViewArray};
+use image::Image;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
-use keyaki_store::{Column, ColumnChange, ColumnType, Durability, Options, Sample, Schema, Store, TreeId, WriteBatch};
+use keyaki_store::{
+    Column, ColumnChange, ColumnType, Direction, Durability, KeyRange, Options, Sample, Schema, Store, TreeId,
+    WriteBatch, block_on,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 const TREE: TreeId = TreeId::new(20);
@@ -64,7 +72,7 @@ fn options() -> Options {
 impl Tree {
     fn new(seed: u64) -> Tree {
         let simulated = Simulated::new(SimulatedOptions { seed, ..SimulatedOptions::default() });
-        let store = Store::open(simulated.device(), Path::new("db"), options()).unwrap();
+        let store = Store::open(simulated.device(), Path::new("/db"), options()).unwrap();
         let mut create = WriteBatch::new();
         create.create_tree(TREE, &schema(3));
         store.commit(create).unwrap();
@@ -127,7 +135,7 @@ impl Tree {
         if crash {
             self.simulated.crash();
         }
-        self.open = Some(Store::open(self.simulated.device(), Path::new("db"), options()).unwrap());
+        self.open = Some(Store::open(self.simulated.device(), Path::new("/db"), options()).unwrap());
     }
 
     fn keys(&mut self, count: usize, below: i64) -> HashSet<i64> {
@@ -302,4 +310,51 @@ fn samples_survive_crashes() {
             tree.check();
         }
     }
+}
+
+/// The number of rows of a tree, or the first error of reading it.
+fn count(store: &Store) -> Result<usize, keyaki_store::Error> {
+    let view = store.snapshot().tree(TREE)?;
+    let pages = store.blocking();
+    let mut cursor = view.cursor(&pages, KeyRange::all(), Direction::Ascending);
+    let mut rows = 0;
+    while let Some(chunk) = block_on(cursor.next())? {
+        rows += chunk.to_arrays(&[0, 1, 2])?[0].len();
+    }
+    Ok(rows)
+}
+
+#[test]
+fn a_damaged_sample_does_not_affect_the_tree() {
+    let mut tree = Tree::new(60);
+    tree.load(0..20_000);
+    tree.open = None;
+    let mut sound = Image::take(&*tree.simulated.device());
+    let blocks = sound.data().len() / 4096;
+    let mut given_up = 0;
+    for _ in 0..60 {
+        let mut damaged = sound.clone();
+        let at = 4096 * (16 + tree.random.below(blocks as u64 - 16) as usize) + tree.random.below(4096) as usize;
+        damaged.data()[at] ^= 0x10;
+        tree.simulated = damaged.device();
+        let Ok(store) = Store::open(tree.simulated.device(), Path::new("/db"), options()) else { continue };
+        // The damage is in the sample, or in no page that is in use.
+        if count(&store).is_err() {
+            continue;
+        }
+        tree.open = Some(store);
+        assert!(tree.store().snapshot().tree(TREE).unwrap().unsampled_changes().is_some());
+        let keys = tree.keys(3000, 20_000);
+        tree.insert(keys.into_iter());
+        tree.store().checkpoint().unwrap();
+        assert_eq!(count(tree.store()).unwrap(), 20_000);
+        given_up += usize::from(tree.sample().is_none());
+        // A tree of this size gets a new sample.
+        tree.insert(30_000..30_001);
+        tree.store().checkpoint().unwrap();
+        assert!(tree.sample().is_some());
+        tree.reopen(false);
+        tree.delete(30_000..30_001);
+    }
+    assert!(given_up > 3, "{given_up}");
 }

@@ -327,11 +327,32 @@ impl TreeSample {
 
 impl Flusher<'_> {
     /// The sample of `root`, which has the messages of `buffer` on top of the tree that `old` is the sample of. `sketches`
-    /// are those of `old` with the values in `buffer`; `None` without `old`.
+    /// are those of `old` with the values in `buffer`; `None` without `old`. A damaged sample is given up.
     ///
     /// # Errors
-    /// Those of [`Flusher::flush_buffer`].
+    /// Those of [`Flusher::flush_buffer`] except for [`Error::Corrupt`].
     pub(super) fn sample_flushed(
+        &self,
+        root: &InnerNode,
+        old: Option<&Arc<TreeSample>>,
+        sketches: Option<Sketches>,
+        buffer: &Arc<RootBuffer>,
+    ) -> Result<Option<Arc<TreeSample>>> {
+        self.unless_damaged(self.try_sample_flushed(root, old, sketches, buffer))
+    }
+
+    /// No sample instead of [`Error::Corrupt`]: samples serve estimates only.
+    fn unless_damaged(&self, sample: Result<Option<Arc<TreeSample>>>) -> Result<Option<Arc<TreeSample>>> {
+        match sample {
+            Err(error @ Error::Corrupt { .. }) => {
+                tracing::warn!(%error, tree = %self.tree, "the sample of a tree is given up");
+                Ok(None)
+            }
+            sample => sample,
+        }
+    }
+
+    fn try_sample_flushed(
         &self,
         root: &InnerNode,
         old: Option<&Arc<TreeSample>>,
@@ -358,11 +379,20 @@ impl Flusher<'_> {
     }
 
     /// The sample after extents have been added to the tree of `old_root`, with their sample and their sketches. `None` if there is no
-    /// sample of a large tree that had rows before.
+    /// sample of a large tree that had rows before, or if it is damaged.
     ///
     /// # Errors
-    /// Those of [`Flusher::flush_buffer`].
+    /// Those of [`Flusher::flush_buffer`] except for [`Error::Corrupt`].
     pub fn sample_loaded(
+        &self,
+        before: (&InnerNode, Option<&Arc<TreeSample>>),
+        loaded: TreeSample,
+        root: &InnerNode,
+    ) -> Result<Option<Arc<TreeSample>>> {
+        self.unless_damaged(self.try_sample_loaded(before, loaded, root))
+    }
+
+    fn try_sample_loaded(
         &self,
         (old_root, old): (&InnerNode, Option<&Arc<TreeSample>>),
         loaded: TreeSample,

@@ -167,11 +167,16 @@ pub(crate) async fn collect(
     collector.finish(total as u64, distinct.as_deref())
 }
 
-/// The sample of the store, if there is one.
+/// The sample of the store, if there is one and it is not damaged.
 async fn kept_sample(view: &TreeView) -> Result<Option<Sample>> {
     let view = view.clone();
-    let read = tokio::task::spawn_blocking(move || view.sample());
-    Ok(read.await.map_err(|error| Error::task(&error))??)
+    match tokio::task::spawn_blocking(move || view.sample()).await.map_err(|error| Error::task(&error))? {
+        Err(error @ keyaki_store::Error::Corrupt { .. }) => {
+            tracing::warn!(%error, "the sample of a table is not used");
+            Ok(None)
+        }
+        sample => Ok(sample?),
+    }
 }
 
 /// Pushes the rows of a range into the collector, at most `limit`.
