@@ -129,6 +129,7 @@ mod tests {
             assert!(error < 0.06, "{target}: {}", sketch.count());
         }
     }
+
     #[test]
     fn merged_sketches_count_the_union() {
         let mut random = Random::new(3);

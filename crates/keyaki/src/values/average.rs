@@ -332,7 +332,8 @@ mod tests {
             at in 0_usize..40,
         ) {
             let at = at.min(rows.len());
-            let (mut plain, mut merged) = (PlainAverage { sum: PlainSum::new(quotient(38, 6).total), quotient: quotient(38, 6) }, groups());
+            let mut merged = groups();
+            let mut plain = PlainAverage { sum: PlainSum::new(quotient(38, 6).total), quotient: quotient(38, 6) };
             let mut distinct = DistinctAverage { sum: DistinctSum::new(quotient(38, 6).total), quotient: quotient(38, 6) };
             for part in [&rows[..at], &rows[at..]] {
                 let values = decimals(&part.iter().map(|row| row.0).collect::<Vec<_>>());

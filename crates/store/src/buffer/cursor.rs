@@ -10,11 +10,10 @@ use std::sync::Arc;
 
 use keyaki_masstree::{Guard, pin};
 
-use crate::base::{Direction, Key, KeyRange, Prior, Result};
+use crate::base::{Direction, Key, KeyRange, Prior, Result, is_selected};
 use crate::buffer::{MessageChainRef, RootBuffer};
 use crate::codec::RowBatch;
 use crate::message::{BlockBuilder, Change, MessageBytes, Resolver, Upserts};
-use crate::tree::is_selected;
 
 /// Keys in the first batch, which is small for short ranges; each batch has twice the keys of the batch before.
 const KEYS_FIRST: usize = 16;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use keyaki_masstree::{Ascending, Guard, Masstree, pin};
 use parking_lot::Mutex;
 
-use crate::base::{Key, KeyRange, Prior, RangeEstimate, key_between};
+use crate::base::{Key, KeyRange, Prior, RangeEstimate, is_selected, key_between};
 use crate::buffer::{Dirty, MessageChain, MessageChainRef};
 use crate::codec::{ROW_UPSERT, RowCodec, RowUpsert};
 use crate::message::MessageBytes;
@@ -229,6 +229,16 @@ impl RootBuffer {
             Some(map) if count > 0 && !range.is_empty() => map.split_keys::<&[u8]>(count, slices(range), &pin()),
             _ => Vec::new(),
         }
+    }
+
+    /// True if a sample of this level has one of the keys.
+    pub fn has_selected_key(&self, level: u32) -> bool {
+        let (mut found, guard) = (false, pin());
+        self.walk(&KeyRange::all(), false, &guard, |key, _| {
+            found = is_selected(key, level);
+            !found
+        });
+        found
     }
 
     /// Calls `visit` with each key of a range and its message chain, in ascending or descending order, until `visit`

@@ -12,7 +12,7 @@
 //! then, unless an older program wrote the table, for each tree
 //!   bounds: u64 for each value column of an integer or decimal type
 //! then, unless an older program wrote the table, for each tree
-//!   sample: u8 = 0 none; 1: level: u8, added rows: u64, leaf count: u32, leaves: extent number: u32,
+//!   sample: u8 = 0 none; 1: level: u8, added rows: u64, missed upserts: u64, leaf count: u32, leaves: extent number: u32,
 //!           for each column the registers of its sketch
 //! ```
 //! The extents of a tree include the leaves of its sample.
@@ -98,7 +98,8 @@ pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
 fn encode_sample(sample: Option<&TreeSample>, numbers: &HashMap<u64, u32>, out: &mut Vec<u8>) {
     let Some(TreeSample { level, leaves, sketches }) = sample else { return out.push(0) };
     out.extend_from_slice(&[1, *level as u8]);
-    out.extend_from_slice(&sketches.added.to_le_bytes());
+    out.extend_from_slice(&sketches.added.min(LIVE_ROWS_MAX).to_le_bytes());
+    out.extend_from_slice(&sketches.missed.min(LIVE_ROWS_MAX).to_le_bytes());
     out.extend_from_slice(&(leaves.len() as u32).to_le_bytes());
     for leaf in leaves {
         out.extend_from_slice(&numbers[&leaf.meta.offset].to_le_bytes());
@@ -275,8 +276,8 @@ fn read_samples(reader: &mut Reader<'_>, state: &mut StoreVersion, decoders: &[D
             1 => {}
             tag => return Err(reader.malformed(format!("invalid tag {tag} of a sample"))),
         }
-        let (level, added) = (u32::from(reader.u8()?), reader.u64()?);
-        if level > LEVEL_MAX || added > LIVE_ROWS_MAX {
+        let (level, added, missed) = (u32::from(reader.u8()?), reader.u64()?, reader.u64()?);
+        if level > LEVEL_MAX || added.max(missed) > LIVE_ROWS_MAX {
             return Err(reader.malformed(format!("a sample of level {level} of {added} rows")));
         }
         let mut leaves: Vec<Arc<Extent>> = Vec::new();
@@ -293,7 +294,10 @@ fn read_samples(reader: &mut Reader<'_>, state: &mut StoreVersion, decoders: &[D
             HyperLogLog::from_registers(registers).ok_or_else(|| reader.malformed("invalid registers of a sketch"))
         };
         let columns = version.codecs.schema.columns().iter().map(sketch).collect::<Result<Vec<_>>>()?;
-        let sample = TreeSample { level, leaves, sketches: Sketches { columns, added } };
+        let sample = TreeSample { level, leaves, sketches: Sketches { columns, added, missed } };
+        if !sample.is_within_limits() {
+            return Err(reader.malformed("a sample is too large"));
+        }
         *version = Arc::new(version.with_root(version.root.clone(), Some(Arc::new(sample))));
     }
     Ok(())

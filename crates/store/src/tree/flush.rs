@@ -45,13 +45,15 @@ impl Flusher<'_> {
         sample: Option<&Arc<TreeSample>>,
         buffer: &Arc<RootBuffer>,
     ) -> Result<(InnerNode, Option<Arc<TreeSample>>)> {
+        let built = if sample.is_none() { self.sample_before(root, buffer)? } else { None };
+        let sample = sample.or(built.as_ref());
         let mut sketches = sample.map(|sample| sample.sketches.clone());
         let root = match self.straight_to_leaf(root, buffer, sketches.as_mut())? {
             Some(root) => root,
             None => self.add_messages(root, buffer, sketches.as_mut())?,
         };
         if let Some(sketches) = &mut sketches {
-            sketches.added += buffer.len() as u64;
+            sketches.added = sketches.added.saturating_add(buffer.len() as u64);
         }
         let sample = self.sample_flushed(&root, sample, sketches, buffer)?;
         Ok((root, sample))

@@ -45,7 +45,7 @@ pub(crate) use own_writes::{OwnBuffer, OwnWrites};
 pub(crate) use read_set::ReadSet;
 pub(crate) use row_counts::{Delta, RowCounts};
 pub use sample::Sample;
-pub(crate) use sample::{LEVEL_MAX, Sampler, Sketches, TreeSample, is_selected};
+pub(crate) use sample::{LEVEL_MAX, Sampler, Sketches, TreeSample};
 pub(crate) use value_bounds::{BatchBounds, ValueBounds};
 pub use view::{Snapshot, TreeView};
 pub(crate) use view::{StoreVersion, TreeVersion};

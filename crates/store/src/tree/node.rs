@@ -190,6 +190,10 @@ impl InnerNode {
     pub fn pages(&self) -> u64 {
         self.pages
     }
+    /// Estimated bytes of messages in runs of this node and below.
+    pub fn run_bytes(&self) -> u64 {
+        self.pending_bytes() + self.inner_children().map(InnerNode::run_bytes).sum::<u64>()
+    }
     /// The children that are inner nodes.
     pub fn inner_children(&self) -> impl Iterator<Item = &InnerNode> {
         self.children.iter().filter_map(|child| match &**child {

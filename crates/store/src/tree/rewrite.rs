@@ -28,13 +28,12 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_select::concat::concat_batches;
 use arrow_select::interleave::interleave;
 
-use crate::base::{Direction, KeyRange, Prior, Result};
+use crate::base::{Direction, KeyRange, Prior, Result, is_selected};
 use crate::buffer::{BufferCursor, RootBuffer};
 use crate::codec::{Codecs, MessageKind, Page, PageRef, RunColumns};
 use crate::message::{Block, BlockBuilder, MessageBytes, Resolver, Upserts};
 use crate::pages::{Extent, ExtentWriter, Files};
-use crate::tree::sample::{Sampler, Sketches, is_selected};
-use crate::tree::{Part, Run};
+use crate::tree::{Part, Run, Sampler, Sketches};
 
 /// Memory of a small row, with its key, in bytes.
 const ROW_BYTES: usize = 128;
@@ -81,7 +80,7 @@ pub(crate) struct Rewrite<'a> {
     sketches: Option<&'a mut Sketches>,
 }
 
-/// What receives the result.
+/// The receiver of the result.
 enum Target<'t> {
     Extents(&'t mut ExtentWriter),
     Sampler(&'t mut Sampler),
@@ -427,6 +426,8 @@ impl<'a> Rewrite<'a> {
             if let Some(sketches) = &mut self.sketches {
                 let columns: Vec<ArrayRef> = columns.iter().map(|column| column.slice(0, written)).collect();
                 sketches.add(&self.codecs.schema, &columns);
+                let kinds = messages.iter().flat_map(|messages| &messages.kinds[..written]);
+                sketches.missed += kinds.filter(|kind| **kind == MessageKind::Upsert).count() as u64;
             }
             self.picks.drain(..written);
             self.priors.drain(..written.min(self.priors.len()));

@@ -13,7 +13,7 @@
 //!   └ values of all columns ──> a HyperLogLog sketch for each column
 //! ```
 //!
-//! Sketches never forget a value. After many changes, and if deletes have left too few rows in the sample, sample and
+//! A sketch keeps values that no row has any more. After many changes, and if deletes have left too few rows in the sample, sample and
 //! sketches of a tree of moderate size are built again from all its rows.
 //!
 //! *Invariants.* A sample belongs to the version of the tree that was published with it, and is written with it by checkpoints.
@@ -33,12 +33,12 @@ use arrow_select::filter::filter_record_batch;
 use keyaki_primitives::HyperLogLog;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::base::{ColumnType, Error, KeyRange, Result, Schema, uuids};
+use crate::base::{ColumnType, Error, Result, Schema, is_selected_hash, selection_hash, uuids};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::pages::{Extent, ExtentWriter, Files};
 use crate::tree::rewrite::{Output, read_rows};
-use crate::tree::{Flusher, InnerNode, TreeView};
+use crate::tree::{Flusher, InnerNode, Run, TreeView};
 
 /// Maximum number of rows of a sample. It has about half as many when its level has risen.
 const ROWS_MAX: u64 = 16 << 10;
@@ -50,9 +50,10 @@ const ROWS_ENOUGH: u64 = ROWS_MIN / 2;
 const BYTES_MAX: u64 = 4 << 20;
 /// Maximum bytes of the arrays from which the sample of a load is written.
 const ARRAY_BYTES_MAX: usize = 16 << 20;
-/// A sample is built from all rows of a tree with at most this many rows.
+/// A sample is built from all rows of a tree with at most this many rows and bytes.
 const BUILD_ROWS_MAX: u64 = 1 << 20;
-/// A sample with fewer rows than `ROWS_MAX` divided by this is built again.
+const BUILD_BYTES_MAX: u64 = 128 << 20;
+/// A sample with fewer rows than `ROWS_MAX` and fewer bytes than `BYTES_MAX` divided by this is built again.
 const POOR_SHARE: u64 = 16;
 /// The sketches are built again after this many messages for each row.
 const STALE_FACTOR: u64 = 4;
@@ -76,6 +77,8 @@ pub(crate) struct Sketches {
     pub columns: Vec<HyperLogLog>,
     /// Number of rows and messages added.
     pub added: u64,
+    /// Number of upserts that were added without the values that they set.
+    pub missed: u64,
 }
 
 /// A uniform sample of the rows of a tree, and its distinct values. Returned by [`TreeView::sample`].
@@ -91,17 +94,8 @@ pub struct Sample {
     /// Number of rows and messages that the distinct values were counted from: more than `of_rows` if rows have been
     /// deleted or replaced.
     pub counted: u64,
-}
-
-/// True if a sample of this level has the row of a key.
-#[inline]
-pub(crate) fn is_selected(key: &[u8], level: u32) -> bool {
-    level == 0 || is_selected_hash(xxh3_64(key), level)
-}
-
-#[inline]
-fn is_selected_hash(hash: u64, level: u32) -> bool {
-    hash.leading_zeros() >= level
+    /// Number of upserts among them whose values were not counted.
+    pub missed: u64,
 }
 
 /// The lowest level for a number of rows.
@@ -112,7 +106,7 @@ fn level_of(rows: u64) -> u32 {
 
 impl Sketches {
     pub fn new(columns: usize) -> Sketches {
-        Sketches { columns: vec![HyperLogLog::default(); columns], added: 0 }
+        Sketches { columns: vec![HyperLogLog::default(); columns], added: 0, missed: 0 }
     }
 
     /// Adds the values of all columns of a tree with this schema.
@@ -124,7 +118,8 @@ impl Sketches {
 
     fn merge(&mut self, other: &Sketches) {
         self.columns.iter_mut().zip(&other.columns).for_each(|(own, other)| own.merge(other));
-        self.added += other.added;
+        self.added = self.added.saturating_add(other.added);
+        self.missed = self.missed.saturating_add(other.missed);
     }
 }
 
@@ -217,7 +212,7 @@ impl Sampler {
         let hashes = (0..rows).map(|row| {
             key.clear();
             encoder.encode(row, &mut key);
-            xxh3_64(&key)
+            selection_hash(&key)
         });
         let hashes: Vec<u64> = hashes.collect();
         let selected: BooleanArray = hashes.iter().map(|hash| Some(is_selected_hash(*hash, level))).collect();
@@ -229,6 +224,11 @@ impl Sampler {
             self.bytes += selected.get_array_memory_size();
             self.rows.push(selected);
         }
+        if self.bytes > ARRAY_BYTES_MAX && self.rows.len() > 1 {
+            // Most of it may be overhead of small batches.
+            self.rows = vec![compacted(&self.all_rows()?)?];
+            self.bytes = self.rows[0].get_array_memory_size();
+        }
         while (self.hashes.len() as u64 > ROWS_MAX || self.bytes > ARRAY_BYTES_MAX)
             && self.hashes.len() > 1
             && self.level < LEVEL_MAX
@@ -238,11 +238,15 @@ impl Sampler {
         Ok(())
     }
 
+    fn all_rows(&self) -> Result<RecordBatch> {
+        concat_batches(self.codecs.schema.arrow(), &self.rows).map_err(arrow)
+    }
+
     fn raise_level(&mut self) -> Result<()> {
         self.level += 1;
         let level = self.level;
         let kept: BooleanArray = self.hashes.iter().map(|hash| Some(is_selected_hash(*hash, level))).collect();
-        let rows = concat_batches(self.codecs.schema.arrow(), &self.rows).map_err(arrow)?;
+        let rows = self.all_rows()?;
         let rows = compacted(&filter_record_batch(&rows, &kept).map_err(arrow)?)?;
         self.hashes.retain(|hash| is_selected_hash(*hash, level));
         self.bytes = rows.get_array_memory_size();
@@ -253,10 +257,10 @@ impl Sampler {
     /// Writes the selected rows, in the order of their keys, and returns the sample.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], device errors.
+    /// [`Error::DiskFull`], [`Error::Arrow`], device errors.
     pub fn finish(self, mut writer: ExtentWriter) -> Result<TreeSample> {
         if !self.hashes.is_empty() {
-            let rows = concat_batches(self.codecs.schema.arrow(), &self.rows).map_err(arrow)?;
+            let rows = self.all_rows()?;
             writer.write(rows.columns(), None, 0, true)?;
         }
         Ok(TreeSample { level: self.level, leaves: writer.finish()?, sketches: self.sketches })
@@ -302,7 +306,13 @@ impl TreeSample {
     pub fn read(&self, of_rows: u64, files: &Files, codecs: &Codecs) -> Result<Sample> {
         let rows = read_rows(&self.leaves, files, codecs)?;
         let distinct = self.sketches.columns.iter().map(HyperLogLog::count).collect();
-        Ok(Sample { rows, of_rows, distinct, counted: self.sketches.added })
+        let Sketches { added, missed, .. } = self.sketches;
+        Ok(Sample { rows, of_rows, distinct, counted: added, missed })
+    }
+
+    /// True if the sample is not larger than samples may be.
+    pub fn is_within_limits(&self) -> bool {
+        self.rows() <= 1 || self.rows() <= ROWS_MAX && self.bytes() <= BYTES_MAX
     }
 
     fn rows(&self) -> u64 {
@@ -320,8 +330,8 @@ impl TreeSample {
 
     /// True if a sample built from all `rows` rows of the tree would be much better.
     fn is_poor(&self, rows: u64) -> bool {
-        let is_small = self.level > level_of(rows) && self.rows() < ROWS_MAX / POOR_SHARE;
-        is_small || self.sketches.added / STALE_FACTOR > rows
+        let is_small = self.rows() < ROWS_MAX / POOR_SHARE && self.bytes() < BYTES_MAX / POOR_SHARE;
+        is_small && self.level > level_of(rows) || self.sketches.added / STALE_FACTOR > rows
     }
 }
 
@@ -364,7 +374,7 @@ impl Flusher<'_> {
         };
         let rows_max = rows_of(root, None).min(old.tree_rows().saturating_add(buffer.len() as u64));
         let level = old.level.max(level_of(rows_max));
-        let is_touched = level > old.level || buffer.has_key(|key| is_selected(key, level));
+        let is_touched = level > old.level || buffer.has_selected_key(level);
         let leaves = match is_touched {
             true => self.sample_leaves(level, Some(buffer), &[&old.leaves])?,
             false => old.leaves.clone(),
@@ -373,7 +383,7 @@ impl Flusher<'_> {
         let rows = rows_of(root, Some(&sample));
         match rows {
             ..=ROWS_ENOUGH => Ok(None),
-            ..=BUILD_ROWS_MAX if sample.is_poor(rows) => self.sample_all(root, rows),
+            _ if sample.is_poor(rows) && self.can_build(root, rows) => self.sample_of(root).map(Some),
             _ => Ok(Some(sample)),
         }
     }
@@ -405,7 +415,7 @@ impl Flusher<'_> {
         let old = match old {
             Some(old) => Some(old.clone()),
             None if old_root.is_empty() => None,
-            None if rows_of(old_root, None) <= BUILD_ROWS_MAX => Some(self.sample_of(old_root)?),
+            None if self.can_build(old_root, rows_of(old_root, None)) => Some(self.sample_of(old_root)?),
             None => return Ok(None),
         };
         let (least, of_old) = old.as_ref().map_or((0, 0), |old| (old.level, old.tree_rows()));
@@ -426,18 +436,38 @@ impl Flusher<'_> {
 
     /// The sample of a tree of `rows` rows, built from all of them; `None` for a small or a large tree.
     fn sample_all(&self, root: &InnerNode, rows: u64) -> Result<Option<Arc<TreeSample>>> {
-        if rows <= ROWS_MIN || rows > BUILD_ROWS_MAX {
+        if rows <= ROWS_MIN || !self.can_build(root, rows) {
             return Ok(None);
         }
         self.sample_of(root).map(Some)
+    }
+
+    /// True if a tree of `rows` rows is small enough to build a sample from all of them.
+    fn can_build(&self, root: &InnerNode, rows: u64) -> bool {
+        rows <= BUILD_ROWS_MAX && root.pages() * self.options.page_bytes as u64 + root.run_bytes() <= BUILD_BYTES_MAX
+    }
+
+    /// The sample to which the messages of a large buffer are applied, if the tree has none so far.
+    ///
+    /// # Errors
+    /// Those of [`Flusher::flush_buffer`] except for [`Error::Corrupt`].
+    pub(super) fn sample_before(&self, root: &InnerNode, buffer: &RootBuffer) -> Result<Option<Arc<TreeSample>>> {
+        let is_due = self.codecs.schema.is_sampled() && buffer.len() as u64 > ROWS_MIN;
+        if !is_due || !self.can_build(root, rows_of(root, None)) {
+            return Ok(None);
+        }
+        self.unless_damaged(self.sample_of(root).map(Some))
     }
 
     fn sample_of(&self, root: &InnerNode) -> Result<Arc<TreeSample>> {
         let mut rows = self.rewrite(Output::Rows);
         let mut level: Vec<&InnerNode> = vec![root];
         while !level.is_empty() {
-            // The keys of nodes on one level are disjoint, so the order of their runs does not matter.
-            level.iter().flat_map(|node| &node.runs).for_each(|run| rows.add_run(run));
+            // The keys of nodes on one level are disjoint and ascend, so their newest runs can be read as one, and so on.
+            for age in 0..level.iter().map(|node| node.runs.len()).max().unwrap_or(0) {
+                let runs = level.iter().filter_map(|node| node.runs.get(age));
+                rows.add_run(&Run { parts: runs.flat_map(|run| run.parts.iter().cloned()).collect() });
+            }
             level = level.into_iter().flat_map(InnerNode::inner_children).collect();
         }
         rows.add_leaves(&root.leaves());
@@ -466,24 +496,11 @@ impl Flusher<'_> {
 
     /// The sample with so high a level that it does not exceed its limits.
     fn limited(&self, mut sample: TreeSample) -> Result<Arc<TreeSample>> {
-        while (sample.bytes() > BYTES_MAX || sample.rows() > ROWS_MAX) && sample.rows() > 1 && sample.level < LEVEL_MAX
-        {
+        while !sample.is_within_limits() && sample.level < LEVEL_MAX {
             sample.level += 1;
             sample.leaves = self.sample_leaves(sample.level, None, &[&sample.leaves])?;
         }
         Ok(Arc::new(sample))
-    }
-}
-
-impl RootBuffer {
-    /// True if a key satisfies a condition.
-    fn has_key(&self, condition: impl Fn(&[u8]) -> bool) -> bool {
-        let (mut found, guard) = (false, keyaki_masstree::pin());
-        self.walk(&KeyRange::all(), false, &guard, |key, _| {
-            found = condition(key);
-            !found
-        });
-        found
     }
 }
 
@@ -493,8 +510,8 @@ impl TreeView {
         self.version.sample.as_ref().map(|_| self.buffers().map(|(buffer, _)| buffer.len() as u64).sum())
     }
 
-    /// The sample of the tree; `None` if the store keeps none: of small trees, of trees whose schema does not ask for it, and
-    /// of large trees that an older program wrote. Reads up to 4 MiB of the data file. Blocks.
+    /// The sample of the tree; `None` if the store keeps none: of small trees, of trees whose schema is not
+    /// [sampled](Schema::sampled), as those of older programs, and if a sample was damaged. Reads up to 4 MiB of the data file. Blocks.
     ///
     /// # Errors
     /// [`Error::Corrupt`], device errors.

@@ -8,8 +8,8 @@
 //! as in PostgreSQL) extrapolates values that occur in one stretch only to the stretches that were not read, and counts
 //! the other values once.
 //!
-//! The store keeps a uniform sample of a large table and counts distinct values ([`keyaki_store::Sample`]); [`of_sample`] makes
-//! statistics of it without reading the table.
+//! The store keeps a uniform sample of a large table and counts distinct values ([`keyaki_store::Sample`]).
+//! [`of_sample`] makes statistics of it without reading the table.
 
 use std::collections::HashMap;
 
@@ -31,6 +31,8 @@ const COMMON_COUNT_MIN: usize = 8;
 const COMMON_FACTOR: f64 = 1.25;
 /// The store's numbers of distinct values are used up to this many counted rows and changes for each row.
 const COUNTED_MAX: f64 = 1.5;
+/// They are not used beyond this number of changes without values for each row.
+const MISSED_MAX: f64 = 0.05;
 
 #[derive(Debug)]
 pub(crate) struct Collector {
@@ -106,8 +108,8 @@ impl Collector {
         }
     }
 
-    /// Computes the statistics. `total_rows` is the estimated number of rows in the table, and `distinct` the known number of
-    /// distinct values of each column, for [`Collector::clusters`].
+    /// Computes the statistics. `total_rows` is the estimated number of rows in the table, and `known` the number of
+    /// distinct values of each column, if it is known, for [`Collector::clusters`].
     pub fn finish(self, total_rows: u64, known: Option<&[f64]>) -> Result<TableStatistics> {
         let seen = self.rows;
         let rows = if self.clusters.is_some() { total_rows.max(seen) } else { seen };
@@ -171,10 +173,12 @@ pub(crate) fn of_sample(sample: &Sample, places: &[usize]) -> Result<TableStatis
         let total = rows as f64 * (1.0 - null_fraction);
         let distinct = match known {
             _ if seen as u64 == rows => found,
+            // The sample probably has all of few values; the counted number has an error of 1.6 %.
+            Some(known) if (known[place] - found).abs() <= 0.04 * found => found,
             Some(known) => known[place],
             None => {
                 let factor = rows as f64 / seen.max(1) as f64;
-                extrapolated(seen as f64 - nulls, found, groups.single(), factor).min(sample.distinct[place])
+                extrapolated(seen as f64 - nulls, found, groups.single(), factor)
             }
         };
         let distinct = distinct.clamp(found.min(total), total);
@@ -185,9 +189,12 @@ pub(crate) fn of_sample(sample: &Sample, places: &[usize]) -> Result<TableStatis
     Ok(TableStatistics { rows, columns: columns.collect::<Result<_>>()? })
 }
 
-/// The numbers of distinct values that the store has counted, unless many of them may have been deleted or replaced.
+/// The numbers of distinct values that the store has counted, unless many of them may have been deleted or replaced, or
+/// have not been counted.
 pub(crate) fn known_distinct(sample: &Sample) -> Option<&[f64]> {
-    (sample.counted as f64 <= COUNTED_MAX * sample.of_rows as f64).then_some(&sample.distinct)
+    let rows = sample.of_rows as f64;
+    let is_sound = sample.counted as f64 <= COUNTED_MAX * rows && sample.missed as f64 <= MISSED_MAX * rows;
+    is_sound.then_some(&sample.distinct)
 }
 
 /// The values of a column of the sample, grouped by value.

@@ -1,10 +1,12 @@
 //! Collects statistics of tables: from all rows of a small table, from a sample of a large one.
 //!
 //! The store keeps a sample of each large table, which has the rows that have left the buffers
-//! ([`keyaki_store::Sample`]). Statements that have changed much make statistics of it, unless many changes are in buffers.
-//! ANALYZE, and statements whose tables have no such sample, read rows themselves. The sample of a large table consists of stretches of consecutive rows. The leaves of the table are divided into
-//! equal parts, and each part contributes one stretch at a random position ([`Collector::clusters`]). The number of
-//! stretches does not depend on the size of the table.
+//! ([`keyaki_store::Sample`]). A statement after which statistics are due makes them of it, unless many changes are in
+//! buffers. ANALYZE, and statements whose tables have no such sample, read rows themselves.
+//!
+//! The sample that they read of a large table consists of stretches of consecutive rows. The leaves of the table are
+//! divided into equal parts, and each part contributes one stretch at a random position ([`Collector::clusters`]). The
+//! number of stretches does not depend on the size of the table.
 
 mod collector;
 mod sample;
@@ -134,11 +136,12 @@ pub(crate) async fn collect(
     sampling: &Sampling,
 ) -> Result<TableStatistics> {
     let total = view.estimate(&KeyRange::all()).rows;
-    if sampling.uses_kept
-        && view.unsampled_changes().is_some_and(|changes| changes as f64 <= UNSAMPLED_SHARE * total)
-        && let Some(sample) = kept_sample(&view).await?
-    {
-        return of_sample(&sample, &table.tree_column);
+    let kept = match view.unsampled_changes() {
+        Some(changes) if changes as f64 <= UNSAMPLED_SHARE * total => kept_sample(&view).await?,
+        _ => None,
+    };
+    if let Some(kept) = kept.as_ref().filter(|_| sampling.uses_kept) {
+        return of_sample(kept, &table.tree_column);
     }
     let phase = format!("analyzing {}", table.def.name);
     let ranges = view.split(&KeyRange::all(), sampling.stretches * RANGES_PER_STRETCH);
@@ -159,7 +162,6 @@ pub(crate) async fn collect(
         scan(engine, table, view.clone(), range, Some(sampling.stretch_rows), progress, &mut collector).await?;
         collector.end_cluster();
     }
-    let kept = kept_sample(&view).await?;
     let distinct = kept.as_ref().and_then(|kept| {
         let known = known_distinct(kept)?;
         Some(table.tree_column.iter().map(|place| known[*place]).collect::<Vec<f64>>())
