@@ -170,6 +170,13 @@ async fn scalar_subqueries_are_not_nullable() {
 }
 
 #[tokio::test]
+async fn correlated_columns_of_the_same_name_are_one() {
+    let sql = "SELECT count(*) FROM t WHERE EXISTS (SELECT 1 FROM u x LEFT JOIN u y ON x.a = y.b
+               WHERE t.a = 9 OR y.b IS NOT NULL AND x.b IS NOT NULL)";
+    answers(sql, &["4"]).await;
+}
+
+#[tokio::test]
 async fn sorts_by_unique_columns_are_missed() {
     let groups =
         "SELECT count(b) AS n, a, min(b) AS m FROM (SELECT * FROM t ORDER BY a LIMIT 3) GROUP BY a HAVING max(b) >= 0";

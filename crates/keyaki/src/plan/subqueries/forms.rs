@@ -17,7 +17,9 @@ pub(super) fn is_simple_set(plan: &LogicalPlan) -> Result<bool> {
         LogicalPlan::Filter(filter) => {
             // DataFusion moves a correlated condition to the join, where a subquery cannot be.
             let mut conditions = split_conjunction(&filter.predicate).into_iter();
-            let movable = !conditions.any(|condition| condition.contains_outer() && is_subquery_in(condition));
+            let movable = !conditions.any(|condition| {
+                condition.contains_outer() && (is_subquery_in(condition) || !has_unique_names(condition, &filter.input))
+            });
             Ok(movable && !nested_are_correlated(plan)? && is_simple_set(&filter.input)?)
         }
         LogicalPlan::Projection(projection) => Ok(!projection.expr.iter().any(|expr| expr.contains_outer())
@@ -25,6 +27,13 @@ pub(super) fn is_simple_set(plan: &LogicalPlan) -> Result<bool> {
             && is_simple_set(&projection.input)?),
         _ => Ok(false),
     }
+}
+
+/// True if no column of a condition has the name of another column of the plan. DataFusion gives all of them one qualifier
+/// when it moves the condition to the join.
+fn has_unique_names(condition: &Expr, plan: &LogicalPlan) -> bool {
+    let is_unique = |name: &str| plan.schema().fields().iter().filter(|field| field.name() == name).count() == 1;
+    condition.column_refs().into_iter().all(|column| is_unique(&column.name))
 }
 
 /// True for aggregates without GROUP BY whose input is filtered by equalities of its columns with outer ones.
