@@ -450,7 +450,7 @@ impl Shared {
                 let (root, is_between) = flusher.add_loaded(&version.root, extents)?;
                 let old = (&*version.root, version.sample.as_ref());
                 let sample = match of_loaded {
-                    Some(of_loaded) => flusher.sample_loaded(old, of_loaded, &root)?,
+                    Some(of_loaded) => flusher.unless_damaged(flusher.sample_loaded(old, of_loaded, &root))?,
                     None => None,
                 };
                 let counts = if root.is_settled() {

@@ -45,7 +45,10 @@ impl Flusher<'_> {
         sample: Option<&Arc<TreeSample>>,
         buffer: &Arc<RootBuffer>,
     ) -> Result<(InnerNode, Option<Arc<TreeSample>>)> {
-        let built = if sample.is_none() { self.sample_before(root, buffer)? } else { None };
+        let built = match sample {
+            None => self.unless_damaged(self.sample_before(root, buffer))?,
+            Some(_) => None,
+        };
         let sample = sample.or(built.as_ref());
         let mut sketches = sample.map(|sample| sample.sketches.clone());
         let root = match self.straight_to_leaf(root, buffer, sketches.as_mut())? {
@@ -55,7 +58,7 @@ impl Flusher<'_> {
         if let Some(sketches) = &mut sketches {
             sketches.added = sketches.added.saturating_add(buffer.len() as u64);
         }
-        let sample = self.sample_flushed(&root, sample, sketches, buffer)?;
+        let sample = self.unless_damaged(self.sample_flushed(&root, sample, sketches, buffer))?;
         Ok((root, sample))
     }
 

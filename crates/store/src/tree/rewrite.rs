@@ -11,8 +11,8 @@
 //! comparing them with the next key of the other inputs only. Upserts that meet other messages of their key, or a leaf,
 //! are resolved one by one.
 //!
-//! A rewrite may select the keys of a [sample](super::sample), give its rows to a [`Sampler`] instead of an extent, and add the
-//! values that it writes to [`Sketches`].
+//! A rewrite may select the keys of a [sample](super::sample), give its rows to a [`Sampler`] instead of an extent, and
+//! add the values that it writes to [`Sketches`].
 //!
 //! Unlike [`Merge`](super::Merge), which serves reads, it blocks, reads all columns, and never needs a part of a page
 //! again: pages are read in groups, past the cache.

@@ -13,11 +13,11 @@
 //!   └ values of all columns ──> a HyperLogLog sketch for each column
 //! ```
 //!
-//! A sketch keeps values that no row has any more. After many changes, and if deletes have left too few rows in the sample, sample and
-//! sketches of a tree of moderate size are built again from all its rows.
+//! A sketch keeps values that no row has any more. After many changes, and if deletes have left too few rows in the
+//! sample, sample and sketches of a tree of moderate size are built again from all its rows.
 //!
-//! *Invariants.* A sample belongs to the version of the tree that was published with it, and is written with it by checkpoints.
-//! Trees below [`ROWS_MIN`] rows have no sample: they can be read as a whole.
+//! *Invariants.* A sample belongs to the version of the tree that was published with it, and is written with it by
+//! checkpoints. Trees below [`ROWS_MIN`] rows have no sample: they can be read as a whole.
 
 use std::sync::Arc;
 
@@ -336,23 +336,8 @@ impl TreeSample {
 }
 
 impl Flusher<'_> {
-    /// The sample of `root`, which has the messages of `buffer` on top of the tree that `old` is the sample of. `sketches`
-    /// are those of `old` with the values in `buffer`; `None` without `old`. A damaged sample is given up.
-    ///
-    /// # Errors
-    /// Those of [`Flusher::flush_buffer`] except for [`Error::Corrupt`].
-    pub(super) fn sample_flushed(
-        &self,
-        root: &InnerNode,
-        old: Option<&Arc<TreeSample>>,
-        sketches: Option<Sketches>,
-        buffer: &Arc<RootBuffer>,
-    ) -> Result<Option<Arc<TreeSample>>> {
-        self.unless_damaged(self.try_sample_flushed(root, old, sketches, buffer))
-    }
-
     /// No sample instead of [`Error::Corrupt`]: samples serve estimates only.
-    fn unless_damaged(&self, sample: Result<Option<Arc<TreeSample>>>) -> Result<Option<Arc<TreeSample>>> {
+    pub fn unless_damaged(&self, sample: Result<Option<Arc<TreeSample>>>) -> Result<Option<Arc<TreeSample>>> {
         match sample {
             Err(error @ Error::Corrupt { .. }) => {
                 tracing::warn!(%error, tree = %self.tree, "the sample of a tree is given up");
@@ -362,7 +347,12 @@ impl Flusher<'_> {
         }
     }
 
-    fn try_sample_flushed(
+    /// The sample of `root`, which has the messages of `buffer` on top of the tree that `old` is the sample of. `sketches`
+    /// are those of `old` with the values in `buffer`; `None` without `old`.
+    ///
+    /// # Errors
+    /// Those of [`Flusher::flush_buffer`].
+    pub(super) fn sample_flushed(
         &self,
         root: &InnerNode,
         old: Option<&Arc<TreeSample>>,
@@ -379,30 +369,21 @@ impl Flusher<'_> {
             true => self.sample_leaves(level, Some(buffer), &[&old.leaves])?,
             false => old.leaves.clone(),
         };
-        let sample = self.limited(TreeSample { level, leaves, sketches })?;
+        let Some(sample) = self.limited(TreeSample { level, leaves, sketches })? else { return Ok(None) };
         let rows = rows_of(root, Some(&sample));
         match rows {
             ..=ROWS_ENOUGH => Ok(None),
-            _ if sample.is_poor(rows) && self.can_build(root, rows) => self.sample_of(root).map(Some),
+            _ if sample.is_poor(rows) && self.can_build(root, rows) => self.sample_of(root),
             _ => Ok(Some(sample)),
         }
     }
 
-    /// The sample after extents have been added to the tree of `old_root`, with their sample and their sketches. `None` if there is no
-    /// sample of a large tree that had rows before, or if it is damaged.
+    /// The sample after extents have been added to the tree of `old_root`, with their sample and their sketches. `None` if
+    /// there is no sample of a large tree that had rows before.
     ///
     /// # Errors
-    /// Those of [`Flusher::flush_buffer`] except for [`Error::Corrupt`].
+    /// Those of [`Flusher::flush_buffer`].
     pub fn sample_loaded(
-        &self,
-        before: (&InnerNode, Option<&Arc<TreeSample>>),
-        loaded: TreeSample,
-        root: &InnerNode,
-    ) -> Result<Option<Arc<TreeSample>>> {
-        self.unless_damaged(self.try_sample_loaded(before, loaded, root))
-    }
-
-    fn try_sample_loaded(
         &self,
         (old_root, old): (&InnerNode, Option<&Arc<TreeSample>>),
         loaded: TreeSample,
@@ -415,7 +396,10 @@ impl Flusher<'_> {
         let old = match old {
             Some(old) => Some(old.clone()),
             None if old_root.is_empty() => None,
-            None if self.can_build(old_root, rows_of(old_root, None)) => Some(self.sample_of(old_root)?),
+            None if self.can_build(old_root, rows_of(old_root, None)) => match self.sample_of(old_root)? {
+                Some(old) => Some(old),
+                None => return Ok(None),
+            },
             None => return Ok(None),
         };
         let (least, of_old) = old.as_ref().map_or((0, 0), |old| (old.level, old.tree_rows()));
@@ -431,7 +415,7 @@ impl Flusher<'_> {
             true => loaded.leaves,
             false => self.sample_leaves(level, None, &leaves)?,
         };
-        self.limited(TreeSample { level, leaves, sketches }).map(Some)
+        self.limited(TreeSample { level, leaves, sketches })
     }
 
     /// The sample of a tree of `rows` rows, built from all of them; `None` for a small or a large tree.
@@ -439,7 +423,7 @@ impl Flusher<'_> {
         if rows <= ROWS_MIN || !self.can_build(root, rows) {
             return Ok(None);
         }
-        self.sample_of(root).map(Some)
+        self.sample_of(root)
     }
 
     /// True if a tree of `rows` rows is small enough to build a sample from all of them.
@@ -450,16 +434,17 @@ impl Flusher<'_> {
     /// The sample to which the messages of a large buffer are applied, if the tree has none so far.
     ///
     /// # Errors
-    /// Those of [`Flusher::flush_buffer`] except for [`Error::Corrupt`].
+    /// Those of [`Flusher::flush_buffer`].
     pub(super) fn sample_before(&self, root: &InnerNode, buffer: &RootBuffer) -> Result<Option<Arc<TreeSample>>> {
         let is_due = self.codecs.schema.is_sampled() && buffer.len() as u64 > ROWS_MIN;
         if !is_due || !self.can_build(root, rows_of(root, None)) {
             return Ok(None);
         }
-        self.unless_damaged(self.sample_of(root).map(Some))
+        self.sample_of(root)
     }
 
-    fn sample_of(&self, root: &InnerNode) -> Result<Arc<TreeSample>> {
+    /// The sample of all rows of a tree.
+    fn sample_of(&self, root: &InnerNode) -> Result<Option<Arc<TreeSample>>> {
         let mut rows = self.rewrite(Output::Rows);
         let mut level: Vec<&InnerNode> = vec![root];
         while !level.is_empty() {
@@ -494,13 +479,14 @@ impl Flusher<'_> {
         writer.finish()
     }
 
-    /// The sample with so high a level that it does not exceed its limits.
-    fn limited(&self, mut sample: TreeSample) -> Result<Arc<TreeSample>> {
+    /// The sample with so high a level that it does not exceed its limits; `None` if there is no such level, because someone
+    /// has chosen keys by their hash.
+    fn limited(&self, mut sample: TreeSample) -> Result<Option<Arc<TreeSample>>> {
         while !sample.is_within_limits() && sample.level < LEVEL_MAX {
             sample.level += 1;
             sample.leaves = self.sample_leaves(sample.level, None, &[&sample.leaves])?;
         }
-        Ok(Arc::new(sample))
+        Ok(sample.is_within_limits().then(|| Arc::new(sample)))
     }
 }
 
@@ -511,7 +497,8 @@ impl TreeView {
     }
 
     /// The sample of the tree; `None` if the store keeps none: of small trees, of trees whose schema is not
-    /// [sampled](Schema::sampled), as those of older programs, and if a sample was damaged. Reads up to 4 MiB of the data file. Blocks.
+    /// [sampled](Schema::sampled), as those of older programs, and if a sample was damaged. Reads up to 4 MiB of the data
+    /// file. Blocks.
     ///
     /// # Errors
     /// [`Error::Corrupt`], device errors.
