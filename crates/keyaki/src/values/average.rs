@@ -12,12 +12,12 @@ use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::functions_aggregate::average::avg_udaf;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::{AggregateOrderSensitivity, format_state_name};
+use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF, Signature,
 };
 
-use super::sum::{DistinctSum, GroupSums, PlainSum, Total};
+use super::sum::{CountedSum, DistinctSum, GroupSums, PlainSum, Total};
 
 /// The function.
 pub(crate) fn average() -> AggregateUDF {
@@ -53,8 +53,8 @@ impl AggregateUDFImpl for Average {
         };
         let total = quotient.total.clone();
         Ok(match args.is_distinct {
-            true => Box::new(DistinctAverage { sum: DistinctSum::new(total), quotient }),
-            false => Box::new(PlainAverage { sum: PlainSum::new(total), quotient }),
+            true => Box::new(OneAverage { sum: DistinctSum::new(total), quotient }),
+            false => Box::new(OneAverage { sum: PlainSum::new(total), quotient }),
         })
     }
 
@@ -69,13 +69,7 @@ impl AggregateUDFImpl for Average {
         let Some(Quotient { total, .. }) = Quotient::of(&args.input_fields[0], args.return_type()) else {
             return self.inner.state_fields(args);
         };
-        if args.is_distinct {
-            let name = format_state_name(args.name, "avg distinct");
-            return Ok(vec![Field::new_list(name, Field::new_list_field(total.state_type(), true), false).into()]);
-        }
-        let sum = Field::new(format_state_name(args.name, "sum"), total.state_type(), true);
-        let count = Field::new(format_state_name(args.name, "count"), DataType::UInt64, true);
-        Ok(vec![sum.into(), count.into()])
+        Ok(total.state_fields(&args))
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
@@ -122,7 +116,7 @@ struct Quotient {
 }
 
 impl Quotient {
-    /// `None` if the argument is not a decimal.
+    /// `None` if the argument is not a decimal of 128 bits.
     fn of(argument: &Field, result: &DataType) -> Option<Quotient> {
         let (DataType::Decimal128(_, from), DataType::Decimal128(precision, scale)) = (argument.data_type(), result)
         else {
@@ -154,14 +148,14 @@ impl Quotient {
     }
 }
 
-/// One average; rows may be removed again.
+/// One average, also of distinct values; rows may be removed again.
 #[derive(Debug)]
-struct PlainAverage {
-    sum: PlainSum,
+struct OneAverage<S> {
+    sum: S,
     quotient: Quotient,
 }
 
-impl Accumulator for PlainAverage {
+impl<S: CountedSum> Accumulator for OneAverage<S> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.sum.update_batch(values)
     }
@@ -175,44 +169,7 @@ impl Accumulator for PlainAverage {
     }
 
     fn supports_retract_batch(&self) -> bool {
-        true
-    }
-
-    fn evaluate(&mut self) -> Result<ScalarValue> {
-        self.quotient.scalar(self.sum.sum, self.sum.count)
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.sum.state()
-    }
-
-    fn size(&self) -> usize {
-        size_of::<Self>()
-    }
-}
-
-/// The average of distinct values; rows may be removed again.
-#[derive(Debug)]
-struct DistinctAverage {
-    sum: DistinctSum,
-    quotient: Quotient,
-}
-
-impl Accumulator for DistinctAverage {
-    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.sum.update_batch(values)
-    }
-
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.sum.merge_batch(states)
-    }
-
-    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.sum.retract_batch(values)
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        true
+        self.sum.supports_retract_batch()
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
@@ -225,7 +182,7 @@ impl Accumulator for DistinctAverage {
     }
 
     fn size(&self) -> usize {
-        size_of::<Self>() + self.sum.size()
+        size_of::<Quotient>() + self.sum.size()
     }
 }
 
@@ -333,8 +290,8 @@ mod tests {
         ) {
             let at = at.min(rows.len());
             let mut merged = groups();
-            let mut plain = PlainAverage { sum: PlainSum::new(quotient(38, 6).total), quotient: quotient(38, 6) };
-            let mut distinct = DistinctAverage { sum: DistinctSum::new(quotient(38, 6).total), quotient: quotient(38, 6) };
+            let mut plain = OneAverage { sum: PlainSum::new(quotient(38, 6).total), quotient: quotient(38, 6) };
+            let mut distinct = OneAverage { sum: DistinctSum::new(quotient(38, 6).total), quotient: quotient(38, 6) };
             for part in [&rows[..at], &rows[at..]] {
                 let values = decimals(&part.iter().map(|row| row.0).collect::<Vec<_>>());
                 let indexes: Vec<usize> = part.iter().map(|row| row.1).collect();

@@ -67,13 +67,7 @@ impl AggregateUDFImpl for Sum {
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         let Some(total) = Total::of(args.return_type()) else { return self.inner.state_fields(args) };
-        if args.is_distinct {
-            let name = format_state_name(args.name, "sum distinct");
-            return Ok(vec![Field::new_list(name, Field::new_list_field(total.state_type(), true), false).into()]);
-        }
-        let sum = Field::new(format_state_name(args.name, "sum"), total.state_type(), true);
-        let count = Field::new(format_state_name(args.name, "count"), DataType::UInt64, true);
-        Ok(vec![sum.into(), count.into()])
+        Ok(total.state_fields(&args))
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
@@ -135,6 +129,17 @@ impl Total {
             Total::Int64 | Total::UInt64 => DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0),
             Total::Decimal { scale, .. } => DataType::Decimal128(DECIMAL128_MAX_PRECISION, *scale),
         }
+    }
+
+    /// The fields of partial results: the distinct values, or the sum and the number of values.
+    pub fn state_fields(&self, args: &StateFieldsArgs<'_>) -> Vec<FieldRef> {
+        if args.is_distinct {
+            let name = format_state_name(args.name, "distinct");
+            return vec![Field::new_list(name, Field::new_list_field(self.state_type(), true), false).into()];
+        }
+        let sum = Field::new(format_state_name(args.name, "sum"), self.state_type(), true);
+        let count = Field::new(format_state_name(args.name, "count"), DataType::UInt64, true);
+        vec![sum.into(), count.into()]
     }
 
     pub fn overflow(&self) -> DataFusionError {
@@ -259,13 +264,35 @@ fn sum_of_words(values: &[i64]) -> i128 {
     values.chunks(PART).map(of_part).sum()
 }
 
+/// A sum that knows the number of its values.
+pub(super) trait CountedSum: Accumulator {
+    /// The sum of the values, and their number.
+    ///
+    /// # Errors
+    /// `OutOfRange` beyond 128 bits.
+    fn sum_and_count(&self) -> Result<(i128, u64)>;
+}
+
+impl CountedSum for PlainSum {
+    fn sum_and_count(&self) -> Result<(i128, u64)> {
+        Ok((self.sum, self.count))
+    }
+}
+
+impl CountedSum for DistinctSum {
+    fn sum_and_count(&self) -> Result<(i128, u64)> {
+        let sum = self.values.keys().try_fold(0, |sum, value| self.total.add(sum, *value))?;
+        Ok((sum, self.values.len() as u64))
+    }
+}
+
 /// One sum; rows may be removed again.
 #[derive(Debug)]
 pub(super) struct PlainSum {
     total: Total,
-    pub sum: i128,
+    sum: i128,
     /// Number of values.
-    pub count: u64,
+    count: u64,
 }
 
 impl PlainSum {
@@ -322,15 +349,6 @@ pub(super) struct DistinctSum {
 impl DistinctSum {
     pub fn new(total: Total) -> Self {
         DistinctSum { total, values: HashMap::new() }
-    }
-
-    /// The sum of the values, and their number.
-    ///
-    /// # Errors
-    /// `OutOfRange` beyond 128 bits.
-    pub fn sum_and_count(&self) -> Result<(i128, u64)> {
-        let sum = self.values.keys().try_fold(0, |sum, value| self.total.add(sum, *value))?;
-        Ok((sum, self.values.len() as u64))
     }
 
     fn insert(&mut self, values: &ArrayRef) -> Result<()> {
