@@ -220,7 +220,7 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(StoreVersi
         return Err(reader.malformed(format!("the next tree id, {next_tree}, is above the last id of a tree on disk")));
     }
     let mut counts = Counts::find(reader, trees)?;
-    let (mut state, mut extents) = (StoreVersion::default(), Vec::new());
+    let (mut state, mut decoders) = (StoreVersion::default(), Vec::new());
     for _ in 0..trees {
         let tree = TreeId::new(reader.u32()?);
         if tree >= TreeId::DISK_END || state.trees.last_key_value().is_some_and(|(&before, _)| before >= tree) {
@@ -242,12 +242,12 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(StoreVersi
         let bounds = ValueBounds::unknown(&codecs);
         let version = TreeVersion::new(codecs, Arc::new(root), RowCounts::new(0, live_rows), bounds);
         state.trees.insert(tree, Arc::new(version));
-        extents.push(decoder);
+        decoders.push(decoder);
     }
     if let Some(mut rest) = counts.0.filter(|rest| !rest.is_empty()) {
         read_bounds(&mut rest, &mut state)?;
         if !rest.is_empty() {
-            read_samples(&mut rest, &mut state, &extents)?;
+            read_samples(&mut rest, &mut state, &decoders)?;
         }
         if !rest.is_empty() {
             return Err(rest.malformed("bytes after the last tree"));
