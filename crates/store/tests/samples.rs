@@ -63,6 +63,8 @@ struct Tree {
     columns: usize,
     model: Model,
     random: Random,
+    /// Changes are committed by transactions that spill.
+    spills: bool,
 }
 
 fn options() -> Options {
@@ -76,14 +78,25 @@ impl Tree {
         let mut create = WriteBatch::new();
         create.create_tree(TREE, &schema(3));
         store.commit(create).unwrap();
-        Tree { simulated, open: Some(store), columns: 3, model: Model::new(), random: Random::new(seed) }
+        Tree { simulated, open: Some(store), columns: 3, model: Model::new(), random: Random::new(seed), spills: false }
+    }
+
+    fn commit(&self, batch: WriteBatch) {
+        if !self.spills {
+            self.store().commit(batch).unwrap();
+            return;
+        }
+        let mut transaction = self.store().begin();
+        transaction.write(batch).unwrap();
+        transaction.spill(&[]).unwrap();
+        transaction.commit().unwrap().unwrap().wait().unwrap();
     }
 
     fn insert(&mut self, keys: impl Iterator<Item = i64>) {
         let rows: Model = keys.map(|key| (key, row(self.columns, &mut self.random))).collect();
         let mut write = WriteBatch::new();
         write.insert(TREE, &schema(self.columns), &batch(rows.iter(), self.columns)).unwrap();
-        self.store().commit(write).unwrap();
+        self.commit(write);
         self.model.extend(rows);
     }
 
@@ -105,7 +118,7 @@ impl Tree {
         let mut write = WriteBatch::new();
         let rows = batch(keys.iter().map(|key| (key, &nothing)), self.columns);
         write.delete(TREE, &schema(self.columns), &rows).unwrap();
-        self.store().commit(write).unwrap();
+        self.commit(write);
         keys.iter().for_each(|key| drop(self.model.remove(key)));
     }
 
@@ -117,7 +130,7 @@ impl Tree {
         let (schema, all) = (schema(self.columns), batch(rows.iter(), self.columns));
         let mut write = WriteBatch::new();
         write.upsert_rows(TREE, &schema, all.columns(), &changes, None).unwrap();
-        self.store().commit(write).unwrap();
+        self.commit(write);
         for (key, new) in rows {
             match self.model.get_mut(&key) {
                 Some(old) => old.0 = new.0,
@@ -245,10 +258,37 @@ fn the_first_flush_of_a_tree_may_be_large() {
 }
 
 #[test]
+fn spilled_messages_are_sampled() {
+    let mut tree = Tree::new(6);
+    let rows: Model = (0..300_000).map(|key| (key, row(3, &mut tree.random))).collect();
+    let mut transaction = tree.store().begin();
+    for part in 0..15 {
+        let mut write = WriteBatch::new();
+        let part = rows.range(part * 20_000..(part + 1) * 20_000);
+        write.insert_new(TREE, &schema(3), &batch(part, 3)).unwrap();
+        transaction.write(write).unwrap();
+        transaction.spill(&[]).unwrap();
+    }
+    assert!(transaction.bytes() < 32 << 20, "{}", transaction.bytes());
+    transaction.commit().unwrap().unwrap().wait().unwrap();
+    tree.model = rows;
+    let sampled = tree.check();
+    assert!((4000..=ROWS_MIN).contains(&sampled), "{sampled}");
+    tree.check_distinct();
+    assert_eq!(tree.sample().unwrap().counted, 300_000);
+    // Most rows are deleted again, then those that remain are changed.
+    tree.spills = true;
+    tree.delete(10_000..280_000);
+    tree.upsert(0..10_000);
+    tree.check();
+}
+
+#[test]
 fn changes_of_all_kinds_are_applied_to_samples() {
-    for seed in 10..13 {
+    for seed in 10..14 {
         let mut tree = Tree::new(seed);
         tree.load(0..25_000);
+        tree.spills = seed % 2 == 1;
         for step in 0..24 {
             let keys = tree.keys(3000, 60_000);
             match tree.random.below(6) {

@@ -153,8 +153,8 @@ struct Open {
 }
 
 /// Interleaved transactions on one thread. Whether each commit succeeds is predicted exactly. Returns the numbers of
-/// conflicts and of commits.
-fn history(seed: u64, durability: Durability, trees: &[TreeId]) -> (u64, u64) {
+/// conflicts, of commits, and of transactions that have spilled.
+fn history(seed: u64, durability: Durability, trees: &[TreeId]) -> [u64; 3] {
     let mut random = Random::new(seed);
     let store = new_store(seed, durability, 1 << 20);
     // The keys that each commit has changed.
@@ -162,7 +162,7 @@ fn history(seed: u64, durability: Durability, trees: &[TreeId]) -> (u64, u64) {
     let mut committed = Model::new();
     let mut active: Vec<Open> = Vec::new();
     let mut held: Vec<(Snapshot, Model)> = Vec::new();
-    let (mut conflicts, mut successes) = (0, 0);
+    let (mut conflicts, mut successes, mut spilled) = (0, 0, 0);
     for _ in 0..1500 {
         let at = random.below(active.len().max(1) as u64) as usize;
         match random.below(20) {
@@ -219,7 +219,8 @@ fn history(seed: u64, durability: Durability, trees: &[TreeId]) -> (u64, u64) {
                 }
                 let mut batch_model = committed.clone();
                 let changes: BTreeSet<i64> = changed.iter().map(|&(number, _)| number).collect();
-                let own = transaction.snapshot();
+                let (own, has_spilled) = (transaction.snapshot(), transaction.has_spilled());
+                spilled += u64::from(has_spilled);
                 for &number in &changes {
                     match get(&store, &own, TREE, number) {
                         Some(value) => batch_model.insert(number, value),
@@ -232,7 +233,8 @@ fn history(seed: u64, durability: Durability, trees: &[TreeId]) -> (u64, u64) {
                         assert!(!conflict && !changed.is_empty(), "a conflict was overlooked");
                         submitted.wait().unwrap();
                         committed = batch_model;
-                        commits.push(changes);
+                        // The commit of spilled writes counts as a change of any key.
+                        commits.push(if has_spilled { (0..KEYS as i64).collect() } else { changes });
                         successes += 1;
                     }
                     Err(error) => {
@@ -274,6 +276,13 @@ fn history(seed: u64, durability: Durability, trees: &[TreeId]) -> (u64, u64) {
                         check(&store, trees, &before.0, &before.1, &mut random);
                     }
                     6 => check(&store, trees, &open.transaction.snapshot(), &open.model, &mut random),
+                    7 => {
+                        let before = open.transaction.snapshot();
+                        let live: Vec<Savepoint> = open.savepoints.iter().map(|(savepoint, ..)| *savepoint).collect();
+                        open.transaction.spill(&live).unwrap();
+                        check(&store, trees, &before, &open.model, &mut random);
+                        check(&store, trees, &open.transaction.snapshot(), &open.model, &mut random);
+                    }
                     _ => {}
                 }
             }
@@ -284,7 +293,7 @@ fn history(seed: u64, durability: Durability, trees: &[TreeId]) -> (u64, u64) {
     }
     drop(active);
     check(&store, trees, &store.snapshot(), &committed, &mut random);
-    (conflicts, successes)
+    [conflicts, successes, spilled]
 }
 
 fn seeds(otherwise: u64) -> u64 {
@@ -293,15 +302,15 @@ fn seeds(otherwise: u64) -> u64 {
 
 #[test]
 fn histories_equal_their_models() {
-    let (mut conflicts, mut successes) = (0, 0);
+    let mut sums = [0; 3];
     for seed in 0..seeds(10) {
         println!("seed {seed}");
         // Memory trees are not flushed, so conflicts of both trees are found without kept buffers.
         let trees = if seed % 3 == 0 { &TREES[..] } else { &TREES[..1] };
-        let (failed, succeeded) = history(seed, [Durability::Full, Durability::Off][(seed % 2) as usize], trees);
-        (conflicts, successes) = (conflicts + failed, successes + succeeded);
+        let counts = history(seed, [Durability::Full, Durability::Off][(seed % 2) as usize], trees);
+        sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
     }
-    assert!(conflicts > 30 && successes > 30, "{conflicts} conflicts, {successes} commits");
+    assert!(sums.iter().all(|count| *count > 30), "conflicts, commits, and transactions that have spilled: {sums:?}");
 }
 
 fn put(number: i64, value: i64) -> WriteBatch {
@@ -488,6 +497,9 @@ fn a_crash_leaves_all_of_a_transaction_or_nothing() {
                 let mut transaction = store.begin();
                 for number in 0..20 {
                     transaction.write(put(number, round))?;
+                    if random.below(20) == 0 {
+                        transaction.spill(&[])?;
+                    }
                 }
                 if let Some(submitted) = transaction.commit()? {
                     submitted.wait()?;

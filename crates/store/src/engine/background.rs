@@ -28,7 +28,7 @@ use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store
 use crate::log::LogPosition;
 use crate::message::WriteBatch;
 use crate::pages::{NODE_TABLE_BYTES_MAX, Superblock};
-use crate::tree::{Flusher, InnerNode, RowCounts, StoreVersion, TreeSample, TreeVersion};
+use crate::tree::{Delta, Flusher, InnerNode, RowCounts, Run, SampledMessages, StoreVersion, TreeSample, TreeVersion};
 
 /// Time that the background thread waits after a failure before it retries.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,6 +40,19 @@ const PARALLEL_BYTES_MIN: usize = 1 << 20;
 
 /// Interval of garbage collection while dirty keys remain, for example because of live snapshots.
 const COLLECT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The messages of a transaction to one tree, as runs in the data file.
+#[derive(Debug)]
+pub(crate) struct Spilled<'a> {
+    /// Newest first.
+    pub runs: Vec<Run>,
+    /// Change of the number of rows.
+    pub delta: Delta,
+    /// The bounds of numbers in the tree with the messages; `None` if they do not change.
+    pub bounds: Option<Vec<u64>>,
+    /// For a sampled tree.
+    pub sample: Option<&'a SampledMessages>,
+}
 
 /// Requests to the background thread, and the result of its last attempt.
 #[derive(Debug, Default)]
@@ -78,7 +91,7 @@ impl Store {
     /// Those of [`Store::commit`] and [`Store::checkpoint`]; [`Error::TreeMismatch`], [`Error::WrongTreeKind`] if rows
     /// were loaded for another tree, schema or store.
     pub fn install(&self, batch: WriteBatch, loaded: Vec<(TreeId, Loaded)>) -> Result<()> {
-        self.shared.run_structural_change(|| self.shared.install(&batch, loaded))
+        self.shared.run_structural_change(|| self.shared.install(&batch, loaded, |_| Ok(Vec::new()))).map(drop)
     }
 }
 
@@ -178,7 +191,7 @@ impl Shared {
 
     /// Runs a structural change. A failed write of the data file also poisons the log. A panic poisons the store, so
     /// that no writer waits for a flush that never completes.
-    fn run_structural_change<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn run_structural_change<T>(&self, change: impl FnOnce() -> Result<T>) -> Result<T> {
         struct Unfinished<'a>(&'a Shared);
         impl Drop for Unfinished<'_> {
             fn drop(&mut self) {
@@ -212,7 +225,7 @@ impl Shared {
         current.clone()
     }
 
-    fn flusher<'a>(&'a self, tree: TreeId, version: &'a TreeVersion) -> Flusher<'a> {
+    pub fn flusher<'a>(&'a self, tree: TreeId, version: &'a TreeVersion) -> Flusher<'a> {
         Flusher { tree, codecs: &version.codecs, files: &self.files, options: &self.options }
     }
 
@@ -398,7 +411,18 @@ impl Shared {
         Ok(())
     }
 
-    fn install(&self, batch: &WriteBatch, loaded: Vec<(TreeId, Loaded)>) -> Result<()> {
+    /// Commits a batch and what is already in the data file by a checkpoint: loaded rows, and messages of a transaction.
+    /// Under the commit lock, `admit` decides on the current state whether they may commit, and returns the messages, which
+    /// are newer than all others. Returns the sequence number of the commit.
+    ///
+    /// # Errors
+    /// Those of [`Store::install`] and of `admit`.
+    pub fn install<'a>(
+        &self,
+        batch: &WriteBatch,
+        loaded: Vec<(TreeId, Loaded)>,
+        admit: impl FnOnce(&StoreVersion) -> Result<Vec<(TreeId, Spilled<'a>)>>,
+    ) -> Result<u64> {
         batch.check()?;
         let mut checkpointed = self.maintenance.lock();
         self.check_poison()?;
@@ -411,6 +435,7 @@ impl Shared {
         let commit = self.commit.lock();
         let mut next = self.flush(&checkpointed, &self.freeze(&commit))?;
         let current = self.state.read().clone();
+        let spilled = admit(&current)?;
         self.check_commit(&current, batch)?;
         let sequence = self.inserted.load(Ordering::Relaxed) + 1;
         for version in next.trees.values_mut() {
@@ -428,6 +453,8 @@ impl Shared {
             }
         }
         let mut touched: Vec<TreeId> = loaded.iter().map(|(tree, _)| *tree).collect();
+        let with_runs: Vec<TreeId> = spilled.iter().map(|(tree, _)| *tree).collect();
+        touched.extend(&with_runs);
         batch.visit_messages(|tree, _| {
             if touched.last() != Some(&tree) {
                 touched.push(tree);
@@ -463,6 +490,22 @@ impl Shared {
                 *version = Arc::new(version.with_root(Arc::new(root), sample).with_counts(counts));
             }
         }
+        for (tree, spilled) in spilled {
+            let version = next.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
+            if let Some(bounds) = &spilled.bounds {
+                version.bounds.raise_to(bounds);
+            }
+            version.counts.add(sequence, spilled.delta);
+            let mut root = InnerNode::clone(&version.root);
+            root.runs.splice(0..0, spilled.runs);
+            let flusher = self.flusher(tree, version);
+            let old = (&*version.root, version.sample.as_ref());
+            let sample = match spilled.sample {
+                Some(messages) => flusher.unless_damaged(flusher.sample_spilled(old, messages, &root))?,
+                None => None,
+            };
+            *version = Arc::new(version.with_root(Arc::new(root), sample));
+        }
         // The log requires a record for each sequence number. The record is empty: a crash before the superblock is
         // written undoes the whole installation.
         self.log.append(sequence, &[])?;
@@ -488,6 +531,24 @@ impl Shared {
             // The checkpoint makes the commit durable, whether or not the log record is.
             self.raise_floor(sequence);
         }
-        durable
+        drop((state, commit));
+        durable?;
+        for tree in with_runs {
+            // Other commits need not wait for this. The next flush tries again.
+            if let Err(error) = self.settle(&checkpointed, tree) {
+                tracing::warn!(%error, "could not move the messages of a transaction to leaves");
+            }
+        }
+        Ok(sequence)
+    }
+
+    /// Moves messages of the root of a tree down, as far as its budget requires. `_checkpointed` proves that the maintenance
+    /// lock is held.
+    fn settle(&self, _checkpointed: &Checkpointed, tree: TreeId) -> Result<()> {
+        let Some(version) = self.state.read().trees.get(&tree).cloned() else { return Ok(()) };
+        let root = self.flusher(tree, &version).settle_root(InnerNode::clone(&version.root))?;
+        self.publish(tree, &version, &Arc::new(root), &version.sample);
+        self.leaves_changed();
+        Ok(())
     }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::base::{Error, KeyRange, Result, TreeId};
+use crate::base::{Error, Key, KeyRange, Result, TreeId};
 use crate::buffer::RootBuffer;
 use crate::tree::{Snapshot, StoreVersion};
 
@@ -143,14 +143,36 @@ impl Checker<'_> {
         })
     }
 
+    /// The keys that commits newer than `base` have changed.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if any key may have changed.
+    pub fn newer_keys(&self, tree: TreeId, base: u64) -> Result<Vec<Key>> {
+        let (guard, mut keys) = (keyaki_masstree::pin(), Vec::new());
+        for buffer in self.buffers(tree, base) {
+            let buffer = buffer.ok_or(Error::Conflict { tree })?;
+            buffer.walk(&KeyRange::all(), false, &guard, |key, chain| {
+                if chain.sequence() > base {
+                    keys.push(key.into());
+                }
+                true
+            });
+        }
+        Ok(keys)
+    }
+
     fn check(&self, tree: TreeId, base: u64, is_newer: impl Fn(&RootBuffer) -> bool) -> Result<()> {
-        let buffers =
-            self.state.trees.get(&tree).map(|version| std::iter::once(&version.active).chain(&version.frozen));
-        let in_state = buffers.into_iter().flatten().any(|buffer| is_newer(buffer));
-        let mut kept = self.kept.iter().filter(|kept| kept.tree == tree && kept.newest > base);
-        match in_state || kept.any(|kept| kept.buffer.as_ref().is_none_or(|buffer| is_newer(buffer))) {
+        match self.buffers(tree, base).any(|buffer| buffer.is_none_or(&is_newer)) {
             true => Err(Error::Conflict { tree }),
             false => Ok(()),
         }
+    }
+
+    /// The buffers that have all changes of a tree by commits newer than `base`; `None` for changes of any key.
+    fn buffers(&self, tree: TreeId, base: u64) -> impl Iterator<Item = Option<&RootBuffer>> {
+        let version = self.state.trees.get(&tree);
+        let in_state = version.into_iter().flat_map(|version| std::iter::once(&version.active).chain(&version.frozen));
+        let kept = self.kept.iter().filter(move |kept| kept.tree == tree && kept.newest > base);
+        in_state.map(|buffer| Some(&**buffer)).chain(kept.map(|kept| kept.buffer.as_deref()))
     }
 }

@@ -30,7 +30,7 @@ mod store;
 mod transaction;
 
 pub(crate) use apply::{RowChanges, apply};
-pub(crate) use background::{Work, spawn};
+pub(crate) use background::{Spilled, Work, spawn};
 pub use bulk_load::{BulkWriter, Loaded};
 pub(crate) use bulk_load::{LoadedRows, OTHER_SCHEMA, OTHER_TREE};
 pub(crate) use conflicts::Transactions;

@@ -428,6 +428,11 @@ pub struct Submitted {
 }
 
 impl Submitted {
+    /// A commit that a checkpoint has made durable.
+    pub(crate) fn installed(shared: &Arc<Shared>, sequence: u64) -> Submitted {
+        Submitted { shared: shared.clone(), sequence, logged: sequence }
+    }
+
     /// Waits until the changes are durable as far as [`crate::Durability`] requires, and visible. Returns the sequence
     /// number of the commit. Blocks.
     ///

@@ -305,6 +305,35 @@ impl WriteBatch {
         self.in_memory.truncate(ends[1]);
     }
 
+    /// Removes the messages to trees on disk from this batch, which keeps the other operations. `ends` are ends of operations
+    /// on trees on disk, ascending; they are moved to the new ends.
+    ///
+    /// # Panics
+    /// If the operations are invalid.
+    pub(crate) fn remove_messages<'e>(&mut self, ends: impl Iterator<Item = &'e mut usize>) {
+        let mut kept = Vec::new();
+        let mut start = 0;
+        let keep = |part: &[u8], kept: &mut Vec<u8>| {
+            let mut operations = Operations::new(part);
+            loop {
+                let start = operations.reader.position();
+                let operation = operations.next().unwrap_or_else(|error| panic!("a checked batch is invalid: {error}"));
+                match operation {
+                    None => break,
+                    Some(Operation::Message { .. }) => {}
+                    Some(_) => kept.extend_from_slice(&part[start..operations.reader.position()]),
+                }
+            }
+        };
+        for end in ends {
+            keep(&self.bytes[start..*end], &mut kept);
+            start = *end;
+            *end = kept.len();
+        }
+        keep(&self.bytes[start..], &mut kept);
+        self.bytes = kept;
+    }
+
     /// Calls `visit` with the tree and the key of each message, those of trees on disk first.
     ///
     /// # Errors

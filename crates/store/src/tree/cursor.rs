@@ -1,7 +1,7 @@
 //! Cursors: the rows of a range in key order, leaf by leaf and page by page, with newer messages applied.
 //!
-//! For each leaf, the cursor merges the messages for its part of the range (root buffers, then the runs of every node
-//! on the path, newest first) into one change per key. It returns each page of the leaf with its changes applied, in
+//! For each leaf, the cursor merges the messages for its part of the range (those of the transaction, root buffers, then
+//! the runs of every node on the path, newest first) into one change per key. It returns each page of the leaf with its changes applied, in
 //! several chunks if the changes exceed the limits of a chunk. A page without changes is returned without decoding a
 //! row. If a single buffer holds all rows of a leaf's range, as in memory trees, its rows are returned in batches
 //! without a merge.
@@ -14,11 +14,12 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use crate::base::{Direction, Error, Key, KeyRange, Result};
-use crate::buffer::{BufferCursor, resolve};
+use crate::buffer::{BufferCursor, RootBuffer, resolve};
 use crate::codec::{Chunk, ChunkPart, Page};
 use crate::message::{Change, MessageBytes, Resolver};
 use crate::pages::{Extent, PageSource, Priority};
-use crate::tree::{InnerNode, LeafIndex, LeafWalk, Merge, Node, Part, TreeView};
+use crate::tree::view::bound_key;
+use crate::tree::{InnerNode, LeafIndex, LeafWalk, Merge, Node, Part, Run, TreeView};
 
 /// Returns the rows of a range in chunks of about a page.
 #[derive(Debug)]
@@ -186,7 +187,13 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         {
             walk.rows = Some(BufferCursor::new(buffer.clone(), walk.range.clone(), sequence, self.direction));
         } else {
-            for (buffer, sequence) in self.view.buffers() {
+            if let Some((buffer, sequence)) = self.view.own_buffer() {
+                walk.messages.add_buffer(buffer, &walk.range, sequence);
+            }
+            for part in parts_in(self.view.own_runs(), &walk.range) {
+                walk.messages.add_part(part.clone());
+            }
+            for (buffer, sequence) in self.view.committed_buffers() {
                 walk.messages.add_buffer(buffer, &walk.range, sequence);
             }
             path.parts.into_iter().for_each(|part| walk.messages.add_part(part));
@@ -238,37 +245,45 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     /// The change that the messages of one key resolve to. Reads no run older than the newest insert or delete.
     async fn point_change(&self, key: &[u8], parts: &[Part]) -> Result<Option<Change>> {
         let mut resolver = Resolver::default();
-        for (buffer, sequence) in self.view.buffers() {
-            buffer.visit(key, sequence, |message| {
-                resolver.add_message(message);
-                !resolver.is_settled()
-            });
+        if let Some((buffer, sequence)) = self.view.own_buffer() {
+            add_messages(&mut resolver, buffer, key, sequence);
         }
-        let schema = self.view.schema();
+        if !self.view.own_runs().is_empty() {
+            for part in parts_in(self.view.own_runs(), &KeyRange::point(key.to_vec())) {
+                self.add_point(&mut resolver, key, part).await?;
+            }
+        }
+        for (buffer, sequence) in self.view.committed_buffers() {
+            if !resolver.is_settled() {
+                add_messages(&mut resolver, buffer, key, sequence);
+            }
+        }
         for part in parts {
-            let meta = &part.extent.meta;
-            let outside = *key < *meta.first
-                || *key > *meta.last
-                || part.low.as_ref().is_some_and(|low| *key < **low)
-                || part.high.as_ref().is_some_and(|high| *key >= **high);
-            if outside || resolver.is_settled() {
-                continue;
-            }
-            let index = self.source.page(part.extent.index(), schema, Priority::Index).await?;
-            part.extent.check_index(&index)?;
-            if !index.may_contain(key) {
-                continue;
-            }
-            let number = index.find(key);
-            let page = self.source.page(index.entry(number).0, schema, Priority::Lookup).await?;
-            index.check_data_page(number, &page, false)?;
-            page.check_all_columns()?;
-            let row = page.lower_bound(key, false);
-            if row < page.lower_bound_above(key) {
-                resolver.add_row(&page, row, self.view.upserts().rows())?;
-            }
+            self.add_point(&mut resolver, key, part).await?;
         }
         Ok(resolver.finish(self.view.upserts())?.map(|(change, _)| change))
+    }
+
+    /// Adds the message of a key in a part of a run, unless newer ones settle the result.
+    async fn add_point(&self, resolver: &mut Resolver, key: &[u8], part: &Part) -> Result<()> {
+        if resolver.is_settled() || !part.may_contain(key) {
+            return Ok(());
+        }
+        let schema = self.view.schema();
+        let index = self.source.page(part.extent.index(), schema, Priority::Index).await?;
+        part.extent.check_index(&index)?;
+        if !index.may_contain(key) {
+            return Ok(());
+        }
+        let number = index.find(key);
+        let page = self.source.page(index.entry(number).0, schema, Priority::Lookup).await?;
+        index.check_data_page(number, &page, false)?;
+        page.check_all_columns()?;
+        let row = page.lower_bound(key, false);
+        if row < page.lower_bound_above(key) {
+            resolver.add_row(&page, row, self.view.upserts().rows())?;
+        }
+        Ok(())
     }
 
     /// The next rows of the leaf with changes applied; `None` at the end of the leaf.
@@ -436,14 +451,24 @@ fn find_path(root: &InnerNode, range: &KeyRange, direction: Direction) -> Path {
     }
     if levels.iter().any(|level| !level.runs.is_empty()) {
         let cut = range.intersect(path.low.as_deref(), path.high.as_deref());
-        let low = match &cut.start {
-            Bound::Included(key) | Bound::Excluded(key) => Some(key.as_slice()),
-            Bound::Unbounded => None,
-        };
-        for run in levels.iter().flat_map(|level| &level.runs) {
-            let overlapping = run.overlapping(low, None).take_while(|part| !cut.ends_before(part.first()));
-            path.parts.extend(overlapping.cloned());
+        for level in levels {
+            path.parts.extend(parts_in(&level.runs, &cut).cloned());
         }
     }
     path
+}
+
+/// The parts of runs that may have keys in a range, in the order of the runs.
+fn parts_in<'a>(runs: &'a [Run], range: &'a KeyRange) -> impl Iterator<Item = &'a Part> {
+    let low = bound_key(&range.start);
+    let parts = move |run: &'a Run| run.overlapping(low, None).take_while(|part| !range.ends_before(part.first()));
+    runs.iter().flat_map(parts)
+}
+
+/// Adds the messages of a key in a buffer, newest first, until they settle the result.
+fn add_messages(resolver: &mut Resolver, buffer: &RootBuffer, key: &[u8], sequence: u64) {
+    buffer.visit(key, sequence, |message| {
+        resolver.add_message(message);
+        !resolver.is_settled()
+    });
 }

@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! buffers  their own estimate: a walk over a few keys, samples of more keys
-//! runs     of every node above the range: sums for parts inside the range, index pages for parts at its ends
+//! runs     of the transaction and of every node above the range: sums for parts inside the range, index pages for
+//!          parts at its ends
 //! leaves   sums for subtrees inside the range, index pages for the leaves at its ends
 //! ```
 //!
@@ -49,7 +50,11 @@ impl TreeView {
             reads_left: READS_MAX,
             found: RangeEstimate::default(),
         };
-        estimator.add_inner(&self.version.root, estimator.low, estimator.high);
+        let (low, high) = (estimator.low, estimator.high);
+        for part in self.own_runs().iter().flat_map(|run| run.overlapping(low, high)) {
+            estimator.add_part(part);
+        }
+        estimator.add_inner(&self.version.root, low, high);
         let mut found = estimator.found;
         found.rows += self.buffers().map(|(buffer, sequence)| buffer.net_rows(range, sequence)).sum::<f64>();
         let is_point = matches!((&range.start, &range.end), (Bound::Included(a), Bound::Included(b)) if a == b);

@@ -187,7 +187,10 @@ impl Flusher<'_> {
     }
 
     /// Moves messages down until every changed node is within its budget.
-    fn settle_root(&self, root: InnerNode) -> Result<InnerNode> {
+    ///
+    /// # Errors
+    /// Those of [`Flusher::flush_buffer`].
+    pub fn settle_root(&self, root: InnerNode) -> Result<InnerNode> {
         let root = self.settle(root)?;
         self.grow(root)
     }
@@ -347,7 +350,7 @@ impl Flusher<'_> {
     }
 
     /// Writes messages as a run.
-    fn write_run(&self, messages: Rewrite<'_>) -> Result<Run> {
+    pub(super) fn write_run(&self, messages: Rewrite<'_>) -> Result<Run> {
         let mut writer = self.writer(self.options.leaf_bytes);
         messages.write(&mut writer)?;
         Ok(Run { parts: writer.finish()?.into_iter().map(Part::whole).collect() })

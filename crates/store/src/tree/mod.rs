@@ -13,6 +13,7 @@
 //! estimate       estimated size of a range
 //! rewrite        merges messages and rows into new extents
 //! sample         a sample of the rows, and sketches of the columns
+//! spill          runs of a transaction
 //! flush          writes buffers as runs, moves runs down, rebuilds leaves
 //! ```
 //!
@@ -31,6 +32,7 @@ mod read_set;
 mod rewrite;
 mod row_counts;
 mod sample;
+mod spill;
 mod value_bounds;
 mod view;
 
@@ -45,7 +47,7 @@ pub(crate) use own_writes::{OwnBuffer, OwnWrites};
 pub(crate) use read_set::ReadSet;
 pub(crate) use row_counts::{Delta, RowCounts};
 pub use sample::Sample;
-pub(crate) use sample::{LEVEL_MAX, Sampler, Sketches, TreeSample};
+pub(crate) use sample::{LEVEL_MAX, SampledMessages, Sampler, Sketches, TreeSample};
 pub(crate) use value_bounds::{BatchBounds, ValueBounds};
 pub use view::{Snapshot, TreeView};
 pub(crate) use view::{StoreVersion, TreeVersion};

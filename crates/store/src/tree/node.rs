@@ -111,6 +111,14 @@ impl Part {
         }
     }
 
+    /// True if the part may have a message of this key.
+    pub fn may_contain(&self, key: &[u8]) -> bool {
+        *key >= *self.extent.meta.first
+            && *key <= *self.extent.meta.last
+            && self.low.as_ref().is_none_or(|low| *key >= **low)
+            && self.high.as_ref().is_none_or(|high| *key < **high)
+    }
+
     /// True if the part may have keys in `[low, high)`; `None` stands for no bound.
     pub fn overlaps(&self, low: Option<&[u8]>, high: Option<&[u8]>) -> bool {
         let starts_before_high = high.is_none_or(|high| self.first() < high);
@@ -240,6 +248,11 @@ impl Run {
     /// Estimated change of the number of rows by the messages of the run.
     pub fn net_rows(&self) -> i64 {
         self.parts.iter().map(Part::net_rows).sum()
+    }
+
+    /// Estimated number of messages.
+    pub fn rows(&self) -> u64 {
+        self.parts.iter().map(|part| part.rows).sum()
     }
 
     /// The parts that may have keys in `[low, high)`.

@@ -1,7 +1,8 @@
 //! The uncommitted writes of a transaction, as buffers above those of the commits.
 //!
 //! The sequence number of a message is the number of its statement, counted from 1. A snapshot of the transaction sees
-//! the messages up to a statement, so that a statement that reads while it writes does not see its own changes.
+//! the messages up to a statement, so that a statement that reads while it writes does not see its own changes. Messages
+//! that have been spilled to runs have no numbers: snapshots from before keep the buffers that had them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,17 +11,32 @@ use parking_lot::Mutex;
 
 use crate::base::TreeId;
 use crate::buffer::RootBuffer;
-use crate::tree::Delta;
+use crate::tree::{Delta, Run};
 
 /// The uncommitted writes to one tree.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct OwnBuffer {
     pub messages: Arc<RootBuffer>,
-    /// The change of the number of rows by the statements up to a number, ascending.
+    /// Older messages, which have been spilled; newest first.
+    pub runs: Vec<Run>,
+    /// The change of the number of rows by the messages in runs.
+    spilled: Delta,
+    /// The change by the messages in memory of the statements up to a number, ascending.
     deltas: Mutex<Vec<(u64, Delta)>>,
 }
 
+impl Default for OwnBuffer {
+    fn default() -> Self {
+        OwnBuffer::above(Vec::new(), Some(0))
+    }
+}
+
 impl OwnBuffer {
+    /// An empty buffer above runs, whose messages change the number of rows by `spilled`.
+    pub fn above(runs: Vec<Run>, spilled: Delta) -> OwnBuffer {
+        OwnBuffer { messages: Arc::default(), runs, spilled, deltas: Mutex::default() }
+    }
+
     /// Adds the change by messages of `statement`, the newest statement.
     pub fn add(&self, statement: u64, delta: Delta) {
         let mut deltas = self.deltas.lock();
@@ -37,7 +53,13 @@ impl OwnBuffer {
     pub fn delta(&self, statement: u64) -> Delta {
         let deltas = self.deltas.lock();
         let count = deltas.partition_point(|(number, _)| *number <= statement);
-        count.checked_sub(1).map_or(Some(0), |last| deltas[last].1)
+        let in_memory = count.checked_sub(1).map_or(Some(0), |last| deltas[last].1);
+        self.spilled.zip(in_memory).map(|(spilled, in_memory)| spilled + in_memory)
+    }
+
+    /// The change of the number of rows by all messages in memory.
+    pub fn delta_in_memory(&self) -> Delta {
+        self.deltas.lock().last().map_or(Some(0), |(_, delta)| *delta)
     }
 }
 
@@ -61,6 +83,16 @@ impl OwnWrites {
             return buffer.clone();
         }
         Arc::make_mut(&mut self.trees).entry(tree).or_default().clone()
+    }
+
+    /// The writes to trees, by tree.
+    pub fn trees(&self) -> impl Iterator<Item = (TreeId, &Arc<OwnBuffer>)> {
+        self.trees.iter().map(|(&tree, buffer)| (tree, buffer))
+    }
+
+    /// Replaces the writes to a tree. Earlier clones keep those that they see.
+    pub fn replace(&mut self, tree: TreeId, buffer: OwnBuffer) {
+        Arc::make_mut(&mut self.trees).insert(tree, Arc::new(buffer));
     }
 
     /// Forgets the writes to a tree, which was dropped.

@@ -33,7 +33,7 @@ use arrow_select::filter::filter_record_batch;
 use keyaki_primitives::HyperLogLog;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::base::{ColumnType, Error, Result, Schema, is_selected_hash, selection_hash, uuids};
+use crate::base::{ColumnType, Error, KeyRange, Result, Schema, is_selected, is_selected_hash, selection_hash, uuids};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::pages::{Extent, ExtentWriter, Files};
@@ -267,6 +267,65 @@ impl Sampler {
     }
 }
 
+/// The messages of a transaction that concern the sample of a tree, and the sketches of all its messages.
+#[derive(Debug)]
+pub(crate) struct SampledMessages {
+    /// All messages whose keys a sample of this level has are there.
+    level: u32,
+    messages: Arc<RootBuffer>,
+    sketches: Sketches,
+}
+
+impl SampledMessages {
+    /// The messages of a buffer, and sketches that have their values. `level` is that of the sample.
+    pub fn new(level: u32, buffer: &RootBuffer, mut sketches: Sketches) -> SampledMessages {
+        sketches.added = sketches.added.saturating_add(buffer.len() as u64);
+        let messages = SampledMessages { level, messages: selected_messages(&[buffer], level), sketches };
+        messages.limited()
+    }
+
+    /// Adds messages that are newer.
+    pub fn extend(&mut self, newer: SampledMessages) {
+        let level = self.level.max(newer.level);
+        self.sketches.merge(&newer.sketches);
+        let messages = selected_messages(&[&self.messages, &newer.messages], level);
+        let sketches = std::mem::replace(&mut self.sketches, Sketches::new(0));
+        *self = SampledMessages { level, messages, sketches }.limited();
+    }
+
+    /// The messages for so high a level that they do not take more memory than the arrays of a sample.
+    fn limited(mut self) -> Self {
+        while self.messages.bytes() > ARRAY_BYTES_MAX && self.level < LEVEL_MAX {
+            self.level += 1;
+            self.messages = selected_messages(&[&self.messages], self.level);
+        }
+        self
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.messages.bytes() + self.sketches.columns.len() * size_of::<HyperLogLog>()
+    }
+}
+
+/// The messages of buffers, oldest first, whose keys a sample of this level has.
+fn selected_messages(buffers: &[&RootBuffer], level: u32) -> Arc<RootBuffer> {
+    let (selected, guard) = (RootBuffer::default(), keyaki_masstree::pin());
+    for buffer in buffers {
+        buffer.walk(&KeyRange::all(), false, &guard, |key, newest| {
+            if is_selected(key, level) {
+                let chain: Vec<_> = std::iter::successors(Some(newest), |message| message.older()).collect();
+                for message in chain.into_iter().rev() {
+                    let mut writer = selected.writer(message.sequence(), &guard);
+                    writer.insert(key, message.message(), message.prior());
+                }
+            }
+            true
+        });
+    }
+    Arc::new(selected)
+}
+
 fn arrow(error: arrow_schema::ArrowError) -> Error {
     Error::Arrow(Arc::new(error))
 }
@@ -369,13 +428,47 @@ impl Flusher<'_> {
             true => self.sample_leaves(level, Some(buffer), &[&old.leaves])?,
             false => old.leaves.clone(),
         };
-        let Some(sample) = self.limited(TreeSample { level, leaves, sketches })? else { return Ok(None) };
+        self.sample_if_useful(root, TreeSample { level, leaves, sketches })
+    }
+
+    /// The sample, or one built from all rows of `root` if that is much better; `None` for a small tree.
+    fn sample_if_useful(&self, root: &InnerNode, sample: TreeSample) -> Result<Option<Arc<TreeSample>>> {
+        let Some(sample) = self.limited(sample)? else { return Ok(None) };
         let rows = rows_of(root, Some(&sample));
         match rows {
             ..=ROWS_ENOUGH => Ok(None),
             _ if sample.is_poor(rows) && self.can_build(root, rows) => self.sample_of(root),
             _ => Ok(Some(sample)),
         }
+    }
+
+    /// The sample of `root`, which has messages of a transaction on top of the tree of `old_root`. `None` if there is no
+    /// sample of a large tree.
+    ///
+    /// # Errors
+    /// Those of [`Flusher::flush_buffer`].
+    pub fn sample_spilled(
+        &self,
+        (old_root, old): (&InnerNode, Option<&Arc<TreeSample>>),
+        messages: &SampledMessages,
+        root: &InnerNode,
+    ) -> Result<Option<Arc<TreeSample>>> {
+        let old = match old {
+            Some(old) => old.clone(),
+            None if rows_of(root, None) > ROWS_MIN && self.can_build(old_root, rows_of(old_root, None)) => {
+                match self.sample_of(old_root)? {
+                    Some(old) => old,
+                    None => return Ok(None),
+                }
+            }
+            None => return Ok(None),
+        };
+        let mut sketches = old.sketches.clone();
+        sketches.merge(&messages.sketches);
+        let rows_max = rows_of(root, None).min(old.tree_rows().saturating_add(messages.sketches.added));
+        let level = old.level.max(level_of(rows_max)).max(messages.level);
+        let leaves = self.sample_leaves(level, Some(&messages.messages), &[&old.leaves])?;
+        self.sample_if_useful(root, TreeSample { level, leaves, sketches })
     }
 
     /// The sample after extents have been added to the tree of `old_root`, with their sample and their sketches. `None` if
@@ -493,7 +586,9 @@ impl Flusher<'_> {
 impl TreeView {
     /// The number of keys with changes in buffers, which the sample does not have; `None` if the store keeps no sample.
     pub fn unsampled_changes(&self) -> Option<u64> {
-        self.version.sample.as_ref().map(|_| self.buffers().map(|(buffer, _)| buffer.len() as u64).sum())
+        self.version.sample.as_ref()?;
+        let spilled = self.own_runs().iter().flat_map(|run| &run.parts).map(|part| part.rows);
+        Some(self.buffers().map(|(buffer, _)| buffer.len() as u64).chain(spilled).sum())
     }
 
     /// The sample of the tree; `None` if the store keeps none: of small trees, of trees whose schema is not

@@ -116,7 +116,24 @@ fn forget(bounds: &mut [u64], codecs: &Codecs) {
 
 /// The bounds that trees will have after the commit of a batch, or of a transaction.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct BatchBounds(HashMap<TreeId, (Arc<Codecs>, Vec<u64>)>);
+pub(crate) struct BatchBounds(HashMap<TreeId, Raised>);
+
+/// The bounds of a tree, raised by the messages of a batch.
+#[derive(Debug, Clone)]
+struct Raised {
+    codecs: Arc<Codecs>,
+    /// The bounds without the messages.
+    before: Vec<u64>,
+    bounds: Vec<u64>,
+    /// There are row upserts among the messages.
+    has_upserts: bool,
+}
+
+impl Raised {
+    fn new(codecs: Arc<Codecs>, bounds: Vec<u64>) -> Raised {
+        Raised { codecs, before: bounds.clone(), bounds, has_upserts: false }
+    }
+}
 
 impl BatchBounds {
     /// Raises the bounds by the operations of a part of a checked batch.
@@ -127,14 +144,15 @@ impl BatchBounds {
         decode(payload, |operation| {
             match operation {
                 Operation::Message { tree, message, .. } => {
-                    let (codecs, bounds) = match self.0.entry(tree) {
+                    let Raised { codecs, bounds, has_upserts, .. } = match self.0.entry(tree) {
                         Entry::Occupied(known) => known.into_mut(),
                         Entry::Vacant(new) => {
                             let version = state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
-                            new.insert((version.codecs.clone(), version.bounds.get()))
+                            new.insert(Raised::new(version.codecs.clone(), version.bounds.get()))
                         }
                     };
                     raise(bounds, codecs, &message);
+                    *has_upserts |= matches!(message, MessageBytes::Upsert { function: ROW_UPSERT, .. });
                     if !sums_fit(bounds, codecs, &message) {
                         return Err(Error::UpsertRange { tree });
                     }
@@ -142,22 +160,46 @@ impl BatchBounds {
                 Operation::CreateTree { tree, schema } => {
                     let codecs = Arc::new(Codecs::new(schema));
                     let bounds = ValueBounds::empty(&codecs).get();
-                    self.0.insert(tree, (codecs, bounds));
+                    self.0.insert(tree, Raised::new(codecs, bounds));
                 }
                 Operation::ExtendTree { tree, schema } => {
                     let known = state.trees.get(&tree).map(|version| version.bounds.clone());
                     let before = match self.0.remove(&tree) {
-                        Some((_, bounds)) => ValueBounds::new(bounds),
+                        Some(raised) => ValueBounds::new(raised.bounds),
                         None => known.ok_or(Error::TreeNotFound(tree))?,
                     };
                     let codecs = Arc::new(Codecs::new(schema));
                     let bounds = before.extended(&codecs).get();
-                    self.0.insert(tree, (codecs, bounds));
+                    self.0.insert(tree, Raised::new(codecs, bounds));
                 }
                 Operation::DropTree { tree } => drop(self.0.remove(&tree)),
             }
             Ok(())
         })
+    }
+
+    /// The bounds of a tree after the batch, on top of a state in which they may be higher than when the messages were
+    /// admitted. An upsert raises a bound by at most as much as that. `None` without messages of the tree.
+    ///
+    /// # Errors
+    /// [`Error::UpsertRange`] if a sum could leave the range of its column because other commits have raised its bound.
+    pub fn on_top_of(&self, tree: TreeId, current: &ValueBounds) -> Result<Option<Vec<u64>>> {
+        let Some(Raised { codecs, before, bounds, has_upserts }) = self.0.get(&tree) else { return Ok(None) };
+        let current = current.get();
+        assert_eq!(current.len(), bounds.len(), "bounds of trees with different columns");
+        let mut found = Vec::with_capacity(bounds.len());
+        for (i, column) in codecs.row.value_columns().iter().enumerate() {
+            let others = current[i].saturating_sub(before[i]);
+            let bound = match *has_upserts {
+                true => bounds[i].saturating_add(others),
+                false => bounds[i].max(current[i]),
+            };
+            if *has_upserts && others > 0 && is_bounded(column.ty) && bound > limit(column.ty) {
+                return Err(Error::UpsertRange { tree });
+            }
+            found.push(bound);
+        }
+        Ok(Some(found))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::locator::{Locator, Locators};
 use crate::message::{Upserts, Widened};
 use crate::pages::{Extent, Files, PageSource};
 use crate::tree::{
-    Counter, Cursor, InnerNode, Node, OwnBuffer, OwnWrites, ReadSet, RowCounts, TreeSample, ValueBounds,
+    Counter, Cursor, InnerNode, Node, OwnBuffer, OwnWrites, ReadSet, RowCounts, Run, TreeSample, ValueBounds,
 };
 
 /// A version of one tree: its nodes, and the root buffers above them.
@@ -265,13 +265,30 @@ impl TreeView {
 
     /// The buffers above the tree, newest first, each with the sequence number of the newest message that the view sees.
     pub(crate) fn buffers(&self) -> impl Iterator<Item = (&Arc<RootBuffer>, u64)> {
-        let own = self.own.iter().map(|(own, statement)| (&own.messages, *statement));
-        let committed = std::iter::once(&self.version.active).chain(&self.version.frozen);
-        own.chain(committed.map(|buffer| (buffer, self.sequence)))
+        self.own_buffer().into_iter().chain(self.committed_buffers())
     }
 
-    /// The only buffer with messages; `None` if no buffer or several have messages.
+    /// The buffer of the view's transaction.
+    pub(crate) fn own_buffer(&self) -> Option<(&Arc<RootBuffer>, u64)> {
+        self.own.as_ref().map(|(own, statement)| (&own.messages, *statement))
+    }
+
+    /// The runs of the view's transaction, newest first: older than its buffer, and newer than the committed buffers.
+    pub(crate) fn own_runs(&self) -> &[Run] {
+        self.own.as_ref().map_or(&[], |(own, _)| &own.runs)
+    }
+
+    /// The buffers of commits, newest first.
+    pub(crate) fn committed_buffers(&self) -> impl Iterator<Item = (&Arc<RootBuffer>, u64)> {
+        let committed = std::iter::once(&self.version.active).chain(&self.version.frozen);
+        committed.map(|buffer| (buffer, self.sequence))
+    }
+
+    /// The only buffer with messages; `None` if no buffer or several have messages, or if the transaction has runs.
     pub(crate) fn only_buffer(&self) -> Option<(&Arc<RootBuffer>, u64)> {
+        if !self.own_runs().is_empty() {
+            return None;
+        }
         let mut filled = self.buffers().filter(|(buffer, _)| !buffer.is_empty());
         filled.next().filter(|_| filled.next().is_none())
     }
@@ -285,7 +302,9 @@ impl TreeView {
 
     /// As [`TreeView::is_empty`], for estimates.
     pub(super) fn has_nothing(&self) -> bool {
-        self.version.root.is_empty() && self.buffers().all(|(buffer, _)| buffer.is_empty())
+        self.version.root.is_empty()
+            && self.own_runs().is_empty()
+            && self.buffers().all(|(buffer, _)| buffer.is_empty())
     }
 
     /// Stores the number of rows of the tree as counted in this view, so that the number is known for this view and, until

@@ -1,0 +1,72 @@
+//! The runs of a transaction: messages that were moved from its buffers to the data file, and become runs of the roots of
+//! their trees with the commit.
+
+use std::sync::Arc;
+
+use crate::base::Result;
+use crate::buffer::RootBuffer;
+use crate::pages::Priority;
+use crate::tree::rewrite::Output;
+use crate::tree::{Flusher, Run, SampledMessages, Sketches};
+
+/// A transaction has at most this many runs of a tree before some are merged.
+const RUNS_MAX: usize = 8;
+/// A run is merged with newer ones if it has at most this many times their messages.
+const SIZE_RATIO: u64 = 2;
+
+impl Flusher<'_> {
+    /// Writes the messages of a buffer as a run. Returns also what the sample of the tree needs of them, if the tree has one
+    /// of this level, or none yet and level 0.
+    ///
+    /// # Errors
+    /// Those of [`Flusher::flush_buffer`].
+    pub fn spill(&self, buffer: &Arc<RootBuffer>, level: u32) -> Result<(Run, Option<SampledMessages>)> {
+        let schema = &self.codecs.schema;
+        let mut sketches = schema.is_sampled().then(|| Sketches::new(schema.columns().len()));
+        let mut messages = self.rewrite(Output::Messages).observed(sketches.as_mut());
+        messages.add_buffer(buffer);
+        let run = self.write_run(messages)?;
+        Ok((run, sketches.map(|sketches| SampledMessages::new(level, buffer, sketches))))
+    }
+
+    /// Merges the newest of more than [`RUNS_MAX`] runs, which are newest first. Runs of similar sizes are merged, so that a
+    /// message is written again a logarithmic number of times.
+    ///
+    /// # Errors
+    /// Those of [`Flusher::flush_buffer`].
+    pub fn compact(&self, runs: &mut Vec<Run>) -> Result<()> {
+        if runs.len() <= RUNS_MAX {
+            return Ok(());
+        }
+        let mut rows = runs[0].rows();
+        let mut count = 1;
+        while count < runs.len() && (count == 1 || runs[count].rows() <= rows.saturating_mul(SIZE_RATIO)) {
+            rows += runs[count].rows();
+            count += 1;
+        }
+        let mut messages = self.rewrite(Output::Messages);
+        runs[..count].iter().for_each(|run| messages.add_run(run));
+        let merged = self.write_run(messages)?;
+        runs.splice(..count, [merged]);
+        Ok(())
+    }
+
+    /// True if a run has a message of this key.
+    ///
+    /// # Errors
+    /// Device errors, [`crate::Error::Corrupt`].
+    pub fn has_message(&self, run: &Run, key: &[u8]) -> Result<bool> {
+        let Some(part) = run.overlapping(Some(key), None).next().filter(|part| part.may_contain(key)) else {
+            return Ok(false);
+        };
+        let schema = &self.codecs.schema;
+        let index = self.files.read_index(&part.extent, schema)?;
+        if !index.may_contain(key) {
+            return Ok(false);
+        }
+        let number = index.find(key);
+        let page = self.files.read_page(index.entry(number).0, schema, Priority::Lookup)?;
+        index.check_data_page(number, &page, false)?;
+        Ok(page.lower_bound(key, false) < page.lower_bound_above(key))
+    }
+}
