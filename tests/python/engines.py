@@ -13,15 +13,16 @@ import select
 import sqlite3
 import subprocess
 import threading
-import time
 from decimal import Decimal
 
 import tpch
 
-# A statement that takes longer than this many seconds is a failure.
+# A statement without output for this many seconds is a failure.
 TIMEOUT = 120
 # A reference has no opinion on a query that takes it longer than this many seconds.
 REFERENCE_TIMEOUT = 20
+# Larger results are not compared.
+RESULT_BYTES_MAX = 64 << 20
 # The answer to this dot command marks the end of a result.
 MARKER = ".mode"
 ROWS = re.compile(r"\([\d,]+ rows?, [\d.]+ s\)\n")
@@ -36,6 +37,10 @@ class Crash(Exception):
     """The process ended or does not answer."""
 
 
+class TooLarge(Exception):
+    """The result is larger than `RESULT_BYTES_MAX`."""
+
+
 class NoOpinion(Exception):
     """The reference does not support the statement, or defines it differently."""
 
@@ -47,7 +52,7 @@ class Keyaki:
         command = [tpch.KEYAKI, "--mode", "json", "--continue-on-error", "--durability", "off", "--timer", *options]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.decoder = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=lambda pairs: tuple(v for _, v in pairs))
-        self.statements, self.buffer = 0, b""
+        self.statements, self.buffer = 0, bytearray()
         self.marker = None
         self.process.stdin.write(f"{MARKER}\n".encode())
         self.process.stdin.flush()
@@ -55,16 +60,23 @@ class Keyaki:
 
     def until(self, end):
         """Reads up to `end`, which it removes."""
-        deadline = time.monotonic() + TIMEOUT
-        while end not in self.buffer:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        searched, is_large = 0, False
+        while (found := self.buffer.find(end, searched)) < 0:
+            is_large |= len(self.buffer) > RESULT_BYTES_MAX
+            if is_large:
+                del self.buffer[: -len(end)]
+            searched = max(0, len(self.buffer) - len(end))
+            ready, _, _ = select.select([self.process.stdout], [], [], TIMEOUT)
             data = os.read(self.process.stdout.fileno(), 1 << 16) if ready else b""
             if not data:
                 self.process.kill()
                 text = self.buffer.decode(errors="replace")
                 raise Crash(f"no answer in {TIMEOUT} s" if not ready else f"the process ended: {text}")
             self.buffer += data
-        text, _, self.buffer = self.buffer.partition(end)
+        text = bytes(self.buffer[:found])
+        del self.buffer[: found + len(end)]
+        if is_large:
+            raise TooLarge(f"more than {RESULT_BYTES_MAX} bytes")
         return text
 
     def execute(self, sql):

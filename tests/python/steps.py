@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import changes
-from engines import Crash, DuckDb, Keyaki, NoOpinion, Sqlite, StatementError, as_numbers, comparable, equal
+from engines import Crash, DuckDb, Keyaki, NoOpinion, Sqlite, StatementError, TooLarge, as_numbers, comparable, equal
 
 UNSUPPORTED = re.compile(r"not supported|not implemented", re.I)
 # Errors that a user must never see, also where an error is expected.
@@ -58,6 +58,9 @@ class Context:
             rows, count, error = None, None, str(failure)
         except Crash as crash:
             raise Difference("crash", sql, str(crash)) from None
+        except TooLarge as large:
+            self.counts["too large"] += 1
+            raise Unsupported(str(large)) from None
         if self.state == "failed" and error is None:
             raise Difference("failed transaction", sql, "a statement succeeded in a failed transaction")
         if error is not None and INTERNAL.search(error) and not UNSUPPORTED.search(error):
