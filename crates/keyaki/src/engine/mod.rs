@@ -42,6 +42,7 @@ use std::time::Duration;
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use datafusion::execution::SessionState;
+use datafusion::execution::memory_pool::MemoryLimit;
 use keyaki_device::Device;
 use keyaki_device::calibrate::Calibration;
 use keyaki_exec::{Executor, MemoryTrace};
@@ -141,6 +142,14 @@ impl Drop for Engine {
 }
 
 impl Engine {
+    /// Memory that all queries may use together, in bytes.
+    pub fn query_bytes(&self) -> usize {
+        match self.base_state.runtime_env().memory_pool.memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes,
+            MemoryLimit::Infinite | MemoryLimit::Unknown => unreachable!("the pool of queries has a size"),
+        }
+    }
+
     /// Opens a database directory. Creates it if it does not exist, unless `options.must_exist` is set. `compile` compiles
     /// the expressions of a table whose in-memory indexes are built.
     pub fn open(path: &Path, options: Options, compile: Compile) -> Result<Arc<Engine>> {

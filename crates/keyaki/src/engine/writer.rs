@@ -64,9 +64,32 @@ impl Writer {
         matches!(self.scope, Scope::Transaction(_))
     }
 
+    /// The writer of a part of the changes of a statement in a transaction, which ends with [`Writer::end_parts`].
+    pub fn part(&self) -> Writer {
+        Writer { is_part: true, ..self.clone() }
+    }
+
     /// The writer of one of several changes of the statement, which belong to a transaction.
     pub(super) fn of_part(decision: &Arc<Decision>, statement: Arc<TransactionStatement>) -> Writer {
         Writer { decision: decision.clone(), scope: Scope::Transaction(statement), is_part: true }
+    }
+
+    /// Decides that the statement takes effect, after its parts.
+    ///
+    /// # Errors
+    /// `Cancelled`.
+    pub fn end_parts(&self) -> Result<()> {
+        self.decision.commit()?;
+        self.complete();
+        self.decision.reach(Stage::Committed);
+        Ok(())
+    }
+
+    /// All changes of the statement have been made.
+    pub(super) fn complete(&self) {
+        if let Scope::Transaction(statement) = &self.scope {
+            statement.complete();
+        }
     }
 
     /// The lock that the statement holds, or the transaction that it belongs to.
@@ -187,7 +210,7 @@ impl Engine {
         self.note_rows(table);
         let submitted = match &writer.scope {
             Scope::Transaction(statement) => {
-                statement.add_rows(table, changes)?;
+                statement.add_rows(table, changes, writer.is_part)?;
                 None
             }
             Scope::Database(_) if changes.batch.is_empty() => None,
@@ -208,7 +231,7 @@ impl Engine {
         catalog: Catalog,
     ) -> Result<()> {
         if let Scope::Transaction(statement) = &writer.scope {
-            return statement.define(&writer.decision, batch, catalog);
+            return statement.define(&writer.decision, batch, catalog, writer.is_part);
         }
         self.remove_positions(&mut batch, &catalog)?;
         self.change(writer, move |engine| {

@@ -481,7 +481,7 @@ pub(super) async fn verify_recursive(
 }
 
 /// True if a foreign key of the table refers to the table itself.
-pub(super) fn is_recursive(table: &Table) -> bool {
+pub(crate) fn is_recursive(table: &Table) -> bool {
     table.def.foreign_keys.iter().any(|key| key.references == table.def.name)
 }
 

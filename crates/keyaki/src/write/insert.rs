@@ -28,8 +28,8 @@ pub(crate) async fn insert_query(
     rows: SendableRecordBatchStream,
 ) -> Result<u64> {
     let before = rows_before(&statement, table)?;
-    let buffer = RowBuffer::reserved(&statement.engine, "INSERT");
-    insert(statement, table, rows, before, (BatchLimits::of_query(), buffer), Arc::new(NoOrigin)).await
+    let (limits, buffer) = (BatchLimits::of_query(&statement.engine), RowBuffer::reserved(&statement.engine, "INSERT"));
+    insert(statement, table, rows, before, (limits, buffer), Arc::new(NoOrigin)).await
 }
 
 /// Inserts rows of files or of a program and returns their number. See [`insert`] for the form of the rows.
@@ -78,11 +78,14 @@ async fn insert(
     let rows = passing_identities(rows, &statement, table);
     let in_transaction = statement.writer.is_in_transaction();
     let is_recursive = foreign_keys::is_recursive(table);
-    let (limits, buffer) = match in_transaction || is_recursive {
-        true => (BatchLimits::none(), RowBuffer::reserved(&statement.engine, "INSERT")),
-        false => (limits, buffer),
+    let (limits, buffer) = match (in_transaction, is_recursive) {
+        (_, true) => (BatchLimits::none(), RowBuffer::reserved(&statement.engine, "INSERT")),
+        (true, false) => (BatchLimits::of_part(&statement.engine), buffer),
+        (false, false) => (limits, buffer),
     };
+    let next = buffer.another();
     match choose(rows, limits, buffer).await? {
+        WritePath::Bulk(rows) if in_transaction => insert_parts(&statement, table, rows, next, &*origin).await,
         WritePath::Bulk(rows) => bulk::load(&statement, table, rows, before, origin, None).await,
         WritePath::Batch(batches) => {
             let change = insertion(table, &batches)?;
@@ -92,7 +95,7 @@ async fn insert(
             }
             let WriteStatement { engine, writer, waits_inline, .. } = statement.clone();
             let inserted = commit_keeping(&engine, writer, waits_inline, snapshot, change).await;
-            let inserted = inserted.map_err(|error| bulk::locate_duplicate(error, table, &batches, &*origin))?;
+            let inserted = inserted.map_err(|error| bulk::locate_duplicate(error, table, 0, &batches, &*origin))?;
             if !in_transaction && !statistics::after_insert(&statement, &table.def.name, before, inserted).await {
                 let decision = statement.writer.decision.clone();
                 drop(statement);
@@ -102,6 +105,34 @@ async fn insert(
             }
             Ok(inserted)
         }
+    }
+}
+
+/// Inserts rows into the open transaction of the statement, in several write batches. Each is checked against those before.
+async fn insert_parts(
+    statement: &WriteStatement,
+    table: &Arc<Table>,
+    mut rows: SendableRecordBatchStream,
+    mut buffer: RowBuffer,
+    origin: &dyn Origin,
+) -> Result<u64> {
+    assert!(statement.writer.is_in_transaction(), "parts of a statement belong to a transaction");
+    let WriteStatement { engine, writer, waits_inline, .. } = statement;
+    let limits = BatchLimits::of_part(engine);
+    let mut inserted = 0;
+    loop {
+        let is_last = buffer.fill(&mut rows, limits).await?;
+        for batches in buffer.slices(limits) {
+            let change = insertion(table, &batches)?;
+            let (_, snapshot) = statement.latest();
+            let added = commit_keeping(engine, writer.part(), *waits_inline, snapshot, change).await;
+            inserted += added.map_err(|error| bulk::locate_duplicate(error, table, inserted, &batches, origin))?;
+        }
+        if is_last {
+            writer.end_parts()?;
+            return Ok(inserted);
+        }
+        buffer = buffer.another();
     }
 }
 
@@ -123,7 +154,8 @@ pub(crate) async fn create_table_as(
     table: Arc<Table>,
     rows: SendableRecordBatchStream,
 ) -> Result<u64> {
-    create_filled(statement, catalog, table, rows, WriteBatch::new(), BatchLimits::of_query()).await
+    let limits = BatchLimits::of_query(&statement.engine);
+    create_filled(statement, catalog, table, rows, WriteBatch::new(), limits).await
 }
 
 /// As [`create_table_as`], in one commit with the changes of `creation`, which `catalog` has.
@@ -138,7 +170,8 @@ pub(super) async fn create_filled(
     schema::create_trees(&mut creation, &table)?;
     let buffer = RowBuffer::reserved(&statement.engine, "CREATE TABLE");
     let in_transaction = statement.writer.is_in_transaction();
-    let limits = if in_transaction { BatchLimits::none() } else { limits };
+    let limits = if in_transaction { BatchLimits::of_part(&statement.engine) } else { limits };
+    let next = buffer.another();
     match choose(rows, limits, buffer).await? {
         WritePath::Batch(batches) => {
             let change = insertion(&table, &batches)?;
@@ -152,6 +185,11 @@ pub(super) async fn create_filled(
                 statistics::after_insert(statement, &table.def.name, 0.0, rows).await;
             }
             Ok(rows)
+        }
+        WritePath::Bulk(rows) if in_transaction => {
+            let part = WriteStatement { writer: statement.writer.part(), ..statement.clone() };
+            schema::commit_table(&part, catalog, table.clone(), creation).await?;
+            insert_parts(statement, &table, rows, next, &NoOrigin).await
         }
         WritePath::Bulk(rows) => {
             let creation = bulk::Creation { batch: creation, catalog: catalog.clone() };

@@ -51,7 +51,7 @@ pub(crate) use insert::{
     add_part, append, commit, create_table_as, finish_upserts, insert_loaded, insert_query, insertion, submit_upserts,
 };
 pub(crate) use origin::{AppendedRows, NoOrigin, Origin};
-pub(crate) use path::RowBuffer;
+pub(crate) use path::{BatchLimits, RowBuffer};
 
 /// Context of a writing statement: the engine, the writer lock and the decision, and the receiver of progress reports.
 #[derive(Debug, Clone)]

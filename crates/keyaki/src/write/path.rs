@@ -6,7 +6,7 @@
 //! | [`WritePath::Bulk`] | directly to leaf extents, without log and buffers ([`super::bulk`]) | many rows: each is written once |
 //!
 //! [`choose`] decides for INSERT, COPY, CREATE TABLE AS and loads by a program. It reads rows until they exceed
-//! [`BatchLimits`] or end. Statements in a transaction always use a write batch. Three other cases need no choice: VALUES of literals, UPDATE and DELETE always use a write batch,
+//! [`BatchLimits`] or end. Statements in a transaction use write batches, several for many rows. Three other cases need no choice: VALUES of literals, UPDATE and DELETE always use a write batch,
 //! because their rows are in memory; CREATE INDEX always builds in bulk, because a new tree has no other entries.
 
 use arrow::array::RecordBatch;
@@ -19,14 +19,21 @@ use super::bulk::batch_bytes;
 use crate::Result;
 use crate::engine::Engine;
 
-/// Maximum rows of a query's result in a write batch.
+/// Maximum rows of a query's result in a write batch, and their maximum bytes as a share of the query memory.
 const QUERY_ROWS_MAX: usize = 100_000;
+const QUERY_SHARE: usize = 8;
 /// Maximum rows and bytes of loaded rows in a write batch.
 const LOAD_ROWS_MAX: usize = 20_000;
 const LOAD_BYTES_MAX: usize = 16 << 20;
 /// Maximum rows of a write batch that loads into an empty table. The limit is lower because a bulk load builds full
 /// first leaves.
 const LOAD_ROWS_MAX_EMPTY: usize = 2_000;
+
+/// Maximum rows and bytes of a part of a statement, as a share of the query memory and within bounds.
+const PART_ROWS_MAX: usize = 100_000;
+const PART_SHARE: usize = 32;
+const PART_BYTES_MIN: usize = 64 << 10;
+const PART_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum size of a write batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +43,9 @@ pub(crate) struct BatchLimits {
 }
 
 impl BatchLimits {
-    /// Limits for the rows of a query. The query memory limits their bytes.
-    pub fn of_query() -> Self {
-        BatchLimits { rows: QUERY_ROWS_MAX, bytes: usize::MAX }
+    /// Limits for the rows of a query.
+    pub fn of_query(engine: &Engine) -> Self {
+        BatchLimits { rows: QUERY_ROWS_MAX, bytes: engine.query_bytes() / QUERY_SHARE }
     }
 
     /// Limits for rows of files and programs. `rows_before` is the estimated number of rows in the table.
@@ -50,6 +57,12 @@ impl BatchLimits {
     /// No limits: the caller reserves memory for the rows.
     pub fn none() -> Self {
         BatchLimits { rows: usize::MAX, bytes: usize::MAX }
+    }
+
+    /// Limits for a part of the rows of a statement in a transaction: a small share of the query memory.
+    pub fn of_part(engine: &Engine) -> Self {
+        let bytes = (engine.query_bytes() / PART_SHARE).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
+        BatchLimits { rows: PART_ROWS_MAX, bytes }
     }
 
     /// Limits for a chunk of appended rows: one write batch, unless the table is empty.
@@ -75,12 +88,8 @@ pub(super) async fn choose(
     limits: BatchLimits,
     mut buffer: RowBuffer,
 ) -> Result<WritePath> {
-    let mut bytes = 0;
-    while buffer.rows <= limits.rows && bytes <= limits.bytes {
-        let Some(batch) = rows.next().await else { return Ok(WritePath::Batch(buffer.batches)) };
-        let batch = batch?;
-        bytes += batch_bytes(&batch);
-        buffer.push(batch)?;
+    if buffer.fill(&mut rows, limits).await? {
+        return Ok(WritePath::Batch(buffer.batches));
     }
     let first = stream::iter(std::mem::take(&mut buffer.batches).into_iter().map(Ok));
     Ok(WritePath::Bulk(Box::pin(RecordBatchStreamAdapter::new(rows.schema(), first.chain(rows)))))
@@ -107,6 +116,12 @@ impl RowBuffer {
         RowBuffer { batches: Vec::new(), rows: 0, reservation: None }
     }
 
+    /// An empty buffer of the same kind.
+    pub fn another(&self) -> Self {
+        let reservation = self.reservation.as_ref().map(MemoryReservation::new_empty);
+        RowBuffer { batches: Vec::new(), rows: 0, reservation }
+    }
+
     /// Adds a batch; drops it if it is empty.
     ///
     /// # Errors
@@ -120,6 +135,42 @@ impl RowBuffer {
             self.batches.push(batch);
         }
         Ok(())
+    }
+
+    /// The rows in slices within `limits`, in order. A batch of a file can be much larger.
+    pub fn slices(&self, limits: BatchLimits) -> Vec<Vec<RecordBatch>> {
+        let mut slices: Vec<(usize, Vec<RecordBatch>)> = Vec::new();
+        for batch in &self.batches {
+            let row_bytes = batch_bytes(batch).div_ceil(batch.num_rows().max(1)).max(1);
+            let rows_max = limits.rows.min(limits.bytes / row_bytes).max(1);
+            for start in (0..batch.num_rows()).step_by(rows_max) {
+                let slice = batch.slice(start, rows_max.min(batch.num_rows() - start));
+                let bytes = slice.num_rows() * row_bytes;
+                match slices.last_mut().filter(|(filled, _)| filled + bytes <= limits.bytes) {
+                    Some((filled, last)) => {
+                        *filled += bytes;
+                        last.push(slice);
+                    }
+                    None => slices.push((bytes, vec![slice])),
+                }
+            }
+        }
+        slices.into_iter().map(|(_, slice)| slice).collect()
+    }
+
+    /// Adds batches of a stream until it ends or the buffer exceeds `limits`. Returns true at the end.
+    ///
+    /// # Errors
+    /// The first error of the stream; `OutOfMemory` if the reservation cannot grow.
+    pub async fn fill(&mut self, rows: &mut SendableRecordBatchStream, limits: BatchLimits) -> Result<bool> {
+        let mut bytes = 0;
+        while self.rows <= limits.rows && bytes <= limits.bytes {
+            let Some(batch) = rows.next().await else { return Ok(true) };
+            let batch = batch?;
+            bytes += batch_bytes(&batch);
+            self.push(batch)?;
+        }
+        Ok(false)
     }
 
     /// Adds all batches of a stream.

@@ -43,7 +43,7 @@ use crate::tree::{
 };
 
 /// A transaction that depends on more ranges of a tree when it spills depends on the whole tree from then on.
-const DEPENDENCIES_MAX: usize = 16 << 10;
+const DEPENDENCIES_MAX: usize = 1 << 10;
 
 /// Uncommitted writes on top of a snapshot. Dropping a transaction rolls it back.
 #[derive(Debug)]

@@ -33,7 +33,9 @@ use arrow_select::filter::filter_record_batch;
 use keyaki_primitives::HyperLogLog;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::base::{ColumnType, Error, KeyRange, Result, Schema, is_selected, is_selected_hash, selection_hash, uuids};
+use crate::base::{
+    ColumnType, Error, KeyRange, Prior, Result, Schema, is_selected, is_selected_hash, selection_hash, uuids,
+};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::pages::{Extent, ExtentWriter, Files};
@@ -273,15 +275,16 @@ pub(crate) struct SampledMessages {
     /// All messages whose keys a sample of this level has are there.
     level: u32,
     messages: Arc<RootBuffer>,
+    /// Maximum bytes of the messages.
+    bytes_max: usize,
     sketches: Sketches,
 }
 
 impl SampledMessages {
     /// The messages of a buffer, and sketches that have their values. `level` is that of the sample.
-    pub fn new(level: u32, buffer: &RootBuffer, mut sketches: Sketches) -> SampledMessages {
+    pub fn new(level: u32, buffer: &RootBuffer, bytes_max: usize, mut sketches: Sketches) -> SampledMessages {
         sketches.added = sketches.added.saturating_add(buffer.len() as u64);
-        let messages = SampledMessages { level, messages: selected_messages(&[buffer], level), sketches };
-        messages.limited()
+        SampledMessages { level, messages: selected_messages(&[buffer], level), bytes_max, sketches }.limited()
     }
 
     /// Adds messages that are newer.
@@ -290,12 +293,12 @@ impl SampledMessages {
         self.sketches.merge(&newer.sketches);
         let messages = selected_messages(&[&self.messages, &newer.messages], level);
         let sketches = std::mem::replace(&mut self.sketches, Sketches::new(0));
-        *self = SampledMessages { level, messages, sketches }.limited();
+        *self = SampledMessages { level, messages, sketches, ..*self }.limited();
     }
 
-    /// The messages for so high a level that they do not take more memory than the arrays of a sample.
+    /// The messages for so high a level that they are within their limit.
     fn limited(mut self) -> Self {
-        while self.messages.bytes() > ARRAY_BYTES_MAX && self.level < LEVEL_MAX {
+        while self.messages.bytes() > self.bytes_max && self.level < LEVEL_MAX {
             self.level += 1;
             self.messages = selected_messages(&[&self.messages], self.level);
         }
@@ -315,9 +318,11 @@ fn selected_messages(buffers: &[&RootBuffer], level: u32) -> Arc<RootBuffer> {
         buffer.walk(&KeyRange::all(), false, &guard, |key, newest| {
             if is_selected(key, level) {
                 let chain: Vec<_> = std::iter::successors(Some(newest), |message| message.older()).collect();
+                // The knowledge is about the row below the oldest message.
+                let mut prior = newest.prior();
                 for message in chain.into_iter().rev() {
-                    let mut writer = selected.writer(message.sequence(), &guard);
-                    writer.insert(key, message.message(), message.prior());
+                    selected.writer(message.sequence(), &guard).insert(key, message.message(), prior);
+                    prior = Prior::Unknown;
                 }
             }
             true

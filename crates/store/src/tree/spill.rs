@@ -11,6 +11,11 @@ use crate::tree::{Flusher, Run, SampledMessages, Sketches};
 
 /// A transaction has at most this many runs of a tree before some are merged.
 const RUNS_MAX: usize = 8;
+/// The messages of a transaction that concern the sample of a tree take at most this share of the memory of root buffers,
+/// within bounds in bytes.
+const SAMPLE_SHARE: usize = 16;
+const SAMPLE_BYTES_MIN: usize = 64 << 10;
+const SAMPLE_BYTES_MAX: usize = 4 << 20;
 /// A run is merged with newer ones if it has at most this many times their messages.
 const SIZE_RATIO: u64 = 2;
 
@@ -26,7 +31,11 @@ impl Flusher<'_> {
         let mut messages = self.rewrite(Output::Messages).observed(sketches.as_mut());
         messages.add_buffer(buffer);
         let run = self.write_run(messages)?;
-        Ok((run, sketches.map(|sketches| SampledMessages::new(level, buffer, sketches))))
+        let sampled = sketches.map(|sketches| {
+            let bytes_max = (self.options.buffer_bytes / SAMPLE_SHARE).clamp(SAMPLE_BYTES_MIN, SAMPLE_BYTES_MAX);
+            SampledMessages::new(level, buffer, bytes_max, sketches)
+        });
+        Ok((run, sampled))
     }
 
     /// Merges the newest of more than [`RUNS_MAX`] runs, which are newest first. Runs of similar sizes are merged, so that a

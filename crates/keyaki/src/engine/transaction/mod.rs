@@ -94,7 +94,19 @@ struct NamedSavepoint {
 #[derive(Debug)]
 pub(crate) struct TransactionStatement {
     state: Arc<Mutex<Option<Open>>>,
+    /// The statement has made some of its changes. If it ends before the last one, the transaction has failed.
+    is_partial: AtomicBool,
     _turn: OwnedMutexGuard<()>,
+}
+
+impl Drop for TransactionStatement {
+    fn drop(&mut self) {
+        if *self.is_partial.get_mut()
+            && let Some(open) = self.state.lock().as_mut()
+        {
+            open.is_failed = true;
+        }
+    }
 }
 
 impl TransactionSlot {
@@ -202,7 +214,7 @@ impl TransactionSlot {
         if open.characteristics.is_read_only {
             return Err(Error::ReadOnlyTransaction { statement: what.into() });
         }
-        Ok(Some(TransactionStatement { state: self.state.clone(), _turn: turn }))
+        Ok(Some(TransactionStatement { state: self.state.clone(), is_partial: AtomicBool::new(false), _turn: turn }))
     }
 
     /// Begins a transaction. If it is `immediate`, it holds the writer lock to its end, so that it has no conflicts.
@@ -375,51 +387,76 @@ impl Open {
 impl TransactionStatement {
     /// The catalog and the snapshot of the statement.
     pub fn moment(&self) -> (Arc<Catalog>, Snapshot) {
-        self.with(|running| running.moment())
+        self.with(|running, _, _| running.moment())
     }
 
-    /// Adds changed rows of a table.
+    /// Adds changed rows of a table: a part of the changes of the statement, or the last ones.
     ///
     /// # Errors
     /// `OutOfMemory`, errors of the store. Nothing has changed then.
-    pub fn add_rows(&self, table: &Table, changes: Changes) -> Result<()> {
-        self.with(|running| {
-            running.write(changes.batch)?;
-            changes.absent.into_iter().flatten().for_each(|(tree, range)| running.store.depend_on(tree, range));
+    pub fn add_rows(&self, table: &Table, changes: Changes, is_part: bool) -> Result<()> {
+        self.is_partial.fetch_or(is_part, Ordering::Relaxed);
+        self.with(|running, savepoints, is_alone| {
+            running.write(changes.batch, savepoints)?;
+            for (tree, range) in changes.absent.into_iter().flatten().filter(|_| !is_alone) {
+                running.store.depend_on(tree, range);
+            }
             let (rows, grown) = running.changed.entry(table.def.name.clone()).or_default();
             *rows += changes.rows;
             *grown += changes.grown;
-            Ok(())
-        })
+            Result::Ok(())
+        })?;
+        self.is_partial.fetch_and(is_part, Ordering::Relaxed);
+        Ok(())
     }
 
-    /// Adds definitions; `catalog` has them.
+    /// The statement has made all its changes.
+    pub fn complete(&self) {
+        self.is_partial.store(false, Ordering::Relaxed);
+    }
+
+    /// Adds definitions; `catalog` has them. They are a part of the changes of the statement, or the last ones.
     ///
     /// # Errors
     /// `Cancelled`, `OutOfMemory`, errors of the store. Nothing has changed then.
-    pub fn define(&self, decision: &Decision, batch: WriteBatch, catalog: Catalog) -> Result<()> {
+    pub fn define(&self, decision: &Decision, batch: WriteBatch, catalog: Catalog, is_part: bool) -> Result<()> {
+        if is_part {
+            decision.check()?;
+            self.is_partial.store(true, Ordering::Relaxed);
+            return self.with(|running, savepoints, _| running.define(batch, catalog, savepoints));
+        }
         decision.commit()?;
-        self.with(|running| running.define(batch, catalog))?;
+        self.with(|running, savepoints, _| running.define(batch, catalog, savepoints))?;
         decision.reach(Stage::Committed);
         Ok(())
     }
 
     /// See [`Engine::depend_on_table`].
     pub fn depend_on(&self, tree: TreeId, range: KeyRange) {
-        self.with(|running| running.store.depend_on(tree, range));
+        self.with(|running, _, is_alone| {
+            if !is_alone {
+                running.store.depend_on(tree, range);
+            }
+        });
     }
 
     /// See [`Engine::depend_on_existence`].
     pub fn depend_on_existence(&self, tree: TreeId, range: KeyRange) {
-        self.with(|running| running.store.depend_on_existence(tree, range));
+        self.with(|running, _, is_alone| {
+            if !is_alone {
+                running.store.depend_on_existence(tree, range);
+            }
+        });
     }
 
-    /// Calls `work` with the transaction, which runs while the statement has its turn.
-    fn with<T>(&self, work: impl FnOnce(&mut Running) -> T) -> T {
+    /// Calls `work` with the transaction, which runs while the statement has its turn, its savepoints, and true if it holds
+    /// the writer lock, so that it has no conflicts.
+    fn with<T>(&self, work: impl FnOnce(&mut Running, &[Savepoint], bool) -> T) -> T {
         let mut state = self.state.lock();
-        match state.as_mut().and_then(|open| open.running.as_mut()) {
-            Some(running) => work(running),
-            None => unreachable!("a transaction ended during the turn of a statement"),
-        }
+        let Some(Open { running: Some(running), savepoints, lock, .. }) = state.as_mut() else {
+            unreachable!("a transaction ended during the turn of a statement")
+        };
+        let savepoints: Vec<Savepoint> = savepoints.iter().map(|savepoint| savepoint.point).collect();
+        work(running, &savepoints, lock.is_some())
     }
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use super::{Characteristics, Committed, TransactionSlot};
 use crate::Result;
-use crate::base::interrupt::Stage;
 use crate::base::options::Isolation;
 use crate::engine::{Engine, Writer};
 
@@ -52,14 +51,16 @@ impl Parts {
     pub async fn commit(self, engine: &Arc<Engine>) -> Result<Committed> {
         let Parts { writer, own } = self;
         let decision = writer.decision.clone();
-        drop(writer);
         match own {
             None => {
-                decision.commit()?;
-                decision.reach(Stage::Committed);
+                writer.end_parts()?;
                 Ok(Committed::default())
             }
-            Some(slot) => Ok(slot.commit(engine, &decision).await?.unwrap_or_default()),
+            Some(slot) => {
+                writer.complete();
+                drop(writer);
+                Ok(slot.commit(engine, &decision).await?.unwrap_or_default())
+            }
         }
     }
 }

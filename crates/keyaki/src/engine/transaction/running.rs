@@ -16,6 +16,9 @@ use crate::{Error, Result};
 /// Estimated memory of a write, as a multiple of its bytes in the batch: the batch, and the buffer that makes it readable.
 const BYTES_PER_BATCH_BYTE: usize = 3;
 
+/// The changes of a transaction may take this share of the query memory before they spill.
+const SPILL_SHARE: usize = 4;
+
 /// Commits of transactions with at most this many bytes run on the calling thread.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
@@ -29,6 +32,8 @@ pub(super) struct Running {
     pub catalog: Arc<Catalog>,
     pub changed: ChangedTables,
     reservation: MemoryReservation,
+    /// Bytes of changes in memory above which they spill.
+    spill_bytes: usize,
 }
 
 /// Names of the tables whose rows were changed, each with the number of changed rows and the change of their number.
@@ -51,7 +56,8 @@ impl Running {
         }
         let pool = &engine.base_state.runtime_env().memory_pool;
         let reservation = MemoryConsumer::new("changes of a transaction").register(pool);
-        Running { store, catalog: base.clone(), base, changed: BTreeMap::new(), reservation }
+        let spill_bytes = engine.query_bytes() / SPILL_SHARE;
+        Running { store, catalog: base.clone(), base, changed: BTreeMap::new(), reservation, spill_bytes }
     }
 
     pub fn moment(&self) -> (Arc<Catalog>, Snapshot) {
@@ -122,23 +128,37 @@ impl Running {
         Ok(self.reservation.try_grow(further)?)
     }
 
-    /// Adds writes.
+    /// Adds writes. Those before spill if all together would take too much memory; `savepoints` are those to which the
+    /// transaction may be rolled back.
     ///
     /// # Errors
     /// `OutOfMemory`, errors of the store. Nothing has changed then.
-    pub fn write(&mut self, batch: WriteBatch) -> Result<()> {
-        self.reserve(batch.bytes())?;
+    pub fn write(&mut self, batch: WriteBatch, savepoints: &[Savepoint]) -> Result<()> {
+        if self.store.bytes() + BYTES_PER_BATCH_BYTE * batch.bytes() > self.spill_bytes {
+            self.spill(savepoints)?;
+        }
+        if self.reserve(batch.bytes()).is_err() {
+            // Other queries use the memory.
+            self.spill(savepoints)?;
+            self.reserve(batch.bytes())?;
+        }
         let written = self.store.write(batch);
         self.reservation.resize(self.store.bytes());
         Ok(written?)
+    }
+
+    fn spill(&mut self, savepoints: &[Savepoint]) -> Result<()> {
+        self.store.spill(savepoints)?;
+        self.reservation.resize(self.store.bytes());
+        Ok(())
     }
 
     /// Adds definitions; `catalog` has them.
     ///
     /// # Errors
     /// As [`Running::write`].
-    pub fn define(&mut self, batch: WriteBatch, catalog: Catalog) -> Result<()> {
-        self.write(batch)?;
+    pub fn define(&mut self, batch: WriteBatch, catalog: Catalog, savepoints: &[Savepoint]) -> Result<()> {
+        self.write(batch, savepoints)?;
         self.catalog = Arc::new(catalog);
         Ok(())
     }
@@ -157,7 +177,7 @@ impl Running {
 
     /// True if the commit needs little time.
     pub fn is_small(&self) -> bool {
-        self.store.bytes() <= INLINE_BYTES_MAX && !self.defines()
+        self.store.bytes() <= INLINE_BYTES_MAX && !self.store.has_spilled() && !self.defines()
     }
 
     /// Commits. The caller holds the writer lock. Blocks.

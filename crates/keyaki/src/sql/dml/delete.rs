@@ -7,6 +7,7 @@ use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{Delete, Expr, FromTable, Query, SelectItem, TableWithJoins};
 use keyaki_store::WriteBatch;
 
+use super::parts::{self, Affected};
 use super::returning::Returning;
 use super::{TargetTable, foreign_keys};
 use crate::base::interrupt::Execution;
@@ -18,7 +19,6 @@ use crate::sql::expressions;
 use crate::sql::prepared::add_types;
 use crate::sql::short::{Change, ChangeKind, Read, ShortPlan};
 use crate::sql::state::StatementState;
-use crate::write::RowBuffer;
 use crate::write::apply::TableChange;
 use crate::write::rebuild;
 use crate::write::rows::{TableRows, as_stored};
@@ -29,7 +29,7 @@ use crate::{Error, Result};
 const TRUNCATED_ROWS_MIN: u64 = 10_000;
 
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete: Delete) -> Result<Outcome> {
-    let Parts { relation, using, selection, returning } = parts(delete)?;
+    let Clauses { relation, using, selection, returning } = clauses(delete)?;
     let writer = session.writer(execution, "DELETE").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
@@ -50,11 +50,20 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete:
     let returning = Returning::of(returning, target.alias().clone());
     let needed = if returning.is_some() { (0..table.def.columns.len()).collect() } else { needed(&table)? };
     let plan = state.plan_query(affected_rows(&target, &needed, using, selection)?).await?;
-    let affected = RowBuffer::reserved(&session.engine, "DELETE").collect(state.run(&plan).await?).await?;
-
-    let parts = affected.batches.iter().map(|batch| rows_of(&table, &needed, batch));
-    let old = TableRows::concat(&parts.collect::<Result<Vec<_>>>()?)?;
-    let mut change = TableChange { old_repeats, ..TableChange::deletion(&table, old) };
+    let can_divide = !old_repeats && returning.is_none() && parts::can_divide(&state.catalog, &table, None, &plan)?;
+    let change_of = |batches: &[RecordBatch]| {
+        let parts = batches.iter().map(|batch| rows_of(&table, &needed, batch));
+        let old = TableRows::concat(&parts.collect::<Result<Vec<_>>>()?)?;
+        Ok(TableChange { old_repeats, ..TableChange::deletion(&table, old) })
+    };
+    let affected = match Affected::read(session, "DELETE", state.run(&plan).await?, can_divide).await? {
+        Affected::All(affected) => affected,
+        Affected::Many(first, rest) => {
+            let rows = parts::change(session, writer, first, rest, change_of).await?;
+            return Ok(Outcome::rows("DELETE", rows));
+        }
+    };
+    let mut change = change_of(&affected.batches)?;
     let returned = match returning {
         Some(returning) => {
             change.drop_repeats()?;
@@ -93,7 +102,7 @@ pub(crate) async fn describe(
     delete: &Delete,
     types: &mut [Option<DataType>],
 ) -> Result<Option<ShortPlan>> {
-    let Parts { relation, using, selection, returning } = parts(delete.clone())?;
+    let Clauses { relation, using, selection, returning } = clauses(delete.clone())?;
     let target = TargetTable::new(state, &relation)?;
     let table = target.table.clone();
     let alone = using.is_none() && returning.is_none();
@@ -110,21 +119,21 @@ pub(crate) async fn describe(
 /// # Errors
 /// As [`run`], up to the execution.
 pub(super) fn explained(state: &StatementState, delete: Delete) -> Result<(Arc<Table>, Query)> {
-    let Parts { relation, using, selection, .. } = parts(delete)?;
+    let Clauses { relation, using, selection, .. } = clauses(delete)?;
     let target = TargetTable::new(state, &relation)?;
     let query = affected_rows(&target, &needed(&target.table)?, using, selection)?;
     Ok((target.table, query))
 }
 
-/// The supported parts of a DELETE.
-struct Parts {
+/// The supported clauses of a DELETE.
+struct Clauses {
     relation: TableWithJoins,
     using: Option<Vec<TableWithJoins>>,
     selection: Option<Expr>,
     returning: Option<Vec<SelectItem>>,
 }
 
-fn parts(delete: Delete) -> Result<Parts> {
+fn clauses(delete: Delete) -> Result<Clauses> {
     let refuse = |refused: bool, what: &str| match refused {
         true => Err(Error::Unsupported(format!("DELETE … {what}"))),
         false => Ok(()),
@@ -146,7 +155,7 @@ fn parts(delete: Delete) -> Result<Parts> {
     refuse(!order_by.is_empty() || limit.is_some(), "ORDER BY and LIMIT")?;
     let (FromTable::WithFromKeyword(mut from) | FromTable::WithoutKeyword(mut from)) = from;
     match (from.pop(), from.is_empty()) {
-        (Some(relation), true) => Ok(Parts { relation, using, selection, returning }),
+        (Some(relation), true) => Ok(Clauses { relation, using, selection, returning }),
         _ => Err(Error::Unsupported("DELETE FROM several tables".into())),
     }
 }

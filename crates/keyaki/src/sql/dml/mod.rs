@@ -4,7 +4,7 @@
 //! Each statement is one atomic write batch or bulk load. Its input is an ordinary query, planned by DataFusion over
 //! the newest committed state under the writer lock. UPDATE and DELETE read the affected rows from the target table
 //! under a reserved name, so WHERE, FROM and USING mean the same as in a query. The rows are collected, checked as a
-//! whole and applied by key ([`crate::write::apply`]).
+//! whole and applied by key ([`crate::write::apply`]), or part by part ([`parts`]).
 //!
 //! *Invariant.* Constraints hold at the end of each statement; intermediate states are not checked.
 
@@ -17,6 +17,7 @@ pub(crate) mod foreign_keys;
 pub(crate) mod insert;
 mod literals;
 pub(crate) mod merge;
+mod parts;
 mod returning;
 pub(crate) mod update;
 

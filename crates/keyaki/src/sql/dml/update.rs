@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Expr, Query, SelectItem, TableWithJoins, Update, UpdateTableFromKind,
 };
 
+use super::parts::{self, Affected};
 use super::returning::Returning;
 use super::{TargetTable, assigned_column, defaults, foreign_keys};
 use crate::base::interrupt::Execution;
@@ -21,7 +22,6 @@ use crate::sql::sequences;
 use crate::sql::short::{Change, ChangeKind, Read, ShortPlan};
 use crate::sql::state::StatementState;
 use crate::values::zone::Zone;
-use crate::write::RowBuffer;
 use crate::write::apply::TableChange;
 use crate::write::assign::assign;
 use crate::write::generated;
@@ -29,7 +29,7 @@ use crate::write::rows::{TableRows, as_stored};
 use crate::{Error, Result};
 
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update: Update) -> Result<Outcome> {
-    let Parts { relation, assignments, others, selection, returning } = parts(update)?;
+    let Clauses { relation, assignments, others, selection, returning } = clauses(update)?;
     let writer = session.writer(execution, "UPDATE").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
@@ -37,15 +37,25 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
     let table = target.table.clone();
     expressions::compiled(session, &table)?;
     let (assigned, values) = assignments_of(&table, assignments)?;
+    let alone = others.is_empty() && returning.is_none();
     // A set-returning function in SET repeats rows, too.
     let old_repeats = true;
     let plan = state.plan_query(affected_rows(&target, values, others, selection)?).await?;
-    let affected = RowBuffer::reserved(&session.engine, "UPDATE").collect(state.run(&plan).await?).await?;
-
-    let parts = affected.batches.iter().map(|batch| old_and_new(&table, &assigned, batch, session.zone()));
-    let (old, new): (Vec<TableRows>, Vec<TableRows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
-    let (old, new) = (TableRows::concat(&old)?, TableRows::concat(&new)?);
-    let mut change = TableChange { old_repeats, ..TableChange::update(&table, old, new, assigned) };
+    let can_divide = alone && parts::can_divide(&state.catalog, &table, Some(&assigned), &plan)?;
+    let change_of = |batches: &[RecordBatch]| {
+        let parts = batches.iter().map(|batch| old_and_new(&table, &assigned, batch, session.zone()));
+        let (old, new): (Vec<TableRows>, Vec<TableRows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let (old, new) = (TableRows::concat(&old)?, TableRows::concat(&new)?);
+        Ok(TableChange { old_repeats, ..TableChange::update(&table, old, new, assigned.clone()) })
+    };
+    let affected = match Affected::read(session, "UPDATE", state.run(&plan).await?, can_divide).await? {
+        Affected::All(affected) => affected,
+        Affected::Many(first, rest) => {
+            let rows = parts::change(session, writer, first, rest, change_of).await?;
+            return Ok(Outcome::rows("UPDATE", rows));
+        }
+    };
+    let mut change = change_of(&affected.batches)?;
     let returned = match Returning::of(returning, target.alias().clone()) {
         Some(returning) => {
             change.drop_repeats()?;
@@ -67,7 +77,7 @@ pub(crate) async fn describe(
     update: &Update,
     types: &mut [Option<DataType>],
 ) -> Result<Option<ShortPlan>> {
-    let Parts { relation, assignments, others, selection, returning } = parts(update.clone())?;
+    let Clauses { relation, assignments, others, selection, returning } = clauses(update.clone())?;
     let target = TargetTable::new(state, &relation)?;
     let table = target.table.clone();
     expressions::compiled(session, &table)?;
@@ -97,15 +107,15 @@ pub(crate) async fn describe(
 /// # Errors
 /// As [`run`], up to the execution.
 pub(super) fn explained(state: &StatementState, update: Update) -> Result<(Arc<Table>, Vec<usize>, Query)> {
-    let Parts { relation, assignments, others, selection, .. } = parts(update)?;
+    let Clauses { relation, assignments, others, selection, .. } = clauses(update)?;
     let target = TargetTable::new(state, &relation)?;
     let (assigned, values) = assignments_of(&target.table, assignments)?;
     let query = affected_rows(&target, values, others, selection)?;
     Ok((target.table, assigned, query))
 }
 
-/// The supported parts of an UPDATE.
-struct Parts {
+/// The supported clauses of an UPDATE.
+struct Clauses {
     relation: TableWithJoins,
     assignments: Vec<Assignment>,
     others: Vec<TableWithJoins>,
@@ -113,7 +123,7 @@ struct Parts {
     returning: Option<Vec<SelectItem>>,
 }
 
-fn parts(update: Update) -> Result<Parts> {
+fn clauses(update: Update) -> Result<Clauses> {
     let refuse = |refused: bool, what: &str| match refused {
         true => Err(Error::Unsupported(format!("UPDATE … {what}"))),
         false => Ok(()),
@@ -139,7 +149,7 @@ fn parts(update: Update) -> Result<Parts> {
         Some(UpdateTableFromKind::AfterSet(from)) => from,
         Some(UpdateTableFromKind::BeforeSet(_)) => return Err(Error::Unsupported("UPDATE FROM … SET".into())),
     };
-    Ok(Parts { relation, assignments, others, selection, returning })
+    Ok(Clauses { relation, assignments, others, selection, returning })
 }
 
 /// The query of the affected rows: all columns, the hidden rowid if there is one, and the assigned values.

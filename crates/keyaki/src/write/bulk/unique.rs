@@ -140,10 +140,12 @@ pub(in crate::write) fn at(error: Error, origin: &dyn Origin, row: u64) -> Error
     }
 }
 
-/// Adds file and row to a constraint violation: searches `batches` for the last row with the duplicate key.
+/// Adds file and row to a constraint violation: searches `batches`, which `before` rows precede, for the last row with the
+/// duplicate key.
 pub(in crate::write) fn locate_duplicate(
     error: Error,
     table: &Table,
+    before: u64,
     batches: &[RecordBatch],
     origin: &dyn Origin,
 ) -> Error {
@@ -167,7 +169,7 @@ pub(in crate::write) fn locate_duplicate(
         };
         let row = (0..batch.num_rows()).rev().find(has_key);
         if let Some(row) = row {
-            return at(error, origin, start + row as u64);
+            return at(error, origin, before + start + row as u64);
         }
         end = start;
     }
