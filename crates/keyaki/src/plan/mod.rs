@@ -64,6 +64,7 @@ pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, z
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
     analyzer.insert(0, Arc::new(rules::ConvertOperands));
     analyzer.insert(1, Arc::new(rules::GroupFrames));
+    analyzer.push(Arc::new(subqueries::OuterTypes));
     analyzer.push(Arc::new(rules::ReplaceOperators { zone }));
     analyzer.push(Arc::new(rules::UseGenerated));
     analyzer.push(Arc::new(subqueries::SubqueriesToJoins));

@@ -66,6 +66,7 @@ pub(crate) mod split;
 mod state;
 mod strict;
 mod system;
+mod table_functions;
 mod template;
 mod transaction;
 mod vast;

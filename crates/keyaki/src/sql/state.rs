@@ -197,6 +197,7 @@ impl StatementState {
     ) -> BoxFuture<'a, Result<LogicalPlan>> {
         Box::pin(async move {
             columns::name(&mut statement);
+            super::table_functions::to_subqueries(&mut statement)?;
             qualify::planned(&mut statement, &self.catalog, path)?;
             constants::typed(&mut statement);
             casts::distinguish(&mut statement);

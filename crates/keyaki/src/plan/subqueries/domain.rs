@@ -21,9 +21,10 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema};
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Distinct, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, Join, JoinConstraint,
-    Limit, LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType, Sort, SortExpr, Union, Window, lit,
+    Limit, LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType, Sort, SortExpr, Union, Values, Window, lit,
 };
 
+use super::lateral::is_lateral;
 use super::references::{bind, outer_columns};
 use super::{Rewriter, unsupported};
 
@@ -42,7 +43,7 @@ impl Domain {
     }
 
     /// Replaces outer columns in an expression over `scope`.
-    fn bind(&self, expr: Expr, scope: &DFSchema) -> Result<Expr> {
+    pub fn bind(&self, expr: Expr, scope: &DFSchema) -> Result<Expr> {
         let new = |column: &Column| self.columns.iter().find(|(outer, _)| outer == column).map(|(_, new)| new.clone());
         bind(expr, scope, &new)
     }
@@ -137,6 +138,18 @@ impl Rewriter {
                 Ok(LogicalPlan::Window(Window::try_new(expressions, Arc::new(input))?))
             }
             LogicalPlan::Union(union) => self.union(union, domain),
+            LogicalPlan::Values(values) => self.values_for_all(values, domain),
+            // Without a table before it, LATERAL has no effect.
+            LogicalPlan::Subquery(subquery) => self.for_all(&subquery.subquery, domain),
+            LogicalPlan::Unnest(unnest) => {
+                let input = self.for_all(&unnest.input, domain)?;
+                let (columns, options) = (unnest.exec_columns.clone(), unnest.options.clone());
+                let rows = LogicalPlanBuilder::from(input).unnest_columns_with_options(columns, options)?.build()?;
+                let mut columns = domain.expressions();
+                columns.extend(unnest.schema.columns().into_iter().map(Expr::Column));
+                Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(rows))?))
+            }
+            LogicalPlan::Join(join) if is_lateral(plan) => self.lateral_for_all(join, domain),
             LogicalPlan::Join(join) => self.join_for_all(join, &scope, domain),
             other => Err(unsupported(format!("a correlated subquery with {}", construct(other)))),
         }
@@ -222,6 +235,21 @@ impl Rewriter {
             both.map(|((_, all), (_, new))| Expr::Column(all.clone()).alias(&new.name)).collect();
         expressions.extend(values);
         Ok(LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(LogicalPlan::Join(joined)))?))
+    }
+
+    /// The rows of VALUES, each computed for all values of the domain.
+    fn values_for_all(&mut self, values: &Values, domain: &Domain) -> Result<LogicalPlan> {
+        let row = |row: &Vec<Expr>| {
+            let columns = row.iter().cloned().zip(values.schema.columns());
+            let columns = columns.map(|(value, column)| value.alias(column.name)).collect();
+            let one = LogicalPlanBuilder::empty(true).build()?;
+            Ok(Arc::new(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(one))?)))
+        };
+        let mut rows = values.values.iter().map(row).collect::<Result<Vec<_>>>()?;
+        match rows.len() {
+            1 => self.for_all(&rows.remove(0), domain),
+            _ => self.union(&Union { inputs: rows, schema: values.schema.clone() }, domain),
+        }
     }
 
     fn union(&mut self, union: &Union, domain: &Domain) -> Result<LogicalPlan> {
@@ -311,10 +339,7 @@ fn construct(plan: &LogicalPlan) -> &'static str {
     match plan {
         LogicalPlan::Sort(_) => "ORDER BY and LIMIT",
         LogicalPlan::Distinct(_) => "DISTINCT ON",
-        LogicalPlan::Values(_) => "VALUES",
-        LogicalPlan::Unnest(_) => "UNNEST",
         LogicalPlan::RecursiveQuery(_) => "WITH RECURSIVE",
-        LogicalPlan::Subquery(_) => "LATERAL",
         _ => "a table function",
     }
 }

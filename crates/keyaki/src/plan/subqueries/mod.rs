@@ -10,7 +10,9 @@
 //! | [`forms`] | the forms that DataFusion handles |
 //! | [`values`] | EXISTS, IN, ANY, ALL and scalar subqueries as columns of joins, with NULL as a third truth value |
 //! | [`nullable`] | the nullability of scalar subqueries |
+//! | [`lateral`] | LATERAL subqueries in FROM |
 //! | [`references`] | references to outer queries: finding and replacing them |
+//! | [`types`] | the types of such references |
 //! | [`domain`] | a correlated subquery for all values of the outer columns at once |
 //! | [`single`] | the aggregate function that fails for more than one row |
 //!
@@ -29,12 +31,16 @@ use datafusion::optimizer::AnalyzerRule;
 
 mod domain;
 mod forms;
+mod lateral;
 mod nullable;
 mod references;
 mod single;
+mod types;
 mod values;
 
+use lateral::is_lateral;
 use nullable::with_nullable_values;
+pub(super) use types::OuterTypes;
 use values::{Input, Position};
 
 /// The rule.
@@ -76,7 +82,10 @@ impl Rewriter {
         if !has_subqueries(&plan)? {
             return Ok(plan);
         }
-        let plan = self.rewrite_node(plan)?;
+        let plan = match &plan {
+            LogicalPlan::Join(join) if is_lateral(&plan) => self.lateral(join)?,
+            _ => self.rewrite_node(plan)?,
+        };
         let plan = plan.map_subqueries(|subquery| self.rewrite(subquery).map(Transformed::yes))?.data;
         Ok(plan.map_children(|child| self.rewrite(child).map(Transformed::yes))?.data)
     }
@@ -209,6 +218,7 @@ fn is_subquery_in(expr: &Expr) -> bool {
 fn has_subqueries(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply(|node| {
+        found |= is_lateral(node);
         node.apply_expressions(|expr| {
             found |= is_subquery_in(expr);
             Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })

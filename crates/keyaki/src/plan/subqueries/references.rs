@@ -4,6 +4,7 @@
 //! innermost enclosing query that has the column, as in SQL.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ExprSchema};
@@ -11,6 +12,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
+
+use super::lateral::lateral_of;
 
 /// The subquery of an expression.
 pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
@@ -31,7 +34,14 @@ pub(super) fn outer_columns(plan: &LogicalPlan) -> Result<BTreeSet<Column>> {
         node.apply_expressions(|expr| {
             add_outer_columns(expr, &scope, &mut outer)?;
             Ok(TreeNodeRecursion::Continue)
-        })
+        })?;
+        let LogicalPlan::Join(join) = node else { return Ok(TreeNodeRecursion::Continue) };
+        let Some(subquery) = lateral_of(join) else { return Ok(TreeNodeRecursion::Continue) };
+        // The left input of a lateral join is an outer query of its right one.
+        outer.extend(outer_columns(&join.left)?);
+        let lateral = outer_columns(&subquery.subquery)?;
+        outer.extend(lateral.into_iter().filter(|column| !join.left.schema().has_column(column)));
+        Ok(TreeNodeRecursion::Jump)
     })?;
     Ok(outer)
 }
@@ -103,10 +113,10 @@ pub(super) fn bind(expr: Expr, scope: &DFSchema, replace: &dyn Fn(&Column) -> Op
 }
 
 /// Renames references to outer queries in a nested subquery.
-fn rename_outer(plan: LogicalPlan, replace: &dyn Fn(&Column) -> Option<Column>) -> Result<LogicalPlan> {
-    let renamed = plan.transform_up(|node| {
+pub(super) fn rename_outer(plan: LogicalPlan, replace: &dyn Fn(&Column) -> Option<Column>) -> Result<LogicalPlan> {
+    let renamed = plan.transform_down(|node| {
         let scope = merge_schema(&node.inputs());
-        node.map_expressions(|expr| {
+        let node = node.map_expressions(|expr| {
             expr.transform_up(|expr| match expr {
                 Expr::OuterReferenceColumn(field, column) => {
                     let column = replace(&column).unwrap_or(column);
@@ -118,13 +128,22 @@ fn rename_outer(plan: LogicalPlan, replace: &dyn Fn(&Column) -> Option<Column>) 
                 })
                 .map(Transformed::yes),
             })
-        })
+        })?;
+        let mut join = match node.data {
+            LogicalPlan::Join(join) if lateral_of(&join).is_some() => join,
+            other => return Ok(Transformed::yes(other)),
+        };
+        let left = rename_outer(join.left.as_ref().clone(), replace)?;
+        let outside = |column: &Column| if left.schema().has_column(column) { None } else { replace(column) };
+        join.right = Arc::new(rename_outer(join.right.as_ref().clone(), &outside)?);
+        join.left = Arc::new(left);
+        Ok(Transformed::new(LogicalPlan::Join(join), true, TreeNodeRecursion::Jump))
     })?;
     Ok(renamed.data)
 }
 
 /// Replaces the plan of a subquery expression; other expressions stay.
-fn with_subquery(expr: Expr, change: impl FnOnce(LogicalPlan) -> Result<LogicalPlan>) -> Result<Expr> {
+pub(super) fn with_subquery(expr: Expr, change: impl FnOnce(LogicalPlan) -> Result<LogicalPlan>) -> Result<Expr> {
     let new =
         |subquery: Subquery| -> Result<Subquery> { Ok(subquery_from(change(subquery.subquery.as_ref().clone())?)) };
     Ok(match expr {

@@ -62,7 +62,7 @@ impl Input {
     }
 
     /// The plan that supplies the values of `columns`, which may be values of subqueries.
-    fn source(&self, columns: &BTreeSet<Column>) -> &LogicalPlan {
+    pub fn source(&self, columns: &BTreeSet<Column>) -> &LogicalPlan {
         let original = columns.iter().all(|column| self.original.schema().has_column(column));
         if original { &self.original } else { &self.plan }
     }

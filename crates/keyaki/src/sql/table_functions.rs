@@ -1,0 +1,162 @@
+//! Functions in FROM whose arguments use columns of the tables before them, as `FROM t, generate_series(1, t.n)` and
+//! `FROM t, unnest(string_to_array(t.tags, ','))`. They become LATERAL subqueries, because DataFusion's functions in FROM
+//! have constant arguments. Array literals with columns become calls, and the columns of LATERAL subqueries get names.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, TableAlias,
+    TableFactor, VisitMut, VisitorMut, visit_expressions,
+};
+
+use crate::{Error, Result};
+
+/// Functions that return an array of the same values when they are not in FROM.
+const SERIES: [&str; 2] = ["generate_series", "range"];
+const UNNEST: &str = "unnest";
+
+/// Rewrites the functions of a statement.
+///
+/// # Errors
+/// `Unsupported` for WITH ORDINALITY, for LATERAL before other functions, and for arguments of other forms.
+pub(super) fn to_subqueries(statement: &mut impl VisitMut) -> Result<()> {
+    match statement.visit(&mut Rewrite) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+struct Rewrite;
+
+impl VisitorMut for Rewrite {
+    type Break = Error;
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
+        if let TableFactor::Derived { lateral: true, subquery, .. } = factor {
+            name_columns(&mut subquery.body);
+        }
+        match subquery(factor) {
+            Ok(Some(subquery)) => {
+                *factor = subquery;
+                ControlFlow::Continue(())
+            }
+            Ok(None) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
+    /// DataFusion finds no columns of outer queries in array literals.
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        let Expr::Array(array) = &*expr else { return ControlFlow::Continue(()) };
+        if !array.elem.iter().any(has_column) {
+            return ControlFlow::Continue(());
+        }
+        let elements: Vec<String> = array.elem.iter().map(Expr::to_string).collect();
+        match super::parse_expr(&format!("make_array({})", elements.join(", "))) {
+            Ok(call) => {
+                *expr = call;
+                ControlFlow::Continue(())
+            }
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+}
+
+/// Gives the columns in the select list of a LATERAL subquery their names: to DataFusion, a column of another table has no
+/// name of its own there.
+fn name_columns(body: &mut SetExpr) {
+    let select = match body {
+        SetExpr::Select(select) => select,
+        SetExpr::SetOperation { left, .. } => return name_columns(left),
+        SetExpr::Query(query) => return name_columns(&mut query.body),
+        _ => return,
+    };
+    let name_of = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(Expr::Identifier(name)) | SelectItem::ExprWithAlias { alias: name, .. } => {
+            Some(name.clone())
+        }
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(names)) => names.last().cloned(),
+        _ => None,
+    };
+    let names: Vec<Option<Ident>> = select.projection.iter().map(name_of).collect();
+    for (i, item) in select.projection.iter_mut().enumerate() {
+        let is_unique = names.iter().filter(|name| **name == names[i]).count() == 1;
+        if let (SelectItem::UnnamedExpr(expr), Some(alias), true) = (&*item, &names[i], is_unique) {
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: alias.clone() };
+        }
+    }
+}
+
+/// The subquery for a function in FROM; `None` for other tables.
+fn subquery(factor: &TableFactor) -> Result<Option<TableFactor>> {
+    let (name, arguments, alias) = match factor {
+        TableFactor::Table { name, args: Some(args), alias, with_ordinality: false, .. } if args.settings.is_none() => {
+            let Some(name) = plain(name).filter(|name| SERIES.contains(&name.as_str())) else { return Ok(None) };
+            let Some(arguments) = expressions(&args.args).filter(|list| list.iter().any(has_column)) else {
+                return Ok(None);
+            };
+            (name, arguments, alias)
+        }
+        TableFactor::Function { lateral: true, name, args, with_ordinality, alias } => {
+            let supported = plain(name).filter(|name| *name == UNNEST || SERIES.contains(&name.as_str()));
+            match (supported, expressions(args), with_ordinality) {
+                (Some(name), Some(arguments), false) => (name, arguments, alias),
+                (_, _, true) => return Err(Error::Unsupported("WITH ORDINALITY".into())),
+                _ => return Err(Error::Unsupported(format!("LATERAL {name}(…) (use LATERAL (SELECT …))"))),
+            }
+        }
+        TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_ordinality: false, .. }
+            if array_exprs.iter().any(has_column) =>
+        {
+            (UNNEST.to_string(), array_exprs.clone(), alias)
+        }
+        _ => return Ok(None),
+    };
+    let column = alias.as_ref().map_or_else(|| Ident::new(&name), |alias| alias.name.clone());
+    let arrays = match name == UNNEST {
+        true => arguments.iter().map(Expr::to_string).collect(),
+        false => {
+            let arguments: Vec<String> = arguments.iter().map(Expr::to_string).collect();
+            vec![format!("{name}({})", arguments.join(", "))]
+        }
+    };
+    let columns = arrays.iter().enumerate().map(|(i, array)| {
+        let name = if i == 0 { column.clone() } else { Ident::with_quote('"', format!("{}_{}", column.value, i + 1)) };
+        format!("{UNNEST}({array}) AS {name}")
+    });
+    let columns: Vec<String> = columns.collect();
+    let subquery: Box<Query> = super::parse_query(&format!("SELECT {}", columns.join(", ")))?;
+    let alias = alias.clone().unwrap_or_else(|| TableAlias {
+        explicit: true,
+        name: Ident::new(&name),
+        columns: Vec::new(),
+        at: None,
+    });
+    Ok(Some(TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None }))
+}
+
+/// The name of a function without a schema, in lower case.
+fn plain(name: &ObjectName) -> Option<String> {
+    match name.0.as_slice() {
+        [ObjectNamePart::Identifier(ident)] => Some(ident.value.to_ascii_lowercase()),
+        _ => None,
+    }
+}
+
+/// The arguments, if all are expressions without names.
+fn expressions(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
+    let expression = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    };
+    arguments.iter().map(expression).collect()
+}
+
+/// True if an expression uses a column.
+fn has_column(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |expr| match expr {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
