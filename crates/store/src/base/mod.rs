@@ -23,7 +23,9 @@ pub use prior::Prior;
 pub use range::{Direction, KeyRange, RangeEstimate, successor};
 pub(crate) use range::{Key, key_between, position_between};
 pub use schema::{Column, ColumnType, Schema};
-pub(crate) use schema::{KEY_COLUMNS_MAX, UUID_LEN, uuid_of_wide, uuids, wide_of_uuid};
+pub(crate) use schema::{
+    KEY_COLUMNS_MAX, UUID_LEN, interval_of_wide, uuid_of_wide, uuids, wide_of_interval, wide_of_uuid,
+};
 pub(crate) use selection::{is_selected, is_selected_hash, selection_hash};
 pub(crate) use snapshots::{Live, Registration, Snapshots};
 pub use tree_id::{TreeId, TreeKind};

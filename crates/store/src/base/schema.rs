@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
-use arrow_schema::{DataType, Field, SchemaRef, TimeUnit};
+use arrow_buffer::IntervalMonthDayNano;
+use arrow_schema::{DataType, Field, IntervalUnit, SchemaRef, TimeUnit};
 
 use super::{Error, Result};
 
@@ -31,6 +32,28 @@ pub(crate) fn uuids(array: &ArrayRef) -> &[[u8; UUID_LEN]] {
     let array = array.as_fixed_size_binary();
     assert_eq!(array.value_size(), UUID_LEN, "length of a UUID");
     array.value_data().as_chunks().0
+}
+
+/// Nanoseconds of a microsecond.
+const NANOS: i64 = 1000;
+
+/// The 128-bit number of an interval: `(((months << 32) + days) << 64) + microseconds`, modulo 2^128. Short intervals
+/// have small numbers.
+#[inline]
+pub(crate) fn wide_of_interval(interval: &IntervalMonthDayNano) -> i128 {
+    let calendar = (i64::from(interval.months) << 32).wrapping_add(interval.days.into());
+    (i128::from(calendar) << 64).wrapping_add(interval.nanoseconds.div_euclid(NANOS).into())
+}
+
+/// Inverse of [`wide_of_interval`] for whole microseconds. Microseconds that exceed the Arrow type become its limit.
+#[inline]
+pub(crate) fn interval_of_wide(wide: i128) -> IntervalMonthDayNano {
+    let micros = wide as i64;
+    let calendar = (wide.wrapping_sub(micros.into()) >> 64) as i64;
+    let days = calendar as i32;
+    let months = (calendar.wrapping_sub(days.into()) >> 32) as i32;
+    let micros = micros.clamp(i64::MIN / NANOS, i64::MAX / NANOS);
+    IntervalMonthDayNano { months, days, nanoseconds: micros * NANOS }
 }
 
 /// The type of a column and the Arrow type of its decoded values.
@@ -72,6 +95,8 @@ pub enum ColumnType {
     Time,
     /// 16 bytes, read as `FixedSizeBinary(16)`.
     Uuid,
+    /// Months, days and microseconds, read as `Interval(MonthDayNano)`. The store drops fractions of a microsecond.
+    Interval,
 }
 
 impl ColumnType {
@@ -93,12 +118,13 @@ impl ColumnType {
             ColumnType::Timestamp { utc: true } => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
             ColumnType::Time => DataType::Time64(TimeUnit::Microsecond),
             ColumnType::Uuid => DataType::FixedSizeBinary(UUID_LEN as i32),
+            ColumnType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
         }
     }
 
-    /// True if values have 128 bits: decimals and UUIDs.
+    /// True if values have 128 bits: decimals, UUIDs and intervals.
     pub(crate) fn is_wide(self) -> bool {
-        matches!(self, ColumnType::Decimal { .. } | ColumnType::Uuid)
+        matches!(self, ColumnType::Decimal { .. } | ColumnType::Uuid | ColumnType::Interval)
     }
 }
 
@@ -149,7 +175,7 @@ impl Column {
 
 /// The columns of a tree. The first [`key_columns`](Schema::key_columns) of them, in this order, form the key. Keys are
 /// unique. Rows are sorted by key: ascending, null before every value, floats in IEEE total order, text, bytes
-/// and UUIDs bytewise.
+/// and UUIDs bytewise, intervals by months, then days, then microseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     columns: Arc<[Column]>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    Time64MicrosecondType, TimestampMicrosecondType,
+    IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow_array::{
     Array, ArrayRef, ArrowPrimitiveType, BinaryViewArray, BooleanArray, FixedSizeBinaryArray, GenericByteViewArray,
@@ -16,7 +16,7 @@ use arrow_buffer::{BooleanBufferBuilder, NullBuffer, ScalarBuffer};
 
 use super::scalar::Scalar;
 use super::views::ViewBuilder;
-use crate::base::{ColumnType, UUID_LEN, uuid_of_wide, uuids, wide_of_uuid};
+use crate::base::{ColumnType, UUID_LEN, interval_of_wide, uuid_of_wide, uuids, wide_of_interval, wide_of_uuid};
 
 /// A builder of arrays of one column type; see [`ColumnType::arrow`].
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) enum Values {
     Int64(Vec<i64>),
     Float32(Vec<f32>),
     Float64(Vec<f64>),
-    /// Decimals, or the numbers of UUIDs.
+    /// Decimals, or the numbers of UUIDs or intervals.
     Wide(Vec<i128>),
     Views(ViewBuilder),
 }
@@ -56,7 +56,9 @@ impl ColumnBuilder {
             }
             ColumnType::Float32 => Values::Float32(Vec::with_capacity(capacity)),
             ColumnType::Float64 => Values::Float64(Vec::with_capacity(capacity)),
-            ColumnType::Decimal { .. } | ColumnType::Uuid => Values::Wide(Vec::with_capacity(capacity)),
+            ColumnType::Decimal { .. } | ColumnType::Uuid | ColumnType::Interval => {
+                Values::Wide(Vec::with_capacity(capacity))
+            }
             ColumnType::Text | ColumnType::Bytes => Values::Views(ViewBuilder::with_capacity(capacity)),
         };
         ColumnBuilder { ty, len: 0, validity: None, values }
@@ -134,6 +136,10 @@ impl ColumnBuilder {
             (Values::Wide(values), ColumnType::Uuid) => {
                 values.extend(uuids(array)[rows.clone()].iter().map(wide_of_uuid));
             }
+            (Values::Wide(values), ColumnType::Interval) => {
+                let intervals = array.as_primitive::<IntervalMonthDayNanoType>().values();
+                values.extend(intervals[rows.clone()].iter().map(wide_of_interval));
+            }
             (Values::Wide(values), _) => extend::<Decimal128Type>(values, array, &rows),
             (Values::Views(values), ColumnType::Text) => extend_views(values, array.as_string_view(), &rows),
             (Values::Views(values), _) => extend_views(values, array.as_binary_view(), &rows),
@@ -196,6 +202,10 @@ impl ColumnBuilder {
             (Values::Wide(values), ColumnType::Uuid) => {
                 let bytes: Vec<u8> = std::mem::take(values).into_iter().flat_map(uuid_of_wide).collect();
                 Arc::new(FixedSizeBinaryArray::new(UUID_LEN as i32, bytes.into(), nulls))
+            }
+            (Values::Wide(values), ColumnType::Interval) => {
+                let mut intervals = std::mem::take(values).into_iter().map(interval_of_wide).collect();
+                primitive::<IntervalMonthDayNanoType>(&mut intervals, nulls)
             }
             (Values::Wide(values), _) => {
                 let array = PrimitiveArray::<Decimal128Type>::new(std::mem::take(values).into(), nulls);

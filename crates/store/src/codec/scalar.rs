@@ -3,12 +3,12 @@
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    Time64MicrosecondType, TimestampMicrosecondType,
+    IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow_array::{Array, ArrayRef, BinaryViewArray, StringViewArray};
-use arrow_buffer::{BooleanBuffer, NullBuffer};
+use arrow_buffer::{BooleanBuffer, IntervalMonthDayNano, NullBuffer};
 
-use crate::base::{ColumnType, UUID_LEN, uuids, wide_of_uuid};
+use crate::base::{ColumnType, UUID_LEN, uuids, wide_of_interval, wide_of_uuid};
 
 /// A value of any column type.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,7 +16,7 @@ pub(crate) enum Scalar<'a> {
     Null,
     /// A boolean (0 or 1), an integer, a date, a time, a timestamp, or the sign-extended bits of a float.
     Word(i64),
-    /// A decimal, or the number of a UUID.
+    /// A decimal, or the number of a UUID or an interval.
     Wide(i128),
     /// Text or bytes, the concatenation of two parts.
     Bytes(&'a [u8], &'a [u8]),
@@ -29,7 +29,7 @@ pub(crate) fn fixed_len(ty: ColumnType) -> Option<usize> {
         ColumnType::Int16 => Some(2),
         ColumnType::Int32 | ColumnType::Float32 | ColumnType::Date => Some(4),
         ColumnType::Int64 | ColumnType::Float64 | ColumnType::Timestamp { .. } | ColumnType::Time => Some(8),
-        ColumnType::Decimal { .. } | ColumnType::Uuid => Some(16),
+        ColumnType::Decimal { .. } | ColumnType::Uuid | ColumnType::Interval => Some(16),
         ColumnType::Text | ColumnType::Bytes => None,
     }
 }
@@ -54,6 +54,7 @@ enum Typed<'a> {
     Text(&'a StringViewArray),
     Bytes(&'a BinaryViewArray),
     Uuid(&'a [[u8; UUID_LEN]]),
+    Interval(&'a [IntervalMonthDayNano]),
 }
 
 impl<'a> Values<'a> {
@@ -75,6 +76,7 @@ impl<'a> Values<'a> {
             ColumnType::Text => Typed::Text(array.as_string_view()),
             ColumnType::Bytes => Typed::Bytes(array.as_binary_view()),
             ColumnType::Uuid => Typed::Uuid(uuids(array)),
+            ColumnType::Interval => Typed::Interval(array.as_primitive::<IntervalMonthDayNanoType>().values()),
         };
         Values { nulls: array.nulls(), typed }
     }
@@ -100,6 +102,7 @@ impl<'a> Values<'a> {
             Typed::Text(values) => Scalar::Bytes(values.value(row).as_bytes(), &[]),
             Typed::Bytes(values) => Scalar::Bytes(values.value(row), &[]),
             Typed::Uuid(values) => Scalar::Wide(wide_of_uuid(&values[row])),
+            Typed::Interval(values) => Scalar::Wide(wide_of_interval(&values[row])),
         }
     }
 }

@@ -39,6 +39,7 @@ pub(crate) fn encode_schema(schema: &Schema, out: &mut Vec<u8>) {
             ColumnType::Timestamp { utc: true } => (13, 0, 0),
             ColumnType::Time => (14, 0, 0),
             ColumnType::Uuid => (15, 0, 0),
+            ColumnType::Interval => (16, 0, 0),
         };
         out.extend_from_slice(&[tag, precision, scale, u8::from(column.nullable)]);
     }
@@ -77,6 +78,7 @@ pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema, Malformed
             (13, 0, 0) => ColumnType::Timestamp { utc: true },
             (14, 0, 0) => ColumnType::Time,
             (15, 0, 0) => ColumnType::Uuid,
+            (16, 0, 0) => ColumnType::Interval,
             (tag, precision, scale) => {
                 return Err(reader.malformed(format!("unknown column type {tag} ({precision}, {scale})")));
             }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    Time64MicrosecondType, TimestampMicrosecondType,
+    IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_schema::DataType;
@@ -35,6 +35,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::{
     ColumnType, Error, KeyRange, Prior, Result, Schema, is_selected, is_selected_hash, selection_hash, uuids,
+    wide_of_interval,
 };
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
@@ -157,6 +158,10 @@ fn add_values(sketch: &mut HyperLogLog, ty: ColumnType, column: &ArrayRef) {
             add(sketch, column, values.iter().map(|value| mix_wide(*value as u128)));
         }
         ColumnType::Uuid => add(sketch, column, uuids(column).iter().map(|uuid| mix_wide(u128::from_le_bytes(*uuid)))),
+        ColumnType::Interval => {
+            let values = column.as_primitive::<IntervalMonthDayNanoType>().values();
+            add(sketch, column, values.iter().map(|value| mix_wide(wide_of_interval(value) as u128)));
+        }
         ColumnType::Text => {
             let values = column.as_string_view();
             add(sketch, column, (0..values.len()).map(|row| xxh3_64(values.value(row).as_bytes())));

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    Time64MicrosecondType, TimestampMicrosecondType,
+    IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow_array::{
     Array, ArrayRef, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, FixedSizeBinaryArray, Float32Array,
-    Float64Array, Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch, StringViewArray, Time64MicrosecondArray,
-    TimestampMicrosecondArray,
+    Float64Array, Int8Array, Int16Array, Int32Array, Int64Array, IntervalMonthDayNanoArray, RecordBatch,
+    StringViewArray, Time64MicrosecondArray, TimestampMicrosecondArray,
 };
+use arrow_buffer::IntervalMonthDayNano;
 use keyaki_device::Device;
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
 use keyaki_store::{
@@ -104,6 +105,7 @@ pub fn types() -> Schema {
         (ColumnType::Timestamp { utc: true }, true),
         (ColumnType::Time, false),
         (ColumnType::Uuid, true),
+        (ColumnType::Interval, true),
     ];
     Schema::new(types.into_iter().enumerate().map(column).collect(), 2)
 }
@@ -124,6 +126,27 @@ pub fn loaded() -> Schema {
 pub fn mix(number: u64) -> u64 {
     let number = (number ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 3
+}
+
+/// The numbers of intervals with extreme parts.
+const INTERVALS: (i128, i128) = (
+    ((i32::MIN as i128) << 96) + ((i32::MAX as i128) << 64) - (i64::MAX / 1000) as i128,
+    ((i32::MAX as i128) << 96) + ((i32::MAX as i128) << 64) + (i64::MAX / 1000) as i128,
+);
+
+/// The interval with a number: its months, days and microseconds are digits of 32, 32 and 64 bits, with signs.
+fn interval(number: i128) -> IntervalMonthDayNano {
+    let micros = number as i64;
+    let calendar = (number.wrapping_sub(micros.into()) >> 64) as i64;
+    let days = calendar as i32;
+    let months = (calendar.wrapping_sub(days.into()) >> 32) as i32;
+    IntervalMonthDayNano::new(months, days, micros * 1000)
+}
+
+/// The number of an interval; the inverse of [`interval`].
+fn number_of(interval: IntervalMonthDayNano) -> i128 {
+    let calendar = (i64::from(interval.months) << 32).wrapping_add(interval.days.into());
+    (i128::from(calendar) << 64) + i128::from(interval.nanoseconds / 1000)
 }
 
 /// Row `i` of the tree of all types; the values depend on `edition`.
@@ -173,6 +196,7 @@ fn types_row(i: u64, edition: u64) -> Row {
         number(14, micros),
         never_null(number(15, micros)),
         number(16, [0, u128::MAX as i128, 1 << 64]),
+        number(17, [INTERVALS.0, INTERVALS.1, -1]),
     ]
 }
 
@@ -223,6 +247,7 @@ fn array(ty: ColumnType, cells: &[&Cell]) -> ArrayRef {
             let uuids = numbers().map(|number| number.map(i128::to_be_bytes));
             Arc::new(FixedSizeBinaryArray::try_from_sparse_iter_with_size(uuids, 16).unwrap())
         }
+        ColumnType::Interval => Arc::new(numbers().map(|n| n.map(interval)).collect::<IntervalMonthDayNanoArray>()),
         ColumnType::Text => Arc::new(StringViewArray::from_iter(cells.iter().map(|cell| match cell {
             Cell::Text(text) => Some(text.as_str()),
             _ => None,
@@ -261,6 +286,7 @@ fn cell(ty: ColumnType, array: &ArrayRef, row: usize) -> Cell {
         ColumnType::Timestamp { .. } => array.as_primitive::<TimestampMicrosecondType>().value(row).into(),
         ColumnType::Time => array.as_primitive::<Time64MicrosecondType>().value(row).into(),
         ColumnType::Uuid => i128::from_be_bytes(array.as_fixed_size_binary().value(row).try_into().unwrap()),
+        ColumnType::Interval => number_of(array.as_primitive::<IntervalMonthDayNanoType>().value(row)),
     })
 }
 

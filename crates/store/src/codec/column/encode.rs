@@ -8,7 +8,7 @@ use std::ops::Range;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ByteViewType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    Time64MicrosecondType, TimestampMicrosecondType,
+    IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, GenericByteViewArray};
 use arrow_buffer::NullBuffer;
@@ -16,7 +16,7 @@ use arrow_buffer::NullBuffer;
 use super::bytes::{BytesEncoder, BytesOptions};
 use super::ints::IntsEncoder;
 use super::{FLOAT_BITS, NARROW, NULLS_ALL, NULLS_BITMAP, NULLS_NONE, WIDE, floats};
-use crate::base::{ColumnType, uuids, wide_of_uuid};
+use crate::base::{ColumnType, uuids, wide_of_interval, wide_of_uuid};
 
 /// Encodes one column of successive pages. Buffers and properties of the values, such as the exponent of floats, carry
 /// over from page to page.
@@ -77,6 +77,10 @@ impl ColumnEncoder {
                     self.plan_wide(array.as_primitive::<Decimal128Type>().values()[rows].iter().copied())
                 }
                 ColumnType::Uuid => self.plan_wide(uuids(array)[rows].iter().map(wide_of_uuid)),
+                ColumnType::Interval => {
+                    let intervals = array.as_primitive::<IntervalMonthDayNanoType>().values();
+                    self.plan_wide(intervals[rows].iter().map(wide_of_interval))
+                }
                 ColumnType::Float32 => {
                     self.load::<Float32Type>(array, rows, |value| (value.to_bits() as i32).into());
                     self.plan_floats(true)

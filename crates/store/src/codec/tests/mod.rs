@@ -15,7 +15,7 @@ mod codecs;
 mod damage;
 mod pages;
 
-const TYPES: [ColumnType; 16] = [
+const TYPES: [ColumnType; 17] = [
     ColumnType::Boolean,
     ColumnType::Int8,
     ColumnType::Int16,
@@ -32,6 +32,7 @@ const TYPES: [ColumnType; 16] = [
     ColumnType::Timestamp { utc: true },
     ColumnType::Time,
     ColumnType::Uuid,
+    ColumnType::Interval,
 ];
 
 /// An owned value.
@@ -68,6 +69,9 @@ fn value_of(ty: ColumnType, word: i64, text: &[u8]) -> Value {
         ColumnType::Decimal { precision: 15, .. } => Value::Wide(word.into()),
         ColumnType::Uuid if word % 4 == 0 => Value::Wide(word.into()),
         ColumnType::Decimal { .. } | ColumnType::Uuid => Value::Wide(i128::from(word) * i128::from(word | 1)),
+        // Short, and with extreme parts whose microseconds fit into the Arrow type.
+        ColumnType::Interval if word % 4 == 0 => Value::Wide((word / 1000).into()),
+        ColumnType::Interval => Value::Wide((i128::from(word) << 64) + i128::from(word / 1000)),
         ColumnType::Text => Value::Bytes(String::from_utf8_lossy(text).into_owned().into_bytes()),
         ColumnType::Bytes => Value::Bytes(text.to_vec()),
     }
