@@ -115,31 +115,36 @@ pub(crate) struct Text(pub IntervalMonthDayNano);
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let IntervalMonthDayNano { months, days, nanoseconds } = self.0;
-        let parts = [(months / MONTHS_PER_YEAR, "year"), (months % MONTHS_PER_YEAR, "mon"), (days, "day")];
-        let (mut space, mut is_after_negative) = ("", false);
-        for (value, unit) in parts.into_iter().filter(|(value, _)| *value != 0) {
-            let sign = if is_after_negative && value > 0 { "+" } else { "" };
-            let plural = if value == 1 { "" } else { "s" };
-            write!(f, "{space}{sign}{value} {unit}{plural}")?;
-            (space, is_after_negative) = (" ", value < 0);
-        }
-        if nanoseconds == 0 && !space.is_empty() {
-            return Ok(());
-        }
-        let sign = match nanoseconds {
-            ..0 => "-",
-            _ if is_after_negative => "+",
-            _ => "",
-        };
-        let nanos = nanoseconds.unsigned_abs();
-        let (seconds, fraction) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
-        write!(f, "{space}{sign}{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)?;
-        if fraction != 0 {
-            let digits = format!("{fraction:09}");
-            write!(f, ".{}", digits.trim_end_matches('0'))?;
-        }
-        Ok(())
+        write(months, days, nanoseconds, 9, f)
     }
+}
+
+/// Writes an interval whose time is a number of units of 10^-`digits` seconds.
+pub(crate) fn write(months: i32, days: i32, time: i64, digits: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let parts = [(months / MONTHS_PER_YEAR, "year"), (months % MONTHS_PER_YEAR, "mon"), (days, "day")];
+    let (mut space, mut is_after_negative) = ("", false);
+    for (value, unit) in parts.into_iter().filter(|(value, _)| *value != 0) {
+        let sign = if is_after_negative && value > 0 { "+" } else { "" };
+        let plural = if value == 1 { "" } else { "s" };
+        write!(f, "{space}{sign}{value} {unit}{plural}")?;
+        (space, is_after_negative) = (" ", value < 0);
+    }
+    if time == 0 && !space.is_empty() {
+        return Ok(());
+    }
+    let sign = match time {
+        ..0 => "-",
+        _ if is_after_negative => "+",
+        _ => "",
+    };
+    let units = 10_u64.pow(digits);
+    let (seconds, fraction) = (time.unsigned_abs() / units, time.unsigned_abs() % units);
+    write!(f, "{space}{sign}{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)?;
+    if fraction != 0 {
+        let fraction = format!("{fraction:0width$}", width = digits as usize);
+        write!(f, ".{}", fraction.trim_end_matches('0'))?;
+    }
+    Ok(())
 }
 
 /// Parses an interval.
@@ -320,7 +325,8 @@ fn parse_units(text: &str) -> Parsed<Parts> {
             let word = word.to_ascii_lowercase();
             if word.is_empty() || word == "ago" {
                 let is_before_time = starts_with_time(next);
-                let (unit, bit) = if is_before_time { (Unit::Day, DAY) } else { (Unit::Time(MICROS_PER_SECOND), SECOND) };
+                let (unit, bit) =
+                    if is_before_time { (Unit::Day, DAY) } else { (Unit::Time(MICROS_PER_SECOND), SECOND) };
                 if !is_before_time && word.is_empty() && !next.is_empty() {
                     return Err(Problem::Syntax);
                 }
@@ -542,15 +548,50 @@ mod tests {
     #[test]
     fn other_texts_are_refused() {
         for text in [
-            "", " ", "P", "PT", "day", "1 day 2 days", "1:00 2 hours", "1 2", "1 fortnight", "soon", "ago", "1 day ago 2 hours",
-            "1 day ago ago", "1e5 days", "1:2:3:4", "1-2-3", "1:", ":1", "1..5 days", "--1 day", "P1S", "PT1Y", "P1Y1Y", "p1y",
-            "1 day é", "1 é", "P1é", "infinity", "1.5-2", "day 1", "1 month day",
+            "",
+            " ",
+            "P",
+            "PT",
+            "day",
+            "1 day 2 days",
+            "1:00 2 hours",
+            "1 2",
+            "1 fortnight",
+            "soon",
+            "ago",
+            "1 day ago 2 hours",
+            "1 day ago ago",
+            "1e5 days",
+            "1:2:3:4",
+            "1-2-3",
+            "1:",
+            ":1",
+            "1..5 days",
+            "--1 day",
+            "P1S",
+            "PT1Y",
+            "P1Y1Y",
+            "p1y",
+            "1 day é",
+            "1 é",
+            "P1é",
+            "infinity",
+            "1.5-2",
+            "day 1",
+            "1 month day",
         ] {
             assert_eq!(parse(text), Err(Problem::Syntax), "{text}");
         }
         for text in [
-            "2147483648 days", "178956971 years", "9223372036854775808 s", "2562048 hours", "99999999999999999999 days",
-            "1-12", "1:60", "0:0:61", "P9223372036854775807Y",
+            "2147483648 days",
+            "178956971 years",
+            "9223372036854775808 s",
+            "2562048 hours",
+            "99999999999999999999 days",
+            "1-12",
+            "1:60",
+            "0:0:61",
+            "P9223372036854775807Y",
         ] {
             assert_eq!(parse(text), Err(Problem::Range), "{text}");
         }
@@ -568,7 +609,8 @@ mod tests {
 
     #[test]
     fn nanoseconds_are_rounded() {
-        let round = |nanoseconds| rounded(IntervalMonthDayNano { months: 1, days: 2, nanoseconds }).map(|i| i.nanoseconds);
+        let round =
+            |nanoseconds| rounded(IntervalMonthDayNano { months: 1, days: 2, nanoseconds }).map(|i| i.nanoseconds);
         assert_eq!([1499, 1500, -1499, -1500].map(round), [Some(1000), Some(2000), Some(-1000), Some(-2000)]);
         assert_eq!([i64::MAX, i64::MIN].map(round), [None, None]);
     }

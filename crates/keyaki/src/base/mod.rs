@@ -6,6 +6,7 @@
 mod error;
 pub(crate) mod from_sql;
 pub(crate) mod interrupt;
+pub(crate) mod intervals;
 pub(crate) mod options;
 pub(crate) mod progress;
 #[cfg(test)]

@@ -8,6 +8,8 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Schema};
 use uuid::Uuid;
 
+use super::intervals;
+
 /// Bytes of a UUID.
 pub(crate) const UUID_LEN: i32 = 16;
 /// Hexadecimal digits of a UUID.
@@ -80,15 +82,15 @@ pub(crate) fn texts(array: &FixedSizeBinaryArray) -> StringViewArray {
     builder.finish()
 }
 
-/// The rows with texts in place of values that Arrow does not print as SQL: UUIDs. For programs that print results with
+/// The rows with texts in place of values that Arrow does not print as SQL: UUIDs and intervals. For programs that print results with
 /// Arrow.
 pub fn printable(batch: &RecordBatch) -> RecordBatch {
-    if !batch.columns().iter().any(|column| has_uuids(column.data_type())) {
+    if !batch.columns().iter().any(|column| is_unprintable(column.data_type())) {
         return batch.clone();
     }
     let schema = batch.schema();
     let columns: Vec<ArrayRef> = batch.columns().iter().map(printable_column).collect();
-    let fields = schema.fields().iter().zip(&columns).map(|(field, column)| match has_uuids(field.data_type()) {
+    let fields = schema.fields().iter().zip(&columns).map(|(field, column)| match is_unprintable(field.data_type()) {
         true => Arc::new(Field::new(field.name(), column.data_type().clone(), field.is_nullable())),
         false => field.clone(),
     });
@@ -97,24 +99,27 @@ pub fn printable(batch: &RecordBatch) -> RecordBatch {
     RecordBatch::try_new(schema, columns).unwrap_or_else(|_| batch.clone())
 }
 
-/// True for UUIDs and lists of them.
-fn has_uuids(ty: &DataType) -> bool {
+/// True for UUIDs, intervals, and lists of them.
+fn is_unprintable(ty: &DataType) -> bool {
     match ty {
-        DataType::List(field) => has_uuids(field.data_type()),
-        ty => is_uuid(ty),
+        DataType::List(field) => is_unprintable(field.data_type()),
+        ty => is_uuid(ty) || intervals::is_interval(ty),
     }
 }
 
 fn printable_column(column: &ArrayRef) -> ArrayRef {
     match column.data_type() {
-        DataType::List(field) if has_uuids(field.data_type()) => {
+        DataType::List(field) if is_unprintable(field.data_type()) => {
             let list = column.as_list::<i32>();
             let values = printable_column(list.values());
             let field = Arc::new(field.as_ref().clone().with_data_type(values.data_type().clone()));
             Arc::new(ListArray::new(field, list.offsets().clone(), values, list.nulls().cloned()))
         }
         ty if is_uuid(ty) => Arc::new(texts(column.as_fixed_size_binary())),
-        _ => column.clone(),
+        _ => match intervals::intervals(column) {
+            Some(intervals) => Arc::new(intervals::texts(&intervals)),
+            None => column.clone(),
+        },
     }
 }
 

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int64Array,
-    NullArray, StringViewArray, Time64MicrosecondArray, TimestampMicrosecondArray,
+    IntervalMonthDayNanoArray, NullArray, StringViewArray, Time64MicrosecondArray, TimestampMicrosecondArray,
 };
 use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+    IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 use uuid::Uuid;
 
-use super::uuids;
+use super::{intervals, uuids};
 
 /// Maximum number of decimal digits of a [`Value::Decimal`].
 pub(crate) const DECIMAL_DIGITS_MAX: u8 = 38;
@@ -54,6 +54,15 @@ pub enum Value {
     Time(i64),
     /// UUID.
     Uuid(Uuid),
+    /// INTERVAL. Values in tables have up to 9,223,372,036,854,775 microseconds, about 292 years.
+    Interval {
+        /// Months; a year has 12.
+        months: i32,
+        /// Days, which are not converted to months.
+        days: i32,
+        /// The time in microseconds, which are not converted to days.
+        micros: i64,
+    },
 }
 
 /// A value that borrows its text or bytes; see [`Value`].
@@ -76,6 +85,11 @@ pub enum ValueRef<'a> {
     TimestampTz(i64),
     Time(i64),
     Uuid(Uuid),
+    Interval {
+        months: i32,
+        days: i32,
+        micros: i64,
+    },
 }
 
 impl Value {
@@ -94,6 +108,9 @@ impl Value {
             Value::TimestampTz(micros) => ValueRef::TimestampTz(*micros),
             Value::Time(micros) => ValueRef::Time(*micros),
             Value::Uuid(uuid) => ValueRef::Uuid(*uuid),
+            Value::Interval { months, days, micros } => {
+                ValueRef::Interval { months: *months, days: *days, micros: *micros }
+            }
         }
     }
 }
@@ -114,6 +131,7 @@ impl ValueRef<'_> {
             ValueRef::TimestampTz(micros) => Value::TimestampTz(micros),
             ValueRef::Time(micros) => Value::Time(micros),
             ValueRef::Uuid(uuid) => Value::Uuid(uuid),
+            ValueRef::Interval { months, days, micros } => Value::Interval { months, days, micros },
         }
     }
 
@@ -137,6 +155,7 @@ impl ValueRef<'_> {
             ValueRef::TimestampTz(_) => "timestamp with time zone",
             ValueRef::Time(_) => "time",
             ValueRef::Uuid(_) => "uuid",
+            ValueRef::Interval { .. } => "interval",
         }
     }
 
@@ -164,6 +183,12 @@ impl ValueRef<'_> {
             }
             ValueRef::Time(micros) => Arc::new(Time64MicrosecondArray::from_value(micros, 1)),
             ValueRef::Uuid(uuid) => Arc::new(uuids::array([Some(uuid)].into_iter())),
+            ValueRef::Interval { months, days, micros } => {
+                // A number of nanoseconds that does not fit becomes one that cannot be rounded to microseconds, which
+                // is out of range for columns and parameters.
+                let nanoseconds = micros.saturating_mul(intervals::NANOS_PER_MICRO);
+                Arc::new(IntervalMonthDayNanoArray::from_value(IntervalMonthDayNano { months, days, nanoseconds }, 1))
+            }
         }
     }
 }
@@ -188,6 +213,7 @@ pub(crate) fn has_values(ty: &DataType) -> bool {
         | DataType::Date32
         | DataType::Time64(TimeUnit::Microsecond)
         | DataType::FixedSizeBinary(uuids::UUID_LEN)
+        | &intervals::INTERVAL
         | DataType::Timestamp(TimeUnit::Microsecond, _) => true,
         DataType::Decimal128(_, scale) => *scale >= 0,
         _ => false,
@@ -225,6 +251,11 @@ pub(crate) fn value_at(array: &dyn Array, row: usize) -> Option<ValueRef<'_>> {
             ValueRef::Time(array.as_primitive::<Time64MicrosecondType>().value(row))
         }
         DataType::FixedSizeBinary(uuids::UUID_LEN) => ValueRef::Uuid(uuids::uuid_at(array.as_fixed_size_binary(), row)),
+        &intervals::INTERVAL => {
+            let interval = array.as_primitive::<IntervalMonthDayNanoType>().value(row);
+            let IntervalMonthDayNano { months, days, nanoseconds } = intervals::rounded(interval).unwrap_or(interval);
+            ValueRef::Interval { months, days, micros: nanoseconds / intervals::NANOS_PER_MICRO }
+        }
         _ => return None,
     })
 }
@@ -240,6 +271,7 @@ impl fmt::Display for ValueRef<'_> {
                 bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }
             ValueRef::Uuid(uuid) => uuid.fmt(f),
+            ValueRef::Interval { months, days, micros } => intervals::write(*months, *days, *micros, 6, f),
             other => {
                 let array = other.to_array();
                 match arrow::util::display::array_value_to_string(&array, 0) {
@@ -277,6 +309,7 @@ mod tests {
             Value::TimestampTz(-1),
             Value::Time(86_399_999_999),
             Value::Uuid(Uuid::from_u128(7)),
+            Value::Interval { months: i32::MIN, days: i32::MAX, micros: -9_223_372_036_854_775 },
         ];
         for value in values {
             let array = value.as_ref().to_array();
@@ -292,6 +325,8 @@ mod tests {
         assert_eq!(Value::Date(0).to_string(), "1970-01-01");
         assert_eq!(Value::Time(36_000_500_000).to_string(), "10:00:00.500");
         assert_eq!(Value::Uuid(Uuid::from_u128(7)).to_string(), "00000000-0000-0000-0000-000000000007");
+        let interval = Value::Interval { months: 14, days: -3, micros: 500_000 };
+        assert_eq!(interval.to_string(), "1 year 2 mons -3 days +00:00:00.5");
         assert_eq!(Value::Null.to_string(), "NULL");
     }
 }

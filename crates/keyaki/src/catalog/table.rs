@@ -78,9 +78,11 @@ impl Table {
     /// Derives the schemas and column mappings.
     ///
     /// # Errors
-    /// `Corrupt` if the definition is inconsistent, which means that the catalog is damaged.
+    /// `Corrupt` if the definition is inconsistent, which means that the catalog is damaged. `Unsupported` for a key of
+    /// a type that keys cannot have.
     pub fn new(def: TableDef, statistics: Option<Arc<TableStatistics>>) -> Result<Table> {
         check(&def)?;
+        check_keys(&def)?;
         let fields: Vec<Field> =
             def.columns.iter().map(|c| Field::new(&c.name, c.ty.column.arrow(), c.nullable)).collect();
         let mut table = Table {
@@ -280,6 +282,26 @@ impl Table {
             .iter()
             .position(|c| c.name == name)
             .ok_or_else(|| Error::undefined_column(name, &self.def.name))
+    }
+}
+
+/// Keys are compared bytewise, but intervals of different parts can be equal.
+///
+/// # Errors
+/// `Unsupported` for a key of type INTERVAL.
+fn check_keys(def: &TableDef) -> Result<()> {
+    let column = |column: &usize| (&def.columns[*column].name, def.columns[*column].ty.column);
+    let key = |key| match key {
+        &IndexKey::Column(position) => column(&position),
+        IndexKey::Expression(expression) => (&expression.sql, expression.ty.column),
+    };
+    let of_indexes = def.indexes.iter().flat_map(|index| index.keys.iter().map(key));
+    let mut keys = def.primary_key.iter().map(column).chain(of_indexes);
+    match keys.find(|(_, ty)| *ty == ColumnType::Interval) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::Unsupported(format!(
+            "key \"{name}\" of type interval (index an expression, such as extract(epoch FROM {name}))"
+        ))),
     }
 }
 

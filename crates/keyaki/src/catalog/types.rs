@@ -69,6 +69,7 @@ pub fn column_type_name(ty: ColumnType) -> String {
         ColumnType::Timestamp { utc: true } => "TIMESTAMPTZ".into(),
         ColumnType::Time => "TIME".into(),
         ColumnType::Uuid => "UUID".into(),
+        ColumnType::Interval => "INTERVAL".into(),
     }
 }
 
@@ -89,6 +90,7 @@ fn parse_column_type(text: &str) -> Option<ColumnType> {
         "TIMESTAMPTZ" => ColumnType::Timestamp { utc: true },
         "TIME" => ColumnType::Time,
         "UUID" => ColumnType::Uuid,
+        "INTERVAL" => ColumnType::Interval,
         _ => {
             let (precision, scale) = text.strip_prefix("DECIMAL(")?.strip_suffix(')')?.split_once(',')?;
             let (precision, scale) = (precision.parse().ok()?, scale.parse().ok()?);
@@ -147,6 +149,8 @@ pub fn from_sql(ty: &SqlDataType) -> Result<SqlType> {
         T::Date | T::Date32 => ColumnType::Date,
         T::Time(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => ColumnType::Time,
         T::Uuid => ColumnType::Uuid,
+        T::Interval { fields: None, precision: None | Some(6) } => ColumnType::Interval,
+        T::Interval { .. } => return Err(interval_fields(ty)),
         T::JSON | T::JSONB => return Ok(SqlType { column: ColumnType::Text, max_chars: None, json: true }),
         T::Timestamp(None | Some(6), zone) => ColumnType::Timestamp {
             utc: match zone {
@@ -159,6 +163,11 @@ pub fn from_sql(ty: &SqlDataType) -> Result<SqlType> {
         _ => return Err(unsupported()),
     };
     Ok(column.into())
+}
+
+/// The error for INTERVAL with fields or another precision.
+pub(crate) fn interval_fields(ty: &SqlDataType) -> Error {
+    Error::Unsupported(format!("type {ty} (use INTERVAL, which has all fields and microseconds)"))
 }
 
 /// Types that the parser does not recognise and returns as user-defined types.
@@ -238,6 +247,7 @@ pub fn from_arrow(ty: &arrow::datatypes::DataType) -> Result<ColumnType> {
         T::Date64 => ColumnType::Timestamp { utc: false },
         T::Timestamp(_, zone) => ColumnType::Timestamp { utc: zone.is_some() },
         T::Time32(_) | T::Time64(_) => ColumnType::Time,
+        T::Interval(_) | T::Duration(_) => ColumnType::Interval,
         T::Dictionary(_, value) => from_arrow(value)?,
         // A column with only nulls.
         T::Null => ColumnType::Text,
@@ -293,6 +303,8 @@ mod tests {
             ("time", "TIME"),
             ("time(6) without time zone", "TIME"),
             ("uuid", "UUID"),
+            ("interval", "INTERVAL"),
+            ("interval(6)", "INTERVAL"),
             ("json", "JSON"),
             ("jsonb", "JSON"),
         ];
@@ -313,7 +325,8 @@ mod tests {
             "int unsigned",
             "timetz",
             "time(3)",
-            "interval",
+            "interval(3)",
+            "interval day to second",
             "int[]",
             "timestamp(3)",
             "decimal(39,0)",

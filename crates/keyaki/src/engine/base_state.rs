@@ -23,7 +23,7 @@ use crate::values::conversions::at_time_zone;
 use crate::values::sum::sum;
 use crate::values::uuids;
 use crate::values::zone::STORED;
-use crate::values::{json, operators};
+use crate::values::{intervals, json, operators};
 
 /// SQL name of the database.
 pub(crate) const CATALOG_NAME: &str = "keyaki";
@@ -85,6 +85,9 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     }
     state.register_expr_planner(Arc::new(json::Operators))?;
     state.register_expr_planner(Arc::new(operators::Operators))?;
+    for function in intervals::functions() {
+        state.register_udf(Arc::new(function))?;
+    }
     state.register_udf(Arc::new(uuids::random()))?;
     state.register_udf(Arc::new(uuids::ascending()))?;
     Ok(state)

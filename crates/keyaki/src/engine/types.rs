@@ -7,7 +7,9 @@ use datafusion::error::Result;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, TimezoneInfo};
 
+use crate::base::intervals::INTERVAL;
 use crate::base::uuids::UUID;
+use crate::catalog::types::interval_fields;
 use crate::values::zone::STORED;
 
 /// Gives types the Arrow types of columns: DataFusion's TIMESTAMP has nanoseconds, and ends in the year 2262; its BYTEA is not
@@ -18,6 +20,10 @@ pub(super) struct ColumnTypes;
 impl TypePlanner for ColumnTypes {
     fn plan_type_field(&self, ty: &SqlType) -> Result<Option<FieldRef>> {
         let has_zone = match ty {
+            SqlType::Interval { fields: None, precision: None | Some(6) } => {
+                return Ok(Some(Arc::new(Field::new("", INTERVAL, true))));
+            }
+            SqlType::Interval { .. } => return Err(interval_fields(ty).into()),
             SqlType::Uuid => return Ok(Some(Arc::new(Field::new("", UUID, true)))),
             SqlType::Time(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
                 return Ok(Some(Arc::new(Field::new("", DataType::Time64(TimeUnit::Microsecond), true))));

@@ -63,9 +63,11 @@ pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, z
     physical.insert(0, Arc::new(unconstant::ForgetConstants));
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
     analyzer.insert(0, Arc::new(rules::ConvertOperands));
-    analyzer.insert(1, Arc::new(rules::GroupFrames));
+    analyzer.insert(1, Arc::new(rules::PrepareIntervals));
+    analyzer.insert(2, Arc::new(rules::GroupFrames));
     analyzer.push(Arc::new(subqueries::OuterTypes));
     analyzer.push(Arc::new(rules::ReplaceOperators { zone }));
+    analyzer.push(Arc::new(rules::OrderIntervals));
     analyzer.push(Arc::new(rules::UseGenerated));
     analyzer.push(Arc::new(subqueries::SubqueriesToJoins));
     let builder = builder.with_analyzer_rules(analyzer);

@@ -11,7 +11,8 @@
 //! | timestamps in other units, 64-bit dates | `Timestamp` or `TimestampTz`; text if a value has fractions of a microsecond |
 //! | dictionaries, run-end encoding | as their values |
 //! | fixed-size binary | `Bytes` |
-//! | times, intervals, lists, structs, maps … | text |
+//! | durations, other intervals | `Interval` |
+//! | times, lists, structs, maps … | text |
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use arrow::datatypes::{DataType, TimeUnit, TimestampNanosecondType, UInt64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use crate::Result;
+use crate::base::intervals::intervals;
 use crate::base::value::{DECIMAL_DIGITS_MAX, has_values};
 
 /// Decimal digits of the greatest 64-bit integer.
@@ -40,6 +42,9 @@ pub(super) fn convert(columns: &mut [ArrayRef]) -> Result<()> {
 }
 
 fn converted(column: &ArrayRef) -> Result<ArrayRef> {
+    if let Some(intervals) = intervals(column) {
+        return Ok(Arc::new(intervals));
+    }
     let exact = exact_type(column).and_then(|ty| {
         // The cast fails if a value does not fit.
         let strict = CastOptions { safe: false, ..CastOptions::default() };
@@ -114,6 +119,7 @@ mod tests {
     use arrow::datatypes::{Int8Type, Int64Type, i256};
 
     use super::*;
+    use crate::base::intervals::intervals;
     use crate::base::value::{Value, value_at};
 
     fn values(array: impl Array + 'static) -> Vec<Value> {

@@ -319,6 +319,7 @@ fn same(a: &Logical, b: &Logical) -> bool {
 pub(super) fn logical(state: &SessionState, mut expr: Expr, schema: &DFSchema) -> Result<Logical> {
     super::constants::typed(&mut expr);
     super::zones::as_calls(&mut expr)?;
+    super::interval_literals::read(&mut expr)?;
     Ok(state.create_logical_expr_from_sql_expr(ExprWithAlias { expr, alias: None }, schema)?)
 }
 

@@ -44,6 +44,7 @@ pub(crate) mod expressions;
 mod file_tables;
 mod index;
 pub(crate) mod info;
+mod interval_literals;
 mod names;
 mod normalize;
 pub(crate) mod on_commit;

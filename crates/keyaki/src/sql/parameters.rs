@@ -15,8 +15,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use crate::base::type_name;
 use crate::base::value::{Value, ValueRef};
+use crate::base::{intervals, type_name};
 use crate::catalog::types::from_arrow;
 use crate::catalog::{ColumnDef, SqlType};
 use crate::values::zone::Zone;
@@ -94,6 +94,12 @@ pub(crate) fn check_count(expected: usize, given: usize) -> Result<()> {
 /// # Errors
 /// `Context` with the parameter: `InvalidText`, `OutOfRange`, `DatatypeMismatch`, `CannotCast`.
 pub(crate) fn bind(index: usize, value: ValueRef<'_>, ty: Option<&DataType>, zone: Zone) -> Result<ArrayRef> {
+    if let ValueRef::Interval { months, days, micros } = value
+        && intervals::of_parts(months, days, micros).is_none()
+    {
+        let error = Error::out_of_range("interval", &value.to_string(), None);
+        return Err(error.within(format!("parameter ${}", index + 1)));
+    }
     bind_array(index, &value.to_array(), ty, zone)
 }
 
@@ -200,6 +206,7 @@ fn literal(array: &ArrayRef) -> Result<Expr> {
         Some(Value::Time(micros)) => {
             return cast(text(micros.to_string()), &["Int64", &array.data_type().to_string()]);
         }
+        Some(value @ Value::Interval { .. }) => return call("CAST(NULL AS INTERVAL)", [text(value.to_string())]),
         Some(Value::Uuid(uuid)) => return call("CAST(NULL AS UUID)", [text(uuid.to_string())]),
         Some(Value::TimestampTz(micros)) => {
             return cast(text(micros.to_string()), &["Int64", &array.data_type().to_string()]);

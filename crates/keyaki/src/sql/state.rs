@@ -31,7 +31,9 @@ use crate::catalog::{Catalog, PUBLIC, RelationName, Table};
 use crate::engine::{CATALOG_NAME, Engine};
 use crate::plan::register;
 use crate::sql::names::{SearchPath, relation_name};
-use crate::sql::{SqlSession, casts, columns, constants, file_tables, qualify, schemas, sequences, zones};
+use crate::sql::{
+    SqlSession, casts, columns, constants, file_tables, interval_literals, qualify, schemas, sequences, zones,
+};
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
 use crate::values::zone::Zone;
@@ -202,6 +204,7 @@ impl StatementState {
             constants::typed(&mut statement);
             casts::distinguish(&mut statement);
             zones::as_calls(&mut statement)?;
+            interval_literals::read(&mut statement)?;
             let files = file_tables::take(&mut statement, self.tables.extra.read().len())?;
             for table in &files {
                 self.add_table(RelationName::public(&table.name), file_tables::provider(table, &self.state).await?);

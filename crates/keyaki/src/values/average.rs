@@ -1,7 +1,7 @@
 //! The aggregate function `avg`, which rounds averages of decimals half away from zero.
 //!
 //! An average of decimals has four digits more than its argument. Its sum is that of [`sum`](super::sum): it must fit into
-//! 128 bits. DataFusion's own function computes all other types, and determines the types of arguments and results.
+//! 128 bits. DataFusion's own function computes all other types but intervals, and determines the types of arguments and results.
 
 use std::mem::size_of;
 use std::sync::Arc;
@@ -15,19 +15,27 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF, Signature,
+    TypeSignature,
 };
+
+use crate::base::intervals::INTERVAL;
 
 use super::sum::{CountedSum, DistinctSum, GroupSums, PlainSum, Total};
 
 /// The function.
 pub(crate) fn average() -> AggregateUDF {
-    AggregateUDF::new_from_impl(Average { inner: avg_udaf() })
+    let inner = avg_udaf();
+    let Signature { type_signature, volatility, .. } = inner.signature().clone();
+    let signature = Signature::one_of(vec![type_signature, TypeSignature::Exact(vec![INTERVAL])], volatility);
+    AggregateUDF::new_from_impl(Average { inner, signature })
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Average {
     /// DataFusion's function.
     inner: Arc<AggregateUDF>,
+    /// That of DataFusion's function, and intervals, for which the analyzer replaces the function.
+    signature: Signature,
 }
 
 impl AggregateUDFImpl for Average {
@@ -40,11 +48,14 @@ impl AggregateUDFImpl for Average {
     }
 
     fn signature(&self) -> &Signature {
-        self.inner.signature()
+        &self.signature
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
+        match types {
+            [INTERVAL] => Ok(INTERVAL),
+            types => self.inner.return_type(types),
+        }
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {

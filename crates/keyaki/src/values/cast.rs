@@ -7,7 +7,8 @@
 //! | decimal to integer | rounds half away from zero |
 //! | float to integer | rounds half to even |
 //! | text to float, double to real | an error if the value becomes infinite, or zero |
-//! | text to BYTEA, UUID, TIME | PostgreSQL's formats ([`super::bytes`], [`uuids`], [`super::time`]) |
+//! | text to BYTEA, UUID, TIME, INTERVAL | PostgreSQL's formats ([`super::bytes`], [`uuids`], [`super::time`], [`intervals`]) |
+//! | INTERVAL to text | PostgreSQL's default style |
 //! | any to float | canonical ([`super::floats`]) |
 //! | TIMESTAMPTZ to and from text, DATE and TIMESTAMP | in the time zone of the session |
 //!
@@ -18,12 +19,15 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, PrimitiveArray, StringViewArray};
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{CastOptions, cast_with_options, is_null};
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type, Time64MicrosecondType, TimeUnit};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Float32Type, Float64Type, IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit,
+};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use super::floats::{self, Float};
 use super::zone::{STORED, Zone, is_instant, labelled};
 use super::{bytes, time};
+use crate::base::intervals::{self, INTERVAL, is_interval};
 use crate::base::type_name;
 use crate::base::uuids::{self, is_uuid};
 use crate::{Error, Result};
@@ -42,6 +46,8 @@ pub(crate) fn is_own(from: &DataType, to: &DataType, zone: Zone) -> bool {
         (from, to) if is_uuid(from) => is_text(to),
         (from, to) if is_binary(to) => is_text(from),
         (from, DataType::Time64(TimeUnit::Microsecond)) if is_text(from) => true,
+        (from, &INTERVAL) => is_text(from) || is_interval(from) && *from != INTERVAL,
+        (from, to) if is_interval(from) => is_text(to),
         (from, to) if is_instant(from) != is_instant(to) => {
             let (other, local) = if is_instant(from) { (to, from) } else { (from, to) };
             let is_calendar = is_text(other) || is_local(other);
@@ -103,6 +109,18 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
             let times = texts.as_string_view().iter().map(|text| text.and_then(time::parse));
             Arc::new(times.collect::<PrimitiveArray<Time64MicrosecondType>>())
         }
+        (from, &INTERVAL) if is_text(from) => {
+            let texts = arrow(values, &DataType::Utf8View)?;
+            let intervals = texts.as_string_view().iter().map(|text| text.and_then(|text| intervals::parse(text).ok()));
+            Arc::new(intervals.collect::<PrimitiveArray<IntervalMonthDayNanoType>>())
+        }
+        (from, to) if is_interval(from) && (is_text(to) || *to == INTERVAL) => {
+            let converted = intervals::intervals(values).ok_or_else(|| no_cast(from, to))?;
+            match is_text(to) {
+                true => arrow(&(Arc::new(intervals::texts(&converted)) as ArrayRef), to)?,
+                false => Arc::new(converted),
+            }
+        }
         (DataType::Float64, DataType::Float32) => Arc::new(narrowed(values.as_primitive())),
         (_, DataType::Float32 | DataType::Float64) => floats::canonical(&arrow(values, to)?),
         (from, DataType::Timestamp(unit, Some(_))) if !zone.is_utc() && is_text(from) => {
@@ -125,8 +143,11 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
 }
 
 fn arrow(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
-    cast_with_options(values, to, &CAST)
-        .map_err(|_| Error::CannotCast { from: type_name(values.data_type()), to: type_name(to) })
+    cast_with_options(values, to, &CAST).map_err(|_| no_cast(values.data_type(), to))
+}
+
+fn no_cast(from: &DataType, to: &DataType) -> Error {
+    Error::CannotCast { from: type_name(from), to: type_name(to) }
 }
 
 fn is_text(ty: &DataType) -> bool {
@@ -193,6 +214,9 @@ fn unfit(before: &ArrayRef, after: &ArrayRef, to: &DataType) -> Result<Error> {
     let row = (0..after.len()).find(is_lost).unwrap_or_default();
     let text = ArrayFormatter::try_new(before, &FormatOptions::new())?.value(row).to_string();
     let ty = type_name(to);
+    if *to == INTERVAL && intervals::parse(&text) == Err(intervals::Problem::Range) {
+        return Ok(Error::out_of_range(ty, &text, None));
+    }
     Ok(match is_text(before.data_type()) {
         true => Error::unfit_text(ty, &text, None),
         false => Error::out_of_range(ty, &text, None),

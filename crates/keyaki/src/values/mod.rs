@@ -8,6 +8,7 @@
 //! | [`cast`] | conversions between types, for casts, assignments and parameters |
 //! | [`conversions`] | casts and AT TIME ZONE as functions of DataFusion |
 //! | [`floats`] | one zero and one NaN |
+//! | [`intervals`] | order, parts and arithmetic of intervals |
 //! | [`json`] | functions and operators of JSON |
 //! | [`operators`] | operators of UUIDs, texts and times |
 //! | [`sum`] | the aggregate function `sum` without overflow |
@@ -24,6 +25,7 @@ pub(crate) mod cast;
 pub(crate) mod conversions;
 pub(crate) mod floats;
 pub(crate) mod functions;
+pub(crate) mod intervals;
 pub(crate) mod json;
 pub(crate) mod operators;
 pub(crate) mod sum;

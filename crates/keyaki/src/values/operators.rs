@@ -2,15 +2,17 @@
 //! it applies rules, so that these are planned.
 
 use arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::DFSchema;
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{ExprSchemable, cast};
+use datafusion::logical_expr::{Expr, ExprSchemable, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
+use super::intervals::{divide, multiply};
+use crate::base::intervals::INTERVAL;
 use crate::base::uuids::{UUID, is_uuid};
 
-/// UUIDs and texts are compared as UUIDs and concatenated as texts. Times of different units are compared in microseconds.
+/// UUIDs and texts are compared as UUIDs and concatenated as texts, intervals and texts are compared as intervals. Times of different units are compared in microseconds.
 #[derive(Debug)]
 pub(crate) struct Operators;
 
@@ -22,6 +24,20 @@ impl ExprPlanner for Operators {
             // The type of a parameter may not be known yet.
             return Ok(PlannerResult::Original(expr));
         };
+        if let Some(expr) = scaled_interval(&expr, (&left, &right)) {
+            return Ok(PlannerResult::Planned(expr));
+        }
+        if matches!(expr.op, Op::Plus | Op::Minus) {
+            let dated = (
+                date_operand(&expr.left, &left, &expr.right, &right),
+                date_operand(&expr.right, &right, &expr.left, &left),
+            );
+            match dated {
+                (Some(date), _) => expr.left = date,
+                (_, Some(date)) => expr.right = date,
+                _ => {}
+            }
+        }
         if is_comparison && left != right && is_time(&left) && is_time(&right) {
             let micros = DataType::Time64(TimeUnit::Microsecond);
             expr.left = cast(expr.left, micros.clone());
@@ -29,6 +45,14 @@ impl ExprPlanner for Operators {
         }
         let operands = (&mut expr.left, &mut expr.right);
         let (uuid, text) = match operands {
+            (_, text) if left == INTERVAL && right.is_string() && is_comparison => {
+                *text = cast(text.clone(), INTERVAL);
+                return Ok(PlannerResult::Original(expr));
+            }
+            (text, _) if left.is_string() && right == INTERVAL && is_comparison => {
+                *text = cast(text.clone(), INTERVAL);
+                return Ok(PlannerResult::Original(expr));
+            }
             (uuid, text) if is_uuid(&left) && right.is_string() => (uuid, text),
             (text, uuid) if left.is_string() && is_uuid(&right) => (uuid, text),
             _ => return Ok(PlannerResult::Original(expr)),
@@ -40,6 +64,34 @@ impl ExprPlanner for Operators {
         }
         Ok(PlannerResult::Original(expr))
     }
+}
+
+/// `interval * number`, `number * interval` and `interval / number`.
+fn scaled_interval(expr: &RawBinaryExpr, types: (&DataType, &DataType)) -> Option<Expr> {
+    let number = |expr: &Expr| cast(expr.clone(), DataType::Float64);
+    match (&expr.op, types) {
+        (BinaryOperator::Multiply, (&INTERVAL, ty)) if ty.is_numeric() => {
+            Some(multiply(expr.left.clone(), number(&expr.right)))
+        }
+        (BinaryOperator::Multiply, (ty, &INTERVAL)) if ty.is_numeric() => {
+            Some(multiply(expr.right.clone(), number(&expr.left)))
+        }
+        (BinaryOperator::Divide, (&INTERVAL, ty)) if ty.is_numeric() => {
+            Some(divide(expr.left.clone(), number(&expr.right)))
+        }
+        _ => None,
+    }
+}
+
+/// A date beside an interval as a timestamp; `None` if it stays a date, because the interval is a literal of months and days,
+/// and for other operands.
+pub(crate) fn date_operand(date: &Expr, ty: &DataType, interval: &Expr, of_interval: &DataType) -> Option<Expr> {
+    let is_whole = match interval {
+        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => interval.nanoseconds == 0,
+        _ => false,
+    };
+    let is_date = matches!(ty, DataType::Date32) && matches!(of_interval, DataType::Interval(_));
+    (is_date && !is_whole).then(|| cast(date.clone(), DataType::Timestamp(TimeUnit::Microsecond, None)))
 }
 
 fn is_time(ty: &DataType) -> bool {

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::mem::size_of;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, Int64Array, PrimitiveArray, UInt64Array};
 use arrow::buffer::NullBuffer;
@@ -29,6 +29,12 @@ use crate::Error;
 /// The function.
 pub(crate) fn sum() -> AggregateUDF {
     AggregateUDF::new_from_impl(Sum { inner: sum_udaf() })
+}
+
+/// The function, shared.
+pub(crate) fn shared() -> Arc<AggregateUDF> {
+    static SUM: LazyLock<Arc<AggregateUDF>> = LazyLock::new(|| Arc::new(sum()));
+    SUM.clone()
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]

@@ -4,12 +4,15 @@
 //! length are errors that name the value. Casts that would reinterpret a value, such as a number as a date or a boolean
 //! as a number, are rejected.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Time64MicrosecondType};
+use arrow::datatypes::{DataType, IntervalMonthDayNanoType, Time64MicrosecondType};
 use arrow::util::display::FormatOptions;
 use keyaki_store::ColumnType;
 
+use crate::base::intervals::{NANOS_PER_MICRO, Text, rounded};
 use crate::base::shown;
 use crate::base::type_name;
 use crate::base::uuids::is_uuid;
@@ -34,6 +37,7 @@ pub(crate) fn assign(values: &ArrayRef, table: &str, column: &ColumnDef, zone: Z
     let converted = convert(values, column, zone)?;
     check_text(&converted, column)?;
     check_time(&converted, column)?;
+    let converted = whole_microseconds(converted, column)?;
     check_not_null(&converted, table, column)?;
     Ok(converted)
 }
@@ -86,6 +90,22 @@ fn check_time(values: &ArrayRef, column: &ColumnDef) -> Result<()> {
     }
 }
 
+/// Rounds the times of intervals to microseconds.
+///
+/// # Errors
+/// `OutOfRange` if one does not fit.
+fn whole_microseconds(values: ArrayRef, column: &ColumnDef) -> Result<ArrayRef> {
+    let Some(intervals) = values.as_primitive_opt::<IntervalMonthDayNanoType>() else { return Ok(values) };
+    if intervals.values().iter().all(|interval| interval.nanoseconds % NANOS_PER_MICRO == 0) {
+        return Ok(values);
+    }
+    let rounded = intervals.try_unary::<_, IntervalMonthDayNanoType, Error>(|interval| {
+        let out_of_range = || Error::out_of_range("interval", &Text(interval).to_string(), Some(&column.name));
+        rounded(interval).ok_or_else(out_of_range)
+    });
+    Ok(Arc::new(rounded?))
+}
+
 fn convert(values: &ArrayRef, column: &ColumnDef, zone: Zone) -> Result<ArrayRef> {
     let target = column.ty.column.arrow();
     let source = values.data_type();
@@ -126,19 +146,18 @@ fn is_assignable(source: &DataType, target: ColumnType) -> bool {
         D::FixedSizeBinary(_) => target == C::Bytes,
         D::Binary | D::LargeBinary | D::BinaryView => matches!(target, C::Bytes | C::Uuid),
         D::Time32(_) | D::Time64(_) => matches!(target, C::Time | C::Text),
-        D::Interval(_) | D::Duration(_) => target == C::Text,
+        D::Interval(_) | D::Duration(_) => matches!(target, C::Interval | C::Text),
         _ => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{
-        BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array, Int64Array, NullArray,
-        StringViewArray,
+        BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, DurationMicrosecondArray, Float64Array,
+        Int32Array, Int64Array, IntervalMonthDayNanoArray, NullArray, StringViewArray,
     };
+    use arrow::datatypes::IntervalMonthDayNano;
 
     use super::*;
     use crate::catalog::SqlType;
@@ -208,6 +227,25 @@ mod tests {
             assert!(assign(&values, "t", &column(ty), Zone::UTC).is_err(), "{ty:?} from {}", values.data_type());
         }
         assert_eq!(to(ColumnType::Date, NullArray::new(3)).unwrap().null_count(), 3);
+    }
+
+    #[test]
+    fn intervals_are_rounded_to_microseconds() {
+        let interval = |nanoseconds| IntervalMonthDayNano { months: 1, days: 2, nanoseconds };
+        let array = |nanoseconds| IntervalMonthDayNanoArray::from(vec![Some(interval(nanoseconds)), None]);
+        let rounded = to(ColumnType::Interval, array(1_500)).unwrap();
+        assert_eq!(*rounded, array(2_000));
+        assert_eq!(
+            message(ColumnType::Interval, array(i64::MAX)),
+            "value \"1 mon 2 days 2562047:47:16.854775807\" is out of range for type interval (column \"c\")"
+        );
+        let duration = DurationMicrosecondArray::from(vec![Some(-86_400_000_001), None]);
+        let expected = IntervalMonthDayNano { months: 0, days: -1, nanoseconds: -1000 };
+        assert_eq!(
+            *to(ColumnType::Interval, duration).unwrap(),
+            IntervalMonthDayNanoArray::from(vec![Some(expected), None])
+        );
+        assert_eq!(message(ColumnType::Int64, array(0)).split(" is of type").count(), 2);
     }
 
     #[test]

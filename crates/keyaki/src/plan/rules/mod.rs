@@ -10,6 +10,7 @@
 //! | [`groups`] | dependencies of columns on others that do not determine them |
 //! | [`guards`] | filters below ungrouped aggregates; joins that mix NULL-safe and ordinary equality; sums of sums of decimals; sort keys removed by wrong dependencies; repeated window functions |
 //! | [`inferred`] | conditions that can fail, copied to rows that are not joined |
+//! | [`intervals`] | comparisons of the parts of intervals one after another |
 //! | [`lists`] | intersections of IN lists that ignore NULL and values that are not literals |
 //! | [`operands`] | decimals beside floats as decimals; timestamps beside texts and dates in nanoseconds |
 //! | [`values`] | operators that wrap and casts that truncate |
@@ -29,6 +30,7 @@ mod generated;
 mod groups;
 mod guards;
 mod inferred;
+mod intervals;
 mod lists;
 mod operands;
 mod sorts;
@@ -36,6 +38,7 @@ mod values;
 
 pub(super) use frames::GroupFrames;
 pub(super) use generated::UseGenerated;
+pub(super) use intervals::{OrderIntervals, PrepareIntervals};
 pub(super) use operands::ConvertOperands;
 pub(super) use values::ReplaceOperators;
 

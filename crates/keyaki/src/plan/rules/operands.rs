@@ -5,6 +5,7 @@
 //! - Timestamps and texts, dates or timestamps with nanoseconds: DataFusion converts all to nanoseconds, which end in the
 //!   year 2262. The common type is that of columns, with microseconds.
 //! - UUIDs and texts: DataFusion has no common type. Texts become UUIDs.
+//! - Intervals and texts: as UUIDs. Differences of timestamps become intervals, too.
 //!
 //! [`ConvertOperands`] runs before DataFusion resolves the types.
 
@@ -21,6 +22,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Projection, Union, cast};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
 
 /// The rule.
@@ -108,6 +110,8 @@ enum Common {
     Timestamp(DataType, bool),
     /// Texts are converted to UUIDs.
     Uuid,
+    /// Texts and durations are converted to intervals.
+    Interval,
 }
 
 impl Common {
@@ -119,6 +123,10 @@ impl Common {
         }
         if types.iter().any(is_uuid) {
             return types.iter().any(DataType::is_string).then_some(Common::Uuid);
+        }
+        if types.contains(&INTERVAL) {
+            let is_other = |ty: &DataType| ty.is_string() || is_interval(ty) && *ty != INTERVAL;
+            return types.iter().any(is_other).then_some(Common::Interval);
         }
         let timestamp = types.iter().find(|ty| matches!(ty, DataType::Timestamp(TimeUnit::Microsecond, _)))?;
         let common = Common::Timestamp(timestamp.clone(), with_texts);
@@ -135,6 +143,7 @@ impl Common {
             }
             (Common::Timestamp(common, true), ty) if ty.is_string() => Some(common.clone()),
             (Common::Uuid, ty) if ty.is_string() => Some(UUID),
+            (Common::Interval, ty) if ty.is_string() || is_interval(ty) && *ty != INTERVAL => Some(INTERVAL),
             _ => None,
         }
     }

@@ -16,9 +16,11 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Ope
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::Error;
+use crate::base::intervals::INTERVAL;
 use crate::values::conversions::{conversion, is_conversion};
 use crate::values::floats::Float;
 use crate::values::functions::{arithmetic, canonical, is_own};
+use crate::values::intervals;
 use crate::values::templates::chrono_format;
 use crate::values::zone::{STORED, Zone};
 
@@ -76,12 +78,14 @@ impl ReplaceOperators {
         }
         Ok(match expr {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => match (left.get_type(schema), right.get_type(schema)) {
+                (Ok(INTERVAL), Ok(INTERVAL)) => intervals::arithmetic(left, *op, right),
                 (Ok(a), Ok(b)) => arithmetic(left, *op, right, (&a, &b)),
                 // The type of a parameter may not be known yet.
                 _ => None,
             },
             // The difference to zero: of the smallest integer, it is an error, and of 0.0, it is not -0.0.
             Expr::Negative(operand) => match operand.get_type(schema) {
+                Ok(INTERVAL) => Some(intervals::negate(operand.as_ref().clone())),
                 Ok(ty) if ty.is_integer() || ty.is_floating() => {
                     arithmetic(&lit(ScalarValue::new_zero(&ty)?), Operator::Minus, operand, (&ty, &ty))
                 }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder,
-    Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder, Int64Builder, StringViewBuilder,
-    Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
+    Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder, Int64Builder, IntervalMonthDayNanoBuilder,
+    StringViewBuilder, Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
 };
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, IntervalMonthDayNano};
 use keyaki_store::ColumnType;
 
+use crate::base::intervals;
 use crate::base::uuids::UUID_LEN;
 use crate::base::value::{ValueRef, value_at};
 use crate::catalog::ColumnDef;
@@ -51,6 +52,7 @@ enum Values {
     TimestampTz(TimestampMicrosecondBuilder),
     Time(Time64MicrosecondBuilder),
     Uuid(FixedSizeBinaryBuilder),
+    Interval(IntervalMonthDayNanoBuilder),
 }
 
 /// Applies an expression to the builder of every variant.
@@ -72,6 +74,7 @@ macro_rules! each {
             Values::TimestampTz($builder) => $result,
             Values::Time($builder) => $result,
             Values::Uuid($builder) => $result,
+            Values::Interval($builder) => $result,
         }
     };
 }
@@ -102,6 +105,7 @@ impl ColumnBuilder {
             }
             ColumnType::Time => Values::Time(Time64MicrosecondBuilder::new()),
             ColumnType::Uuid => Values::Uuid(FixedSizeBinaryBuilder::new(UUID_LEN)),
+            ColumnType::Interval => Values::Interval(IntervalMonthDayNanoBuilder::new()),
         };
         ColumnBuilder { def: def.clone(), table: table.into(), zone, values }
     }
@@ -172,6 +176,11 @@ impl ColumnBuilder {
             (Values::Uuid(builder), ValueRef::Uuid(uuid)) => {
                 builder.append_value(uuid.as_bytes())?;
                 return Ok(UUID_LEN as usize);
+            }
+            (Values::Interval(builder), ValueRef::Interval { months, days, micros }) => {
+                let interval = intervals::of_parts(months, days, micros);
+                builder.append_value(interval.ok_or_else(|| out_of_range(&self.def, value))?);
+                return Ok(size_of::<IntervalMonthDayNano>());
             }
             _ => return self.push_converted(value),
         }

@@ -8,10 +8,11 @@ use arrow::array::{
 };
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+    Int64Type, IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 
 use super::calendar::date_from_days;
+use crate::base::intervals::{self, INTERVAL};
 use crate::base::uuids::{UUID_LEN, uuid_at};
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -33,6 +34,7 @@ pub(crate) enum Formatter<'a> {
     Timestamp { array: &'a PrimitiveArray<TimestampMicrosecondType>, utc: bool },
     Time(&'a PrimitiveArray<Time64MicrosecondType>),
     Uuid(&'a FixedSizeBinaryArray),
+    Interval(&'a PrimitiveArray<IntervalMonthDayNanoType>),
 }
 
 impl<'a> Formatter<'a> {
@@ -57,6 +59,7 @@ impl<'a> Formatter<'a> {
             }
             DataType::Time64(TimeUnit::Microsecond) => Formatter::Time(array.as_primitive()),
             DataType::FixedSizeBinary(UUID_LEN) => Formatter::Uuid(array.as_fixed_size_binary()),
+            &INTERVAL => Formatter::Interval(array.as_primitive()),
             _ => return None,
         })
     }
@@ -78,6 +81,7 @@ impl<'a> Formatter<'a> {
             Formatter::Timestamp { array, utc } => timestamp(array.value(row), *utc, out),
             Formatter::Time(array) => time(array.value(row), out),
             Formatter::Uuid(array) => put(out, format_args!("{}", uuid_at(array, row))),
+            Formatter::Interval(array) => put(out, format_args!("{}", intervals::Text(array.value(row)))),
         }
     }
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, BinaryViewBuilder, BooleanBuilder, PrimitiveBuilder, StringViewArray};
 use arrow::datatypes::{
     ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, Time64MicrosecondType, TimestampMicrosecondType,
+    Int64Type, IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use keyaki_store::ColumnType;
 
 use super::calendar::days_from_date;
 use crate::Error;
-use crate::base::uuids;
+use crate::base::{intervals, uuids};
 use crate::catalog::SqlType;
 use crate::catalog::types::sql_type_name;
 use crate::values::floats::Float;
@@ -33,6 +33,15 @@ pub(crate) struct BadValue {
 enum Problem {
     Syntax,
     Range,
+}
+
+impl From<intervals::Problem> for Problem {
+    fn from(problem: intervals::Problem) -> Self {
+        match problem {
+            intervals::Problem::Syntax => Problem::Syntax,
+            intervals::Problem::Range => Problem::Range,
+        }
+    }
 }
 
 type Parsed<T> = Result<T, Problem>;
@@ -61,6 +70,7 @@ pub(crate) fn parse_column(texts: &StringViewArray, ty: SqlType, zone: Zone) -> 
         }
         ColumnType::Time => numbers::<Time64MicrosecondType>(texts, |text| time::parse(text).ok_or(Problem::Syntax)),
         ColumnType::Uuid => parsed_uuids(texts),
+        ColumnType::Interval => numbers::<IntervalMonthDayNanoType>(texts, |text| Ok(intervals::parse(text)?)),
     };
     match values {
         Ok(values) if *values.data_type() == ty.column.arrow() => Ok(values),
@@ -487,6 +497,8 @@ mod tests {
         let uuid = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11";
         assert_eq!(canonical("{A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11}", ColumnType::Uuid), uuid);
         assert!(refused("a0eebc99", ColumnType::Uuid));
+        assert_eq!(canonical("14 months 1:30", ColumnType::Interval), "1 year 2 mons 01:30:00");
+        assert!(refused("soon", ColumnType::Interval));
     }
 
     #[test]

@@ -7,11 +7,13 @@ use std::fs::File;
 use std::path::Path;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::compute::cast;
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 
 use super::options::{CopyOptions, Format};
+use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::is_uuid;
+use crate::values::cast::cast;
+use crate::values::zone::Zone;
 use crate::{Error, Result};
 
 /// An encoder that writes batches to a file.
@@ -62,8 +64,9 @@ fn column_type(ty: &DataType) -> Option<DataType> {
         DataType::Timestamp(_, None) => DataType::Timestamp(TimeUnit::Microsecond, None),
         DataType::Timestamp(_, Some(_)) => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
         DataType::Dictionary(_, values) => return column_type(values),
-        // Untyped NULL and intervals are written as text.
-        DataType::Null | DataType::Interval(_) | DataType::Duration(_) => DataType::Utf8View,
+        DataType::Interval(_) | DataType::Duration(_) => INTERVAL,
+        // Untyped NULL is written as text.
+        DataType::Null => DataType::Utf8View,
         _ => return None,
     })
 }
@@ -72,7 +75,8 @@ fn column_type(ty: &DataType) -> Option<DataType> {
 fn convert(column: &ArrayRef, name: &str) -> Result<ArrayRef> {
     match column_type(column.data_type()) {
         Some(ty) if ty == *column.data_type() => Ok(column.clone()),
-        Some(ty) => Ok(cast(column, &ty)?),
+        Some(ty) if is_interval(&ty) => cast(column, &ty, Zone::UTC),
+        Some(ty) => Ok(arrow::compute::cast(column, &ty)?),
         None => Err(unsupported(name, column.data_type())),
     }
 }

@@ -4,14 +4,17 @@ use std::fs::File;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::basic::{Compression as Codec, ZstdLevel};
 use datafusion::parquet::file::properties::WriterProperties;
 
 use super::{Sink, column_type, convert, unsupported};
 use crate::Result;
+use crate::base::intervals::INTERVAL;
 use crate::sql::copy::options::{Compression, CopyOptions};
+use crate::values::cast::cast;
+use crate::values::zone::Zone;
 
 /// A row group is flushed at this size to bound memory.
 const ROW_GROUP_BYTES: usize = 128 << 20;
@@ -35,6 +38,8 @@ impl ParquetSink {
         }
         let fields = schema.fields().iter().map(|field| {
             let ty = column_type(field.data_type()).ok_or_else(|| unsupported(field.name(), field.data_type()))?;
+            // Parquet's intervals have milliseconds.
+            let ty = if ty == INTERVAL { DataType::Utf8View } else { ty };
             Ok(Field::new(field.name(), ty, field.is_nullable()))
         });
         let schema = Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?));
@@ -45,7 +50,13 @@ impl ParquetSink {
 
 impl Sink for ParquetSink {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let columns = batch.columns().iter().zip(self.schema.fields()).map(|(c, field)| convert(c, field.name()));
+        let columns = batch.columns().iter().zip(self.schema.fields()).map(|(column, field)| {
+            let converted = convert(column, field.name())?;
+            match *converted.data_type() == INTERVAL {
+                true => cast(&converted, field.data_type(), Zone::UTC),
+                false => Ok(converted),
+            }
+        });
         let batch = RecordBatch::try_new(self.schema.clone(), columns.collect::<Result<_>>()?);
         self.writer.write(&batch?)?;
         if self.writer.in_progress_size() > ROW_GROUP_BYTES {
