@@ -27,6 +27,8 @@ type Intervals = PrimitiveArray<IntervalMonthDayNanoType>;
 
 /// The type of [`order`].
 const ORDER: DataType = DataType::Decimal128(38, 0);
+/// The type of nanoseconds, whose sums may exceed 64 bits.
+const NANOS: DataType = DataType::Decimal128(19, 0);
 const MICROS_PER_SECOND: f64 = 1e6;
 
 /// A number with the order of intervals; equal for equal intervals.
@@ -44,7 +46,7 @@ pub(crate) fn of_key(key: Expr) -> Expr {
     function(Operation::OfKey, vec![key])
 }
 
-/// Months, days and nanoseconds as numbers of 64 bits.
+/// Months, days and nanoseconds as numbers.
 pub(crate) fn parts(interval: &Expr) -> [Expr; 3] {
     [Operation::Months, Operation::Days, Operation::Nanos].map(|part| function(part, vec![interval.clone()]))
 }
@@ -52,6 +54,11 @@ pub(crate) fn parts(interval: &Expr) -> [Expr; 3] {
 /// The interval with these parts. It fails if they do not fit.
 pub(crate) fn of_part_sums(parts: [Expr; 3]) -> Expr {
     function(Operation::OfParts, parts.into())
+}
+
+/// The average of `count` intervals whose parts have these sums.
+pub(crate) fn of_part_averages([months, days, nanos]: [Expr; 3], count: Expr) -> Expr {
+    function(Operation::Average, vec![months, days, nanos, count])
 }
 
 /// `interval / number`, for a number of type DOUBLE PRECISION.
@@ -112,6 +119,7 @@ enum Operation {
     Days,
     Nanos,
     OfParts,
+    Average,
     Add,
     Subtract,
     Negate,
@@ -211,6 +219,7 @@ impl Function {
     fn new(operation: Operation) -> Function {
         let signature = match operation {
             Operation::OfParts => any(3),
+            Operation::Average => any(4),
             Operation::Add | Operation::Subtract | Operation::Multiply | Operation::Divide => any(2),
             Operation::JustifyDays | Operation::JustifyHours | Operation::Justify => {
                 Signature::user_defined(Volatility::Immutable)
@@ -237,16 +246,31 @@ impl Function {
             }
             Operation::Months => Arc::new(of(0)?.unary::<_, Int64Type>(|value| value.months.into())),
             Operation::Days => Arc::new(of(0)?.unary::<_, Int64Type>(|value| value.days.into())),
-            Operation::Nanos => Arc::new(of(0)?.unary::<_, Int64Type>(|value| value.nanoseconds)),
+            Operation::Nanos => {
+                let numbers: Decimal128Array = of(0)?.unary::<_, Decimal128Type>(|value| value.nanoseconds.into());
+                Arc::new(numbers.with_data_type(NANOS))
+            }
             Operation::OfParts => {
-                let part = |i: usize| args[i].as_primitive::<Int64Type>().iter();
-                let values = part(0).zip(part(1)).zip(part(2)).map(|((months, days), nanoseconds)| {
-                    let (Some(months), Some(days), Some(nanoseconds)) = (months, days, nanoseconds) else {
-                        return Ok(None);
-                    };
+                let values = part_sums(args).map(|sums| {
+                    let Some((months, days, nanoseconds)) = sums else { return Ok(None) };
                     let (months, days) = (i32::try_from(months), i32::try_from(days));
-                    let (Ok(months), Ok(days)) = (months, days) else { return Err(out_of_range()) };
-                    Ok(Some(IntervalMonthDayNano { months, days, nanoseconds }))
+                    match (months, days, i64::try_from(nanoseconds)) {
+                        (Ok(months), Ok(days), Ok(nanoseconds)) => {
+                            Ok(Some(IntervalMonthDayNano { months, days, nanoseconds }))
+                        }
+                        _ => Err(out_of_range()),
+                    }
+                });
+                Arc::new(values.collect::<Result<Intervals>>()?)
+            }
+            Operation::Average => {
+                let counts = args[3].as_primitive::<Int64Type>().iter();
+                let values = part_sums(args).zip(counts).map(|both| match both {
+                    (Some((months, days, nanos)), Some(count @ 1..)) => {
+                        let parts = [months as f64, days as f64, nanos as f64 / NANOS_PER_MICRO as f64];
+                        scaled(parts.map(|part| part / count as f64)).map(Some).ok_or_else(out_of_range)
+                    }
+                    _ => Ok(None),
                 });
                 Arc::new(values.collect::<Result<Intervals>>()?)
             }
@@ -272,7 +296,7 @@ impl Function {
                 })
             })?,
             Operation::Multiply => {
-                binary(&of(0)?, args[1].as_primitive::<Float64Type>(), |a, b| scaled(a, |part| part * b))?
+                binary(&of(0)?, args[1].as_primitive::<Float64Type>(), |a, b| scaled(floats(a).map(|part| part * b)))?
             }
             Operation::Divide => {
                 let divisors = args[1].as_primitive::<Float64Type>();
@@ -282,7 +306,7 @@ impl Function {
                 if (0..dividends.len()).any(is_undefined) {
                     return Err(Error::DivisionByZero);
                 }
-                binary(&dividends, divisors, |a, b| scaled(a, |part| part / b))?
+                binary(&dividends, divisors, |a, b| scaled(floats(a).map(|part| part / b)))?
             }
             Operation::Part(part) if part.is_float() => {
                 Arc::new(of(0)?.unary::<_, Float64Type>(|value| part.float(value)))
@@ -305,6 +329,7 @@ impl ScalarUDFImpl for Function {
             Operation::Days => "interval_days",
             Operation::Nanos => "interval_nanoseconds",
             Operation::OfParts => "interval_of_parts",
+            Operation::Average => "interval_average",
             Operation::Add => "interval_add",
             Operation::Subtract => "interval_subtract",
             Operation::Negate => "interval_negate",
@@ -353,7 +378,8 @@ impl ScalarUDFImpl for Function {
         Ok(match self.operation {
             Operation::Order => ORDER,
             Operation::Key => DataType::BinaryView,
-            Operation::Months | Operation::Days | Operation::Nanos => DataType::Int64,
+            Operation::Months | Operation::Days => DataType::Int64,
+            Operation::Nanos => NANOS,
             Operation::Part(part) if part.is_float() => DataType::Float64,
             Operation::Part(_) => DataType::Int32,
             _ => INTERVAL,
@@ -423,21 +449,33 @@ fn decoded(key: &[u8]) -> Option<IntervalMonthDayNano> {
     Some(IntervalMonthDayNano { months, days, nanoseconds })
 }
 
-/// PostgreSQL's `interval_mul` and `interval_div`: fractions of months become days, fractions of days become times.
-fn scaled(interval: IntervalMonthDayNano, scale: impl Fn(f64) -> f64) -> Option<IntervalMonthDayNano> {
+/// The sums of months, days and nanoseconds in three arrays.
+fn part_sums(args: &[ArrayRef]) -> impl Iterator<Item = Option<(i64, i64, i128)>> + '_ {
+    let whole = |i: usize| args[i].as_primitive::<Int64Type>().iter();
+    let nanos = args[2].as_primitive::<Decimal128Type>().iter();
+    whole(0).zip(whole(1)).zip(nanos).map(|((months, days), nanos)| Some((months?, days?, nanos?)))
+}
+
+/// Months, days and microseconds.
+fn floats(interval: IntervalMonthDayNano) -> [f64; 3] {
+    [interval.months.into(), interval.days.into(), interval.nanoseconds as f64 / NANOS_PER_MICRO as f64]
+}
+
+/// The interval with these months, days and microseconds, as PostgreSQL's `interval_mul` and `interval_div` round them:
+/// fractions of months become days, fractions of days become times.
+fn scaled([scaled_months, scaled_days, scaled_micros]: [f64; 3]) -> Option<IntervalMonthDayNano> {
     const SECONDS_PER_DAY: f64 = 86_400.0;
     // Removes errors below a microsecond.
     let round = |value: f64| (value * MICROS_PER_SECOND).round_ties_even() / MICROS_PER_SECOND;
-    let whole = |value: f64| (value > i32::MIN as f64 - 1.0 && value < i32::MAX as f64 + 1.0).then_some(value as i32);
-    let (scaled_months, scaled_days) = (scale(interval.months.into()), scale(interval.days.into()));
+    let whole =
+        |value: f64| (value > f64::from(i32::MIN) - 1.0 && value < f64::from(i32::MAX) + 1.0).then_some(value as i32);
     let (months, days) = (whole(scaled_months)?, whole(scaled_days)?);
     let rest_days = round((scaled_months - f64::from(months)) * f64::from(DAYS_PER_MONTH));
     let mut rest_seconds = round((scaled_days - f64::from(days) + rest_days - rest_days.trunc()) * SECONDS_PER_DAY);
     let carried = (rest_seconds / SECONDS_PER_DAY).trunc();
     rest_seconds -= carried * SECONDS_PER_DAY;
     let days = days.checked_add(carried as i32)?.checked_add(rest_days as i32)?;
-    let micros = interval.nanoseconds as f64 / NANOS_PER_MICRO as f64;
-    let micros = (scale(micros) + rest_seconds * MICROS_PER_SECOND).round_ties_even();
+    let micros = (scaled_micros + rest_seconds * MICROS_PER_SECOND).round_ties_even();
     // Multiples of 1000 nanoseconds below the limit.
     if micros.is_nan() || micros.abs() >= (i64::MAX / NANOS_PER_MICRO) as f64 {
         return None;
@@ -519,10 +557,13 @@ mod tests {
             ("1 hour", 1e10, "out of range"),
             ("1 hour", f64::NAN, "out of range"),
         ] {
-            assert_eq!(applied(text, |interval| scaled(interval, |part| part * factor)), expected, "{text} * {factor}");
+            assert_eq!(applied(text, |i| scaled(floats(i).map(|part| part * factor))), expected, "{text} * {factor}");
         }
-        assert_eq!(applied("1 month", |interval| scaled(interval, |part| part / 2.0)), "15 days");
-        assert_eq!(applied("41 mons 12 days 360:00", |i| scaled(i, |part| part / 10.0)), "4 mons 4 days 40:48:00");
+        assert_eq!(applied("1 month", |i| scaled(floats(i).map(|part| part / 2.0))), "15 days");
+        assert_eq!(
+            applied("41 mons 12 days 360:00", |i| scaled(floats(i).map(|part| part / 10.0))),
+            "4 mons 4 days 40:48:00"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::intervals::{divide, multiply};
-use crate::base::intervals::INTERVAL;
+use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
 
 /// UUIDs and texts are compared as UUIDs and concatenated as texts, intervals and texts are compared as intervals. Times of different units are compared in microseconds.
@@ -43,16 +43,14 @@ impl ExprPlanner for Operators {
             expr.left = cast(expr.left, micros.clone());
             expr.right = cast(expr.right, micros);
         }
+        // Differences of timestamps are durations.
+        if is_comparison && (is_interval(&left) && right.is_string() || left.is_string() && is_interval(&right)) {
+            expr.left = cast(expr.left, INTERVAL);
+            expr.right = cast(expr.right, INTERVAL);
+            return Ok(PlannerResult::Original(expr));
+        }
         let operands = (&mut expr.left, &mut expr.right);
         let (uuid, text) = match operands {
-            (_, text) if left == INTERVAL && right.is_string() && is_comparison => {
-                *text = cast(text.clone(), INTERVAL);
-                return Ok(PlannerResult::Original(expr));
-            }
-            (text, _) if left.is_string() && right == INTERVAL && is_comparison => {
-                *text = cast(text.clone(), INTERVAL);
-                return Ok(PlannerResult::Original(expr));
-            }
             (uuid, text) if is_uuid(&left) && right.is_string() => (uuid, text),
             (text, uuid) if left.is_string() && is_uuid(&right) => (uuid, text),
             _ => return Ok(PlannerResult::Original(expr)),

@@ -1,4 +1,4 @@
-//! Frames of window functions over types for which DataFusion 55 has no RANGE: BYTEA among others.
+//! Frames of window functions over types for which DataFusion 55 has no RANGE: BYTEA and INTERVAL among others.
 //!
 //! `RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW`, the default frame, contains whole groups of peers. Without an offset it
 //! is the same as GROUPS, which compares rows only for equality. [`GroupFrames`] runs before DataFusion resolves the types.
@@ -75,6 +75,7 @@ fn has_range(ty: &DataType) -> bool {
     match ty {
         DataType::Dictionary(_, values) => has_range(values),
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Boolean => true,
+        DataType::Interval(_) => false,
         ty => ty.is_numeric() || ty.is_string() || ty.is_null() || ty.is_temporal(),
     }
 }

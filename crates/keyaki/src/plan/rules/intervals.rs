@@ -40,7 +40,7 @@ use datafusion::optimizer::AnalyzerRule;
 use crate::Error;
 use crate::base::intervals::INTERVAL;
 use crate::values::conversions::is_conversion;
-use crate::values::intervals::{divide, is_own, key, of_key, of_part_sums, order, part, parts};
+use crate::values::intervals::{is_own, key, of_key, of_part_averages, of_part_sums, order, part, parts};
 use crate::values::operators::date_operand;
 
 /// The rule before the types are resolved.
@@ -115,6 +115,9 @@ fn rewrite(
 }
 
 /// Dates beside intervals, and parts of intervals.
+///
+/// # Errors
+/// `Unsupported` for parts that intervals do not have, and for frames with distances between intervals.
 fn prepared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Plus | Operator::Minus), right }) => {
@@ -140,6 +143,21 @@ fn prepared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 return Ok(Transformed::yes(part(name, interval)?));
             }
             Ok(Transformed::no(Expr::ScalarFunction(call)))
+        }
+        Expr::WindowFunction(call) => {
+            let first = call.params.order_by.first().and_then(|sort| sort.expr.get_type(schema).ok());
+            let has_offset = |bound: &WindowFrameBound| match bound {
+                WindowFrameBound::Preceding(offset) | WindowFrameBound::Following(offset) => !offset.is_null(),
+                WindowFrameBound::CurrentRow => false,
+            };
+            let frame = &call.params.window_frame;
+            match frame.units == WindowFrameUnits::Range
+                && (has_offset(&frame.start_bound) || has_offset(&frame.end_bound))
+                && first.is_some_and(|ty| is_interval(&ty))
+            {
+                true => Err(unsupported("frame RANGE with an offset over ORDER BY").into()),
+                false => Ok(Transformed::no(Expr::WindowFunction(call))),
+            }
         }
         other => Ok(Transformed::no(other)),
     }
@@ -246,17 +264,6 @@ fn ordered(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let is_sorted = concerns(&mut params.order_by.iter().map(|sort| &sort.expr))?;
             if !is_sorted && !concerns(&mut params.partition_by.iter())? {
                 return Ok(Transformed::no(Expr::WindowFunction(call)));
-            }
-            let has_offset = |bound: &WindowFrameBound| match bound {
-                WindowFrameBound::Preceding(offset) | WindowFrameBound::Following(offset) => !offset.is_null(),
-                WindowFrameBound::CurrentRow => false,
-            };
-            let frame = &params.window_frame;
-            if is_sorted
-                && frame.units == WindowFrameUnits::Range
-                && (has_offset(&frame.start_bound) || has_offset(&frame.end_bound))
-            {
-                return Err(unsupported("frame RANGE with an offset over ORDER BY").into());
             }
             params.order_by = ordered_sorts(std::mem::take(&mut params.order_by), schema)?;
             let partitions = std::mem::take(&mut params.partition_by).into_iter();
@@ -516,10 +523,10 @@ fn restored_aggregate(
         Restored::Key(key) => Some(of_key(column(None, vec![key]))),
         Restored::Sums { parts, counted } => {
             let sum = crate::values::sum::shared();
-            let sums = of_part_sums(parts.map(|part| column(Some(sum.clone()), vec![part])));
+            let sums = parts.map(|part| column(Some(sum.clone()), vec![part]));
             Some(match counted {
-                None => sums,
-                Some(arg) => divide(sums, cast(column(Some(count_udaf()), vec![arg]), DataType::Float64)),
+                None => of_part_sums(sums),
+                Some(arg) => of_part_averages(sums, column(Some(count_udaf()), vec![arg])),
             })
         }
     })
@@ -558,11 +565,11 @@ fn ordered_window(window: Window) -> Result<Transformed<LogicalPlan>> {
             Restored::Key(key) => Some(of_key(column(None, vec![key]))),
             Restored::Sums { parts, counted } => {
                 let sum = Definition::AggregateUDF(crate::values::sum::shared());
-                let sums = of_part_sums(parts.map(|part| column(Some(sum.clone()), vec![part])));
-                let count = || Some(Definition::AggregateUDF(count_udaf()));
+                let sums = parts.map(|part| column(Some(sum.clone()), vec![part]));
+                let count = Definition::AggregateUDF(count_udaf());
                 Some(match counted {
-                    None => sums,
-                    Some(arg) => divide(sums, cast(column(count(), vec![arg]), DataType::Float64)),
+                    None => of_part_sums(sums),
+                    Some(arg) => of_part_averages(sums, column(Some(count), vec![arg])),
                 })
             }
         };

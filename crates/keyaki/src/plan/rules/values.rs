@@ -107,7 +107,9 @@ impl ReplaceOperators {
                 Ok(from) => conversion(&cast.expr, &from, cast.field.data_type(), true, self.zone),
                 _ => None,
             },
-            Expr::ScalarFunction(call) if !is_own(&call.func) && !is_conversion(&call.func) => {
+            Expr::ScalarFunction(call)
+                if !is_own(&call.func) && !is_conversion(&call.func) && !intervals::is_own(&call.func) =>
+            {
                 match expr.get_type(schema) {
                     Ok(DataType::Float32 | DataType::Float64) => Some(canonical(expr.clone())),
                     _ => None,
