@@ -245,7 +245,9 @@ fn types_without_values_are_widened_or_text() {
     let max = Value::Decimal { unscaled: u64::MAX.into(), scale: 0 };
     assert_eq!(get("arrow_cast('18446744073709551615', 'UInt64')"), max);
     assert_eq!(get("[1, NULL, 3]"), Value::Text("[1, , 3]".into()));
-    assert_eq!(get("INTERVAL '1 month'"), Value::Text("1 mons".into()));
+    assert_eq!(get("INTERVAL '1 month'"), Value::Interval { months: 1, days: 0, micros: 0 });
+    let difference = "TIMESTAMP '2024-01-03 00:00:00' - TIMESTAMP '2024-01-01 23:59:59'";
+    assert_eq!(get(difference), Value::Interval { months: 0, days: 1, micros: 1_000_000 });
     assert_eq!(get("TIME '12:34:56'"), Value::Time(45_296_000_000));
     assert_eq!(get("arrow_cast(1000, 'Timestamp(Nanosecond, None)')"), Value::Timestamp(1));
     assert_eq!(get("arrow_cast(NULL, 'UInt8')"), Value::Null);
@@ -586,6 +588,46 @@ fn an_appender_flushes_when_it_is_dropped() {
     appender.append_row((1, "a", 1)).unwrap();
     drop(appender);
     assert_eq!(count(&connection, "t"), 1, "the error is only logged");
+}
+
+#[test]
+fn intervals() {
+    let connection = connection();
+    connection.execute_batch("CREATE TABLE e (id INT PRIMARY KEY, i INTERVAL)").unwrap();
+    let interval = |months, days, micros| Value::Interval { months, days, micros };
+    let largest = interval(i32::MAX, i32::MIN, i64::MAX / 1000);
+    connection.execute("INSERT INTO e VALUES (?, ?)", params![1, interval(14, -3, 500_000)]).unwrap();
+    connection.execute("INSERT INTO e VALUES (?, ?)", params![2, "1 day"]).unwrap();
+    connection.execute("INSERT INTO e VALUES (?, ?)", params![3, largest.clone()]).unwrap();
+    let mut appender = connection.appender("e").unwrap();
+    appender.append_row(params![4, interval(0, 0, -1)]).unwrap();
+    // Texts are converted.
+    appender.append_row(params![5, "-1 week"]).unwrap();
+    appender.append_row(params![6, None::<&str>]).unwrap();
+    let too_long = interval(0, 0, i64::MAX / 1000 + 1);
+    assert_eq!(appender.append_row(params![7, too_long.clone()]).unwrap_err().sqlstate().code(), "22008");
+    assert_eq!(appender.append_row(params![7, "soon"]).unwrap_err().sqlstate().code(), "22007");
+    assert_eq!(appender.append_row(params![7, 5]).unwrap_err().sqlstate().code(), "42804");
+    assert_eq!(appender.finish().unwrap(), 3);
+    let rows = connection.query("SELECT i FROM e ORDER BY id", ()).unwrap();
+    let found: Vec<Value> = rows.mapped(|row| row.get(0)).map(Result::unwrap).collect();
+    let expected =
+        [interval(14, -3, 500_000), interval(0, 1, 0), largest, interval(0, 0, -1), interval(0, -7, 0), Value::Null];
+    assert_eq!(found, expected);
+    assert_eq!(found[0].to_string(), "1 year 2 mons -3 days +00:00:00.5");
+    let find = connection.prepare("SELECT id FROM e WHERE i = ?").unwrap();
+    for day in [interval(0, 1, 0), interval(0, 0, 86_400_000_000), Value::Text("24 hours".into())] {
+        assert_eq!(find.query_row((day,), integer).unwrap(), 2);
+    }
+    let update = connection.prepare("UPDATE e SET i = i + ? WHERE id = ?").unwrap();
+    update.execute((interval(1, 0, 0), 2)).unwrap();
+    let sum: Value =
+        connection.query_row("SELECT i + $1 FROM e WHERE id = 2", (interval(0, 0, 5),), |row| row.get(0)).unwrap();
+    assert_eq!(sum, interval(1, 1, 5));
+    for statement in ["UPDATE e SET i = $1", "SELECT id FROM e WHERE i = $1", "SELECT $1"] {
+        let refused = connection.query(statement, (too_long.clone(),)).map(drop).unwrap_err();
+        assert_eq!(refused.sqlstate().code(), "22008", "{statement}");
+    }
 }
 
 #[test]

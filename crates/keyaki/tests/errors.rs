@@ -347,7 +347,11 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
         "42P16",
         "multiple primary keys for table \"a\" are not allowed",
     ),
-    ("CREATE TABLE a (x INTERVAL)", "0A000", "not supported: type INTERVAL"),
+    (
+        "CREATE TABLE a (x INTERVAL YEAR)",
+        "0A000",
+        "not supported: type INTERVAL YEAR (use INTERVAL, which has all fields and microseconds)",
+    ),
     (
         "CREATE TABLE a (x NUMERIC(99,2))",
         "22023",

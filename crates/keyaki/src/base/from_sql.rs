@@ -29,8 +29,9 @@ const EXACT_POWER_OF_TEN: u8 = 22;
 /// | `Option<T>` | as `T`; `None` for NULL |
 /// | [`Value`], [`ValueRef`] | every type |
 ///
-/// A DECIMAL keeps all its digits as [`Value::Decimal`]. Only the caller's choice of `f64` or `f32` rounds it. DATE, TIME
-/// and TIMESTAMP have no counterpart in Rust's library: read them as [`Value`]. [`Value`]'s `Display` prints every type.
+/// A DECIMAL keeps all its digits as [`Value::Decimal`]. Only the caller's choice of `f64` or `f32` rounds it. DATE, TIME,
+/// TIMESTAMP and INTERVAL have no counterpart in Rust's library: read them as [`Value`]. [`Value`]'s `Display` prints every
+/// type.
 ///
 /// ```
 /// use keyaki::{FromSql, Result, ValueRef};

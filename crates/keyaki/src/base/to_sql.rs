@@ -21,7 +21,7 @@ use crate::{Error, Result};
 /// | [`uuid::Uuid`] | UUID |
 /// | [`SystemTime`] | TIMESTAMPTZ, truncated to microseconds |
 /// | `Option<T>` | NULL for `None` |
-/// | [`Value`], [`ValueRef`] | any type: [`Value::Decimal`], [`Value::Date`], [`Value::Time`] and [`Value::Timestamp`] have no counterpart in Rust's library |
+/// | [`Value`], [`ValueRef`] | any type: [`Value::Decimal`], [`Value::Date`], [`Value::Time`], [`Value::Timestamp`] and [`Value::Interval`] have no counterpart in Rust's library |
 ///
 /// The type of the parameter or column decides the conversion that follows: text is parsed, numbers are rounded to the
 /// column's scale, and values out of range are errors.
