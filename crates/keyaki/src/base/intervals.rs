@@ -307,7 +307,7 @@ fn parse_units(text: &str) -> Parsed<Parts> {
         if token.is_empty() {
             return Err(Problem::Syntax);
         }
-        let next = skip_blanks(after);
+        rest = skip_blanks(after);
         if token.contains(':') {
             take(TIME)?;
             parts.micros += signed(is_negative, clock(token)?);
@@ -321,40 +321,25 @@ fn parse_units(text: &str) -> Parsed<Parts> {
             parts.add_months(signed(is_negative, months.ok_or(Problem::Range)?))?;
         } else {
             let number = number(token, is_negative)?;
-            let (word, behind) = split(next, |c| c.is_ascii_alphabetic());
-            let word = word.to_ascii_lowercase();
-            if word.is_empty() || word == "ago" {
-                let is_before_time = starts_with_time(next);
-                let (unit, bit) =
-                    if is_before_time { (Unit::Day, DAY) } else { (Unit::Time(MICROS_PER_SECOND), SECOND) };
-                if !is_before_time && word.is_empty() && !next.is_empty() {
-                    return Err(Problem::Syntax);
+            let (name, behind) = split(rest, |c| c.is_ascii_alphabetic());
+            let (unit, bit) = match name.to_ascii_lowercase().as_str() {
+                "" if starts_with_time(rest) => (Unit::Day, DAY),
+                "" if rest.is_empty() => (Unit::Time(MICROS_PER_SECOND), SECOND),
+                "ago" => (Unit::Time(MICROS_PER_SECOND), SECOND),
+                name => {
+                    rest = skip_blanks(behind);
+                    unit(name).ok_or(Problem::Syntax)?
                 }
-                take(bit)?;
-                parts.add(number, unit)?;
-            } else {
-                let (unit, bit) = unit(&word).ok_or(Problem::Syntax)?;
-                take(bit)?;
-                parts.add(number, unit)?;
-                rest = skip_blanks(behind);
-                if is_ago(rest) {
-                    parts.negate();
-                    return Ok(parts);
-                }
-                continue;
-            }
+            };
+            take(bit)?;
+            parts.add(number, unit)?;
         }
-        rest = next;
-        if is_ago(rest) {
+        if rest.trim_ascii_end().eq_ignore_ascii_case("ago") {
             parts.negate();
-            return Ok(parts);
+            break;
         }
     }
     Ok(parts)
-}
-
-fn is_ago(text: &str) -> bool {
-    text.trim_ascii_end().eq_ignore_ascii_case("ago")
 }
 
 /// White space, commas, and the `@` of PostgreSQL's verbose style separate parts.

@@ -119,7 +119,6 @@ mod tests {
     use arrow::datatypes::{Int8Type, Int64Type, i256};
 
     use super::*;
-    use crate::base::intervals::intervals;
     use crate::base::value::{Value, value_at};
 
     fn values(array: impl Array + 'static) -> Vec<Value> {

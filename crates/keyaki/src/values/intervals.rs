@@ -535,7 +535,7 @@ fn justified(interval: IntervalMonthDayNano) -> Option<IntervalMonthDayNano> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use proptest::{prop_assert_eq, proptest};
 
     use super::*;
     use crate::base::intervals::{Text, parse};
@@ -584,7 +584,8 @@ mod tests {
     proptest! {
         #[test]
         fn keys_have_the_order_of_intervals(
-            a in (any::<i32>(), any::<i32>(), any::<i64>()), b in (any::<i32>(), any::<i32>(), any::<i64>()),
+            a: (i32, i32, i64),
+            b: (i32, i32, i64),
         ) {
             let interval = |(months, days, nanoseconds)| IntervalMonthDayNano { months, days, nanoseconds };
             let (a, b) = (interval(a), interval(b));

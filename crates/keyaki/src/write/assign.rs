@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(*rounded, array(2_000));
         assert_eq!(
             message(ColumnType::Interval, array(i64::MAX)),
-            "value \"1 mon 2 days 2562047:47:16.854775807\" is out of range for type interval (column \"c\")"
+            "interval out of range: \"1 mon 2 days 2562047:47:16.854775807\" (column \"c\")"
         );
         let duration = DurationMicrosecondArray::from(vec![Some(-86_400_000_001), None]);
         let expected = IntervalMonthDayNano { months: 0, days: -1, nanoseconds: -1000 };

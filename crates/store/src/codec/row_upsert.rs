@@ -31,9 +31,9 @@ pub enum ColumnChange {
     Set = 1,
     /// The sum, of integers, decimals and doubles.
     Add = 2,
-    /// The smaller value; NULLs are ignored. Floats are in total order.
+    /// The smaller value, not of intervals; NULLs are ignored. Floats are in total order.
     Min = 3,
-    /// The larger value; NULLs are ignored.
+    /// The larger value, not of intervals; NULLs are ignored.
     Max = 4,
     /// The argument if the column is NULL.
     Fill = 5,
@@ -61,6 +61,8 @@ impl ColumnChange {
                 matches!(ty, C::Int8 | C::Int16 | C::Int32 | C::Int64 | C::Float64 | C::Decimal { .. })
             }
             ColumnChange::Append => matches!(ty, C::Text | C::Bytes),
+            // Months and days have no common unit, so the store does not compare intervals.
+            ColumnChange::Min | ColumnChange::Max => ty != C::Interval,
             _ => true,
         }
     }

@@ -281,8 +281,6 @@ pub(super) fn is_exact(change: ColumnChange, argument: &DataType, column: &Colum
         (ColumnChange::Keep | ColumnChange::Set, _) => true,
         (ColumnChange::Append, ColumnType::Text) => is_text && !column.ty.restricts_text(),
         (ColumnChange::Append, _) => false,
-        // The store does not compare intervals as SQL does.
-        (ColumnChange::Min | ColumnChange::Max, ColumnType::Interval) => false,
         (_, ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64) => is_integer,
         (_, ColumnType::Float64) => is_integer || matches!(argument, D::Float32 | D::Float64),
         (_, ColumnType::Decimal { scale, .. }) => match argument {
