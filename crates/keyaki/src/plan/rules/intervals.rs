@@ -178,8 +178,8 @@ fn operand(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
-fn boxed(expr: Box<Expr>, schema: &DFSchema) -> Result<Box<Expr>> {
-    Ok(Box::new(operand(*expr, schema)?.data))
+fn boxed(expr: Expr, schema: &DFSchema) -> Result<Box<Expr>> {
+    Ok(Box::new(operand(expr, schema)?.data))
 }
 
 /// Scalar functions that do not compare their arguments.
@@ -221,7 +221,7 @@ fn ordered(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if concerns(&mut [&*left, &*right].into_iter())? => {
             if op.supports_propagation() || matches!(op, Operator::IsDistinctFrom | Operator::IsNotDistinctFrom) {
-                let (left, right) = (boxed(left, schema)?, boxed(right, schema)?);
+                let (left, right) = (boxed(*left, schema)?, boxed(*right, schema)?);
                 return Ok(Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right })));
             }
             if !matches!(op, Operator::Plus | Operator::Minus | Operator::StringConcat) {
@@ -231,27 +231,27 @@ fn ordered(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         Expr::InList(InList { expr, list, negated }) if concerns(&mut std::iter::once(&*expr).chain(&list))? => {
             let list = list.into_iter().map(|item| Ok(operand(item, schema)?.data)).collect::<Result<Vec<_>>>()?;
-            Transformed::yes(Expr::InList(InList { expr: boxed(expr, schema)?, list, negated }))
+            Transformed::yes(Expr::InList(InList { expr: boxed(*expr, schema)?, list, negated }))
         }
         Expr::Between(Between { expr, negated, low, high }) if concerns(&mut std::iter::once(&*expr))? => {
-            let (expr, low, high) = (boxed(expr, schema)?, boxed(low, schema)?, boxed(high, schema)?);
+            let (expr, low, high) = (boxed(*expr, schema)?, boxed(*low, schema)?, boxed(*high, schema)?);
             Transformed::yes(Expr::Between(Between { expr, negated, low, high }))
         }
         Expr::InSubquery(InSubquery { expr, subquery, negated }) if concerns(&mut std::iter::once(&*expr))? => {
             let subquery = ordered_subquery(subquery)?;
-            Transformed::yes(Expr::InSubquery(InSubquery { expr: boxed(expr, schema)?, subquery, negated }))
+            Transformed::yes(Expr::InSubquery(InSubquery { expr: boxed(*expr, schema)?, subquery, negated }))
         }
         Expr::SetComparison(mut comparison) if concerns(&mut std::iter::once(&*comparison.expr))? => {
             comparison.subquery = ordered_subquery(comparison.subquery)?;
-            comparison.expr = boxed(comparison.expr, schema)?;
+            comparison.expr = boxed(*comparison.expr, schema)?;
             Transformed::yes(Expr::SetComparison(comparison))
         }
         Expr::Case(Case { expr: Some(compared), when_then_expr, else_expr })
             if concerns(&mut std::iter::once(&*compared))? =>
         {
-            let branches = when_then_expr.into_iter().map(|(when, then)| Ok((boxed(when, schema)?, then)));
+            let branches = when_then_expr.into_iter().map(|(when, then)| Ok((boxed(*when, schema)?, then)));
             let when_then_expr = branches.collect::<Result<Vec<_>>>()?;
-            let compared = Some(boxed(compared, schema)?);
+            let compared = Some(boxed(*compared, schema)?);
             Transformed::yes(Expr::Case(Case { expr: compared, when_then_expr, else_expr }))
         }
         Expr::ScalarFunction(call) if concerns(&mut call.args.iter())? => scalar_function(call, schema)?,
@@ -471,7 +471,7 @@ enum Restored {
     /// Of the key of its argument.
     Key(Expr),
     /// From the sums of the parts; an average with their number.
-    Sums { parts: [Expr; 3], counted: Option<Expr> },
+    Sums { parts: Box<[Expr; 3]>, counted: Option<Expr> },
 }
 
 impl Restored {
@@ -486,9 +486,11 @@ impl Restored {
                 Ok(Restored::Numbers(numbers.collect::<Result<_>>()?))
             }
             ("min" | "max", [arg], [INTERVAL]) => Ok(Restored::Key(key(arg.clone()))),
-            ("sum", [arg], [INTERVAL]) if !is_distinct => Ok(Restored::Sums { parts: parts(arg), counted: None }),
+            ("sum", [arg], [INTERVAL]) if !is_distinct => {
+                Ok(Restored::Sums { parts: Box::new(parts(arg)), counted: None })
+            }
             ("avg", [arg], [INTERVAL]) if !is_distinct => {
-                Ok(Restored::Sums { parts: parts(arg), counted: Some(arg.clone()) })
+                Ok(Restored::Sums { parts: Box::new(parts(arg)), counted: Some(arg.clone()) })
             }
             (name, ..) if PLAIN_AGGREGATES.contains(&name) && !is_distinct => Ok(Restored::Plain),
             (name, ..) => {
@@ -523,7 +525,7 @@ fn restored_aggregate(
         Restored::Key(key) => Some(of_key(column(None, vec![key]))),
         Restored::Sums { parts, counted } => {
             let sum = crate::values::sum::shared();
-            let sums = parts.map(|part| column(Some(sum.clone()), vec![part]));
+            let sums = (*parts).map(|part| column(Some(sum.clone()), vec![part]));
             Some(match counted {
                 None => of_part_sums(sums),
                 Some(arg) => of_part_averages(sums, column(Some(count_udaf()), vec![arg])),
@@ -565,7 +567,7 @@ fn ordered_window(window: Window) -> Result<Transformed<LogicalPlan>> {
             Restored::Key(key) => Some(of_key(column(None, vec![key]))),
             Restored::Sums { parts, counted } => {
                 let sum = Definition::AggregateUDF(crate::values::sum::shared());
-                let sums = parts.map(|part| column(Some(sum.clone()), vec![part]));
+                let sums = (*parts).map(|part| column(Some(sum.clone()), vec![part]));
                 let count = Definition::AggregateUDF(count_udaf());
                 Some(match counted {
                     None => of_part_sums(sums),
