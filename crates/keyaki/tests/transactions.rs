@@ -414,22 +414,31 @@ fn bulk_loads_belong_to_the_transaction() {
 }
 
 #[test]
-fn changes_are_bounded_by_the_memory() {
+fn changes_that_exceed_the_memory_spill() {
     let options = Options { memory_bytes: Some(16 << 20), ..Options::default() };
     let connection = Database::open_temporary(options).unwrap().connect().unwrap();
     connection.execute("CREATE TABLE t (id INT PRIMARY KEY, c TEXT)", ()).unwrap();
     connection.execute("INSERT INTO t VALUES (0, 'first')", ()).unwrap();
-    let transaction = connection.transaction().unwrap();
+    let count = || connection.query_row("SELECT count(*) FROM t", (), |row| row.get::<_, i64>(0)).unwrap();
     let sql = "INSERT INTO t SELECT value + $1, repeat('x', 100) FROM generate_series(1, 1000)";
-    let error = (0..100).find_map(|i| transaction.execute(sql, (i * 1000,)).err()).expect("out of memory");
+    for commits in [false, true] {
+        let transaction = connection.transaction().unwrap();
+        (0..100).for_each(|i| assert_eq!(transaction.execute(sql, (i * 1000,)).unwrap(), 1000));
+        match commits {
+            false => transaction.rollback().unwrap(),
+            true => transaction.commit().unwrap(),
+        }
+        assert_eq!(count(), if commits { 100_001 } else { 1 });
+    }
+    // A statement that needs all its rows together cannot spill them.
+    let transaction = connection.transaction().unwrap();
+    let all = "INSERT INTO t SELECT value, repeat('x', 100) FROM generate_series(1, 200000) ON CONFLICT (id) DO NOTHING";
+    let error = transaction.execute(all, ()).unwrap_err();
     assert!(matches!(error.root(), Error::OutOfMemory { .. }), "{error}");
     transaction.rollback().unwrap();
     // The memory is free again.
-    let transaction = connection.transaction().unwrap();
-    transaction.execute(sql, (0,)).unwrap();
-    transaction.commit().unwrap();
-    let rows: i64 = connection.query_row("SELECT count(*) FROM t", (), |row| row.get(0)).unwrap();
-    assert_eq!(rows, 1001);
+    assert_eq!(connection.execute(sql, (100_000,)).unwrap(), 1000);
+    assert_eq!(count(), 101_001);
 }
 
 /// A committed transaction of a history: what it has read, and the numbers that it has appended, in order.

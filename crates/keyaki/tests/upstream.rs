@@ -112,6 +112,19 @@ async fn subqueries_outside_of_filters_are_refused() {
 }
 
 #[tokio::test]
+async fn types_of_outer_columns_are_stale() {
+    let sql = "SELECT count(*) FROM (SELECT CASE WHEN a > 1 THEN 1 ELSE 2.5 END AS v FROM t) q
+        WHERE EXISTS (SELECT 1 FROM u WHERE u.a < q.v)";
+    refuses(sql, "Invalid comparison operation").await;
+}
+
+#[tokio::test]
+async fn lateral_subqueries_are_refused() {
+    let sql = "SELECT * FROM t, LATERAL (SELECT b FROM u WHERE u.a = t.a LIMIT 1) x";
+    refuses(sql, "OuterReferenceColumn").await;
+}
+
+#[tokio::test]
 async fn repeated_names_are_refused() {
     refuses("SELECT a, a FROM t", "Projections require unique expression names").await;
 }
