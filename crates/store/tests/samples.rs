@@ -276,7 +276,7 @@ fn spilled_messages_are_sampled() {
     assert!((4000..=ROWS_MIN).contains(&sampled), "{sampled}");
     tree.check_distinct();
     assert_eq!(tree.sample().unwrap().counted, 300_000);
-    // Most rows are deleted again, then those that remain are changed.
+    // Most rows are deleted, and some of the others are changed.
     tree.spills = true;
     tree.delete(10_000..280_000);
     tree.upsert(0..10_000);

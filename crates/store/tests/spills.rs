@@ -217,6 +217,60 @@ fn trees_that_the_transaction_creates_and_drops() {
     assert!(used_bytes(&store) < before + (1 << 20));
 }
 
+/// A savepoint lies between the writes to a tree and its end.
+#[test]
+fn trees_that_are_dropped_after_a_savepoint() {
+    let (_, store) = new_store(11);
+    store.commit(put(TREE, &[(1, 1)])).unwrap();
+    let [made, other] = [store.new_tree_id(), store.new_tree_id()];
+    let mut transaction = store.begin();
+    let mut batch = put(TREE, &[(2, 2)]);
+    [made, other].into_iter().for_each(|tree| batch.create_tree(tree, &schema()));
+    batch.append(put(made, &[(3, 3)]));
+    transaction.write(batch).unwrap();
+    let savepoint = transaction.savepoint();
+    let mut batch = WriteBatch::new();
+    [TREE, made].into_iter().for_each(|tree| batch.drop_tree(tree));
+    batch.append(put(other, &[(4, 4)]));
+    transaction.write(batch).unwrap();
+    transaction.spill(&[savepoint]).unwrap();
+    assert!(transaction.snapshot().tree(TREE).is_err());
+    assert_eq!(rows(&store, &transaction.snapshot(), other), [(4, 4)].into());
+    transaction.roll_back_to(savepoint);
+    assert_eq!(rows(&store, &transaction.snapshot(), TREE), [(1, 1), (2, 2)].into());
+    assert_eq!(rows(&store, &transaction.snapshot(), made), [(3, 3)].into());
+    transaction.commit().unwrap().unwrap().wait().unwrap();
+    assert_eq!(rows(&store, &store.snapshot(), TREE), [(1, 1), (2, 2)].into());
+    assert_eq!(rows(&store, &store.snapshot(), made), [(3, 3)].into());
+}
+
+/// Read committed: the writes to each tree are checked against their own bases.
+#[test]
+fn bases_of_spilled_statements() {
+    let memory = TreeId::new(1 << 31 | 5);
+    for (number, is_conflict) in [(1, false), (7, true)] {
+        let (_, store) = new_store(12);
+        let other = store.new_tree_id();
+        let mut batch = WriteBatch::new();
+        [other, memory].into_iter().for_each(|tree| batch.create_tree(tree, &schema()));
+        store.commit(batch).unwrap();
+        let mut transaction = store.begin();
+        transaction.write(put(TREE, &[(7, 7)])).unwrap();
+        let mut batch = put(other, &[(1, 1)]);
+        batch.append(put(memory, &[(1, 1)]));
+        store.commit(batch).unwrap();
+        transaction.refresh();
+        let mut batch = put(other, &[(1, 2)]);
+        batch.append(put(memory, &[(1, 2)]));
+        transaction.write(batch).unwrap();
+        transaction.spill(&[]).unwrap();
+        store.commit(put(TREE, &[(number, 0)])).unwrap();
+        let committed = transaction.commit();
+        assert_eq!(matches!(committed, Err(Error::Conflict { tree: TREE })), is_conflict);
+        assert_eq!(committed.is_ok(), !is_conflict);
+    }
+}
+
 /// Runs that are given up are free space, also after a crash.
 #[test]
 fn space_is_freed() {

@@ -435,8 +435,8 @@ impl Shared {
         let commit = self.commit.lock();
         let mut next = self.flush(&checkpointed, &self.freeze(&commit))?;
         let current = self.state.read().clone();
-        let spilled = admit(&current)?;
         self.check_commit(&current, batch)?;
+        let spilled = admit(&current)?;
         let sequence = self.inserted.load(Ordering::Relaxed) + 1;
         for version in next.trees.values_mut() {
             // If the installation fails, the current counts remain as they are.
@@ -518,7 +518,7 @@ impl Shared {
             *version = Arc::new(version.without_buffers());
         }
         if durable.is_ok() {
-            self.transactions.replaced(touched, sequence);
+            self.transactions.replaced(touched, sequence, self.visible());
         }
         let mut state = self.state.write();
         if durable.is_ok() {

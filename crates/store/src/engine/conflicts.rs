@@ -56,8 +56,9 @@ impl Transactions {
         base
     }
 
-    /// Ends a transaction with this base, and frees what no other transaction needs.
-    pub fn leave(&self, base: u64) {
+    /// Ends a transaction with this base, and frees what no other transaction needs. The bases of later transactions are at
+    /// least `visible`.
+    pub fn leave(&self, base: u64, visible: u64) {
         let mut freed = Vec::new();
         let mut active = self.0.lock();
         let Some(count) = active.bases.get_mut(&base) else { unreachable!("an active transaction is registered") };
@@ -65,7 +66,7 @@ impl Transactions {
         if *count == 0 {
             active.bases.remove(&base);
         }
-        let oldest = active.bases.first_key_value().map_or(u64::MAX, |(&oldest, _)| oldest);
+        let oldest = active.bases.first_key_value().map_or(visible, |(&oldest, _)| oldest);
         freed.extend(active.kept.extract_if(.., |kept| kept.newest <= oldest));
         // The buffers are freed without the lock.
         drop(active);
@@ -88,12 +89,14 @@ impl Transactions {
         }
     }
 
-    /// Records that commit `sequence` may have changed any key of trees, without messages in buffers.
-    pub fn replaced(&self, trees: Vec<TreeId>, sequence: u64) {
+    /// Records that commit `sequence`, which is not visible yet, may have changed any key of trees, without messages in
+    /// buffers. A transaction may begin before it is visible; its base is at least `visible`.
+    pub fn replaced(&self, trees: Vec<TreeId>, sequence: u64, visible: u64) {
         let mut active = self.0.lock();
-        if !active.bases.is_empty() {
-            active.kept.extend(trees.into_iter().map(|tree| Kept { tree, newest: sequence, buffer: None }));
+        if active.bases.is_empty() {
+            active.kept.retain(|kept| kept.newest > visible);
         }
+        active.kept.extend(trees.into_iter().map(|tree| Kept { tree, newest: sequence, buffer: None }));
     }
 
     /// A checker for the commits that are in `state`, or were before. The caller holds the commit lock.

@@ -90,7 +90,7 @@ impl OwnWrites {
         self.trees.iter().map(|(&tree, buffer)| (tree, buffer))
     }
 
-    /// Replaces the writes to a tree. Earlier clones keep those that they see.
+    /// Replaces the writes to a tree. Earlier clones keep the old ones.
     pub fn replace(&mut self, tree: TreeId, buffer: OwnBuffer) {
         Arc::make_mut(&mut self.trees).insert(tree, Arc::new(buffer));
     }

@@ -20,8 +20,8 @@ const SAMPLE_BYTES_MAX: usize = 4 << 20;
 const SIZE_RATIO: u64 = 2;
 
 impl Flusher<'_> {
-    /// Writes the messages of a buffer as a run. Returns also what the sample of the tree needs of them, if the tree has one
-    /// of this level, or none yet and level 0.
+    /// Writes the messages of a buffer as a run. For a sampled tree, also returns the messages that its sample needs. `level`
+    /// is that of the sample, or 0 without one.
     ///
     /// # Errors
     /// Those of [`Flusher::flush_buffer`].
@@ -44,19 +44,18 @@ impl Flusher<'_> {
     /// # Errors
     /// Those of [`Flusher::flush_buffer`].
     pub fn compact(&self, runs: &mut Vec<Run>) -> Result<()> {
-        if runs.len() <= RUNS_MAX {
-            return Ok(());
+        while runs.len() > RUNS_MAX {
+            let mut rows = runs[0].rows();
+            let mut count = 1;
+            while count < runs.len() && (count == 1 || runs[count].rows() <= rows.saturating_mul(SIZE_RATIO)) {
+                rows += runs[count].rows();
+                count += 1;
+            }
+            let mut messages = self.rewrite(Output::Messages);
+            runs[..count].iter().for_each(|run| messages.add_run(run));
+            let merged = self.write_run(messages)?;
+            runs.splice(..count, [merged]);
         }
-        let mut rows = runs[0].rows();
-        let mut count = 1;
-        while count < runs.len() && (count == 1 || runs[count].rows() <= rows.saturating_mul(SIZE_RATIO)) {
-            rows += runs[count].rows();
-            count += 1;
-        }
-        let mut messages = self.rewrite(Output::Messages);
-        runs[..count].iter().for_each(|run| messages.add_run(run));
-        let merged = self.write_run(messages)?;
-        runs.splice(..count, [merged]);
         Ok(())
     }
 

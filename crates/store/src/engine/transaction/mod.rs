@@ -15,16 +15,13 @@
 //! (Berenson et al., "A Critique of ANSI SQL Isolation Levels", 1995; Kung and Robinson, "On Optimistic Methods for
 //! Concurrency Control", 1981, backward validation.)
 //!
-//! *Spilled writes.* A large transaction moves its messages from memory to runs in the data file ([`Transaction::spill`]).
-//! They lie between its buffers and those of the base. No checkpoint refers to them, so they are free space after a crash.
-//! The commit flushes the trees that they change, makes them runs of the roots, and writes a checkpoint, as a bulk load
-//! does.
+//! A large transaction moves its messages from memory to the data file ([`spills`]).
 //!
-//! *Invariant.* `marks` and `dependencies` ascend by base and by position. The own writes are those of `spills` and of
-//! `batch`, which lacks the messages in `spills`.
+//! *Invariant.* `marks` ascend by base and by position. The own writes are those of `spills` and of `batch`, which lacks the
+//! messages in `spills`.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+mod spills;
+
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,17 +30,11 @@ use keyaki_masstree::pin;
 
 use crate::base::{Direction, Error, KeyRange, Registration, Result, TreeId};
 use crate::codec::Codecs;
-use crate::engine::conflicts::Checker;
-use crate::engine::{Shared, Spilled, Store, Submitted};
-use crate::message::{Operation, Operations, WriteBatch, decode};
+use crate::engine::{Shared, Store, Submitted};
+use crate::message::{Operation, Operations, WriteBatch};
 use crate::pages::{BlockingPages, block_on};
-use crate::tree::{
-    BatchBounds, Delta, OwnBuffer, OwnWrites, ReadSet, Run, SampledMessages, Snapshot, StoreVersion, TreeVersion,
-    TreeView, ValueBounds,
-};
-
-/// A transaction that depends on more ranges of a tree when it spills depends on the whole tree from then on.
-const DEPENDENCIES_MAX: usize = 1 << 10;
+use crate::tree::{BatchBounds, OwnBuffer, OwnWrites, ReadSet, Snapshot, StoreVersion, TreeVersion, TreeView};
+use spills::Spill;
 
 /// Uncommitted writes on top of a snapshot. Dropping a transaction rolls it back.
 #[derive(Debug)]
@@ -79,47 +70,6 @@ struct Mark {
     ends: [usize; 2],
     /// Sequence number of the base of the statement.
     base: u64,
-}
-
-/// The messages of consecutive statements to trees on disk, in runs.
-#[derive(Debug)]
-struct Spill {
-    /// The numbers of the statements, from 0.
-    statements: Range<usize>,
-    /// The end of the last of them; the oldest of their bases.
-    mark: Mark,
-    /// Trees that the statements drop: earlier messages to them have no effect.
-    dropped: BTreeSet<TreeId>,
-    trees: BTreeMap<TreeId, SpilledTree>,
-    /// The bounds of numbers with all writes up to the last of the statements.
-    bounds: BatchBounds,
-}
-
-#[derive(Debug)]
-struct SpilledTree {
-    runs: Runs,
-    /// For a sampled tree.
-    sample: Option<SampledMessages>,
-}
-
-#[derive(Debug, Clone)]
-struct Runs {
-    /// Newest first.
-    runs: Vec<Run>,
-    /// Change of the number of rows.
-    delta: Delta,
-}
-
-impl Runs {
-    fn none() -> Runs {
-        Runs { runs: Vec::new(), delta: Some(0) }
-    }
-
-    /// Adds newer messages.
-    fn extend(&mut self, newer: Runs) {
-        self.runs.splice(0..0, newer.runs);
-        self.delta = self.delta.zip(newer.delta).map(|(older, newer)| older + newer);
-    }
 }
 
 /// A range on whose content at `base` the transaction depends.
@@ -222,111 +172,6 @@ impl Transaction {
         Ok(())
     }
 
-    /// Moves the messages to trees on disk from memory to the data file. `savepoints` are those to which the transaction may
-    /// still be rolled back. Later statements read the messages there. Definitions, and messages to memory trees, stay in
-    /// memory. Blocks.
-    ///
-    /// # Errors
-    /// [`Error::DiskFull`], [`Error::Poisoned`], [`Error::Closed`], device errors, errors of upsert functions. The writes
-    /// stay where they were then.
-    pub fn spill(&mut self, savepoints: &[Savepoint]) -> Result<()> {
-        if self.marks.is_empty() {
-            return Ok(());
-        }
-        self.shared.check_poison()?;
-        for (tree, spilled) in self.spills.iter_mut().flat_map(|spill| &mut spill.trees) {
-            if let Some(version) = self.trees.trees.get(tree) {
-                self.shared.flusher(*tree, version).compact(&mut spilled.runs.runs)?;
-            }
-        }
-        let (first, last) = (self.spilled_statements(), self.statements());
-        let live: BTreeSet<usize> = savepoints.iter().map(|Savepoint(statements)| *statements).collect();
-        let (mut start, mut spills) = (first, Vec::new());
-        for end in live.range(first + 1..last).copied().chain([last]) {
-            let bounds = spills.last().map_or(&self.bounds, |(_, bounds)| bounds);
-            spills.push(self.write_spill(start..end, bounds)?);
-            start = end;
-        }
-        // No error below.
-        for (spill, bounds) in spills {
-            self.bounds = bounds;
-            self.spills.push(spill);
-        }
-        self.join_spills(&live);
-        self.marks.clear();
-        self.batch.remove_messages(self.spills.iter_mut().map(|spill| &mut spill.mark.ends[0]));
-        self.bounds.1 = self.ends();
-        for (tree, spilled) in self.spilled() {
-            // A tree without an own buffer has been dropped.
-            if self.own.tree(tree).is_some() {
-                self.own.replace(tree, OwnBuffer::above(spilled.runs, spilled.delta));
-            }
-        }
-        self.widen_dependencies();
-        Ok(())
-    }
-
-    /// Joins the spills between which no live savepoint lies.
-    fn join_spills(&mut self, live: &BTreeSet<usize>) {
-        let mut joined: Vec<Spill> = Vec::with_capacity(self.spills.len());
-        for spill in std::mem::take(&mut self.spills) {
-            match joined.last_mut().filter(|before| !live.contains(&before.statements.end)) {
-                Some(before) => before.extend(spill),
-                None => joined.push(spill),
-            }
-        }
-        self.spills = joined;
-    }
-
-    /// Writes the messages of pending statements. `bounds` are those before, as in the transaction; returns those after.
-    /// Changes nothing else.
-    fn write_spill(
-        &self,
-        statements: Range<usize>,
-        (bounds, admitted): &(BatchBounds, [usize; 2]),
-    ) -> Result<(Spill, (BatchBounds, [usize; 2]))> {
-        let first = self.spilled_statements();
-        let pending = statements.start - first..statements.end - first;
-        let own = match pending.len() == self.marks.len() {
-            true => self.own.clone(),
-            false => {
-                let mut own = OwnWrites::default();
-                self.apply_pending(&mut own, pending.clone());
-                own
-            }
-        };
-        let mut trees = BTreeMap::new();
-        for (tree, buffer) in own.trees().filter(|(tree, buffer)| !tree.is_memory() && !buffer.messages.is_empty()) {
-            let version = self.trees.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
-            let level = version.sample.as_ref().map_or(0, |sample| sample.level);
-            let (run, sample) = self.shared.flusher(tree, version).spill(&buffer.messages, level)?;
-            let runs = Runs { runs: vec![run], delta: buffer.delta_in_memory() };
-            trees.insert(tree, SpilledTree { runs, sample });
-        }
-        let starts = self.start_of(pending.start);
-        let marks = &self.marks[pending];
-        let Some(&Mark { ends, .. }) = marks.last() else { unreachable!("a spill has statements") };
-        let mut dropped = BTreeSet::new();
-        let mut bounds = bounds.clone();
-        for ((part, start), (admitted, end)) in
-            self.batch.parts().into_iter().zip(starts).zip(admitted.iter().zip(ends))
-        {
-            decode(&part[start..end], |operation| {
-                if let Operation::DropTree { tree } = operation {
-                    dropped.insert(tree);
-                }
-                Ok(())
-            })?;
-            if *admitted < end {
-                bounds.admit(&self.base.state, &part[*admitted..end])?;
-            }
-        }
-        let admitted = [admitted[0].max(ends[0]), admitted[1].max(ends[1])];
-        let base = marks.iter().map(|mark| mark.base).fold(self.base.sequence, u64::min);
-        let spill = Spill { statements, mark: Mark { ends, base }, dropped, trees, bounds: bounds.clone() };
-        Ok((spill, (bounds, admitted)))
-    }
-
     /// Makes the commit fail if another commit has changed a key of this range since the base. A transaction needs this for
     /// ranges that must stay empty: unique keys.
     pub fn depend_on(&mut self, tree: TreeId, range: KeyRange) {
@@ -337,24 +182,6 @@ impl Transaction {
     /// for rows that its own rows refer to. Other changes of these rows are no conflicts.
     pub fn depend_on_existence(&mut self, tree: TreeId, range: KeyRange) {
         self.depend(tree, range, Content::AnyKey);
-    }
-
-    /// Replaces many dependencies on a tree by one on all of it, so that their memory is bounded.
-    fn widen_dependencies(&mut self) {
-        let mut counts: BTreeMap<TreeId, (usize, u64)> = BTreeMap::new();
-        for Dependency { tree, base, .. } in &self.dependencies {
-            let (count, oldest) = counts.entry(*tree).or_insert((0, *base));
-            (*count, *oldest) = (*count + 1, (*oldest).min(*base));
-        }
-        counts.retain(|_, (count, _)| *count > DEPENDENCIES_MAX);
-        if counts.is_empty() {
-            return;
-        }
-        self.dependencies.retain(|dependency| !counts.contains_key(&dependency.tree));
-        let wide = |(tree, (_, base))| Dependency { tree, range: KeyRange::all(), base, on: Content::All };
-        self.dependencies.extend(counts.into_iter().map(wide));
-        self.dependencies.shrink_to_fit();
-        self.dependency_bytes = self.dependencies.iter().map(Dependency::bytes).sum();
     }
 
     fn depend(&mut self, tree: TreeId, range: KeyRange, on: Content) {
@@ -414,20 +241,14 @@ impl Transaction {
         self.statements() == 0
     }
 
-    /// True if some of the writes are no longer in memory.
-    pub fn has_spilled(&self) -> bool {
-        !self.spills.is_empty()
-    }
-
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         let marks = self.marks.len() * size_of::<Mark>();
-        let samples = self.spills.iter().flat_map(|spill| spill.trees.values()).filter_map(|tree| tree.sample.as_ref());
-        let samples: usize = samples.map(SampledMessages::bytes).sum();
+        let spills: usize = self.spills.iter().map(Spill::bytes).sum();
         self.batch.bytes()
             + self.own.bytes()
             + marks
-            + samples
+            + spills
             + self.dependency_bytes
             + self.reads.as_ref().map_or(0, |reads| reads.bytes())
     }
@@ -453,37 +274,10 @@ impl Transaction {
         })
     }
 
-    /// Commits all writes by a checkpoint.
-    fn commit_spilled(&mut self) -> Result<Submitted> {
-        self.spill(&[])?;
-        self.join_spills(&BTreeSet::new());
-        let [spill] = self.spills.as_slice() else { unreachable!("no savepoint keeps spills apart") };
-        let admit = |state: &StoreVersion| {
-            self.check_conflicts(state)?;
-            let mut admitted = Vec::with_capacity(spill.trees.len());
-            for (&tree, SpilledTree { runs, sample }) in &spill.trees {
-                let version = self.trees.trees.get(&tree).ok_or(Error::Conflict { tree })?;
-                let bounds = match state.trees.get(&tree).filter(|_| !spill.dropped.contains(&tree)) {
-                    Some(version) => version.bounds.clone(),
-                    // The transaction creates the tree.
-                    None => ValueBounds::empty(&version.codecs),
-                };
-                let bounds = spill.bounds.on_top_of(tree, &bounds)?;
-                let Runs { runs, delta } = runs.clone();
-                admitted.push((tree, Spilled { runs, delta, bounds, sample: sample.as_ref() }));
-            }
-            Ok(admitted)
-        };
-        let shared = &self.shared;
-        let sequence = shared.run_structural_change(|| shared.install(&self.batch, Vec::new(), admit))?;
-        Ok(Submitted::installed(shared, sequence))
-    }
-
     /// Checks on the state under the commit lock that all changes and dependencies are still valid.
     fn check_conflicts(&self, state: &StoreVersion) -> Result<()> {
         let newest = self.shared.inserted.load(Ordering::Relaxed);
-        let spills = self.spills.iter().map(|spill| &spill.mark);
-        let bases = spills.clone().chain(&self.marks).map(|mark| mark.base);
+        let bases = self.spills.iter().map(|spill| &spill.mark).chain(&self.marks).map(|mark| mark.base);
         let read = self.reads.iter().map(|_| self.base.sequence);
         let mut bases = bases.chain(self.dependencies.iter().map(|dependency| dependency.base)).chain(read);
         if bases.all(|base| base == newest) {
@@ -503,51 +297,23 @@ impl Transaction {
         if let Some(reads) = &self.reads {
             reads.try_for_each(|tree, range| checker.check_range(tree, range, self.base.sequence))?;
         }
-        for (part, bytes) in self.batch.parts().into_iter().enumerate() {
+        // The messages of spilled statements to trees on disk are in runs.
+        let on_disk: Vec<_> =
+            self.spills.last().map(|spill| (spill.mark.ends[0], spill.mark.base)).into_iter().collect();
+        let in_memory: Vec<_> = self.spills.iter().flat_map(|spill| spill.in_memory.iter().copied()).collect();
+        for (part, (bytes, spilled)) in self.batch.parts().into_iter().zip([on_disk, in_memory]).enumerate() {
             let mut start = 0;
-            for mark in spills.clone().chain(&self.marks) {
-                let mut operations = Operations::new(&bytes[start..mark.ends[part]]);
+            for (end, base) in spilled.into_iter().chain(self.marks.iter().map(|mark| (mark.ends[part], mark.base))) {
+                let mut operations = Operations::new(&bytes[start..end]);
                 while let Some(operation) = operations.next()? {
                     if let Operation::Message { tree, key, .. } = operation {
-                        checker.check_key(tree, key, mark.base)?;
+                        checker.check_key(tree, key, base)?;
                     }
                 }
-                start = mark.ends[part];
+                start = end;
             }
         }
         Ok(())
-    }
-
-    /// Checks the keys in the spills.
-    fn check_spilled(&self, state: &StoreVersion, checker: &Checker<'_>) -> Result<()> {
-        let dropped = |tree: &TreeId| self.spills.iter().any(|spill| spill.dropped.contains(tree));
-        let Some(base) = self.spills.iter().map(|spill| spill.mark.base).min() else { return Ok(()) };
-        // No other transaction sees trees that this one has created.
-        let is_shared = |tree: &TreeId| self.base.state.trees.contains_key(tree) && !dropped(tree);
-        for (tree, spilled) in self.spilled().into_iter().filter(|(tree, _)| is_shared(tree)) {
-            let version = state.trees.get(&tree).ok_or(Error::Conflict { tree })?;
-            let flusher = self.shared.flusher(tree, version);
-            for key in checker.newer_keys(tree, base)? {
-                for run in &spilled.runs {
-                    if flusher.has_message(run, &key)? {
-                        return Err(Error::Conflict { tree });
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The messages of all spills, without those to trees that were dropped later.
-    fn spilled(&self) -> BTreeMap<TreeId, Runs> {
-        let mut all: BTreeMap<TreeId, Runs> = BTreeMap::new();
-        for spill in &self.spills {
-            all.retain(|tree, _| !spill.dropped.contains(tree));
-            for (tree, newer) in &spill.trees {
-                all.entry(*tree).or_insert_with(Runs::none).extend(newer.runs.clone());
-            }
-        }
-        all
     }
 
     /// True if a tree of the state under the commit lock has a key in a range. Reads pages if buffers do not decide.
@@ -592,23 +358,8 @@ impl Transaction {
 
     /// Creates and drops trees as the writes from `starts` on do.
     fn change_trees(&mut self, starts: [usize; 2]) {
-        for (bytes, start) in self.batch.parts().into_iter().zip(starts) {
-            let mut operations = Operations::new(&bytes[start..]);
-            while let Some(operation) = checked(operations.next()) {
-                match operation {
-                    Operation::CreateTree { tree, schema } => {
-                        let codecs = Arc::new(Codecs::new(schema));
-                        let version = match tree.is_memory() {
-                            true => TreeVersion::in_memory(codecs, Arc::default()),
-                            false => TreeVersion::empty(codecs),
-                        };
-                        Arc::make_mut(&mut self.trees).trees.insert(tree, Arc::new(version));
-                    }
-                    Operation::DropTree { tree } => drop(Arc::make_mut(&mut self.trees).trees.remove(&tree)),
-                    Operation::Message { .. } | Operation::ExtendTree { .. } => {}
-                }
-            }
-        }
+        let ends = self.ends();
+        change_trees(&mut self.trees, &self.batch, starts, ends);
     }
 
     /// Number of statements that have written.
@@ -636,38 +387,6 @@ impl Transaction {
     }
 }
 
-impl Spill {
-    /// Adds the messages of the statements that follow.
-    fn extend(&mut self, newer: Spill) {
-        let Spill { statements, mark, dropped, trees, bounds } = newer;
-        assert_eq!(self.statements.end, statements.start, "the statements of spills are consecutive");
-        self.statements.end = statements.end;
-        self.mark = Mark { ends: mark.ends, base: mark.base.min(self.mark.base) };
-        self.trees.retain(|tree, _| !dropped.contains(tree));
-        self.dropped.extend(dropped);
-        for (tree, newer) in trees {
-            match self.trees.entry(tree) {
-                Entry::Vacant(new) => drop(new.insert(newer)),
-                Entry::Occupied(older) => older.into_mut().extend(newer),
-            }
-        }
-        self.bounds = bounds;
-    }
-}
-
-impl SpilledTree {
-    /// Adds newer messages.
-    fn extend(&mut self, newer: SpilledTree) {
-        self.runs.extend(newer.runs);
-        match (&mut self.sample, newer.sample) {
-            (Some(older), Some(newer)) => older.extend(newer),
-            (older, newer) => {
-                assert!(older.is_none() && newer.is_none(), "all messages of a tree are sampled, or none")
-            }
-        }
-    }
-}
-
 impl Dependency {
     /// Bytes in memory.
     fn bytes(&self) -> usize {
@@ -676,6 +395,27 @@ impl Dependency {
             Bound::Unbounded => 0,
         };
         size_of::<Dependency>() + of(&self.range.start) + of(&self.range.end)
+    }
+}
+
+/// Creates and drops trees as the operations between two lengths of both parts of the batch do.
+fn change_trees(trees: &mut Arc<StoreVersion>, batch: &WriteBatch, starts: [usize; 2], ends: [usize; 2]) {
+    for ((bytes, start), end) in batch.parts().into_iter().zip(starts).zip(ends) {
+        let mut operations = Operations::new(&bytes[start..end]);
+        while let Some(operation) = checked(operations.next()) {
+            match operation {
+                Operation::CreateTree { tree, schema } => {
+                    let codecs = Arc::new(Codecs::new(schema));
+                    let version = match tree.is_memory() {
+                        true => TreeVersion::in_memory(codecs, Arc::default()),
+                        false => TreeVersion::empty(codecs),
+                    };
+                    Arc::make_mut(trees).trees.insert(tree, Arc::new(version));
+                }
+                Operation::DropTree { tree } => drop(Arc::make_mut(trees).trees.remove(&tree)),
+                Operation::Message { .. } | Operation::ExtendTree { .. } => {}
+            }
+        }
     }
 }
 
@@ -717,6 +457,6 @@ fn checked(operation: Result<Option<Operation<'_>>>) -> Option<Operation<'_>> {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        self.shared.transactions.leave(self.first_base);
+        self.shared.transactions.leave(self.first_base, self.shared.visible());
     }
 }
