@@ -62,10 +62,10 @@ pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, z
     let mut physical = orders::restored(aggregate_statistics::guarded(physical));
     physical.insert(0, Arc::new(unconstant::ForgetConstants));
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
-    analyzer.insert(0, Arc::new(rules::ConvertOperands));
-    analyzer.insert(1, Arc::new(rules::PrepareIntervals));
-    analyzer.insert(2, Arc::new(rules::GroupFrames));
-    analyzer.push(Arc::new(subqueries::OuterTypes));
+    analyzer.insert(0, Arc::new(subqueries::OuterTypes));
+    analyzer.insert(1, Arc::new(rules::ConvertOperands));
+    analyzer.insert(2, Arc::new(rules::PrepareIntervals));
+    analyzer.insert(3, Arc::new(rules::GroupFrames));
     analyzer.push(Arc::new(rules::ReplaceOperators { zone }));
     analyzer.push(Arc::new(rules::OrderIntervals));
     analyzer.push(Arc::new(rules::UseGenerated));

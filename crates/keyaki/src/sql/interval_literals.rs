@@ -28,6 +28,12 @@ impl VisitorMut for Read {
     type Break = Error;
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        // DataFusion would put the sign before the text, where it belongs to the first part only.
+        if let Expr::UnaryOp { op: UnaryOperator::Minus, expr: operand } = expr
+            && let Expr::Interval(literal) = operand.as_ref()
+        {
+            **operand = Expr::Nested(Box::new(Expr::Interval(literal.clone())));
+        }
         if let Expr::Interval(literal) = expr {
             match parsed(literal) {
                 Ok(IntervalMonthDayNano { months, days, nanoseconds }) => {

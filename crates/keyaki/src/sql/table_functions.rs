@@ -1,6 +1,7 @@
 //! Functions in FROM whose arguments use columns of the tables before them, as `FROM t, generate_series(1, t.n)` and
 //! `FROM t, unnest(string_to_array(t.tags, ','))`. They become LATERAL subqueries, because DataFusion's functions in FROM
-//! have constant arguments. Array literals with columns become calls, and the columns of LATERAL subqueries get names.
+//! have constant arguments. Array literals with columns become calls, VALUES with columns a UNION, and the columns of LATERAL
+//! subqueries get names.
 
 use std::ops::ControlFlow;
 
@@ -41,6 +42,26 @@ impl VisitorMut for Rewrite {
                 ControlFlow::Continue(())
             }
             Ok(None) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
+    /// DataFusion converts VALUES to common types before the types of outer columns are known.
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        let SetExpr::Values(values) = query.body.as_ref() else { return ControlFlow::Continue(()) };
+        if !values.rows.iter().any(|row| row.content.iter().any(has_column)) {
+            return ControlFlow::Continue(());
+        }
+        let select = |row: &[Expr]| {
+            let columns = row.iter().enumerate().map(|(i, value)| format!("{value} AS column{}", i + 1));
+            format!("SELECT {}", columns.collect::<Vec<_>>().join(", "))
+        };
+        let selects: Vec<String> = values.rows.iter().map(|row| select(&row.content)).collect();
+        match super::parse_query(&selects.join(" UNION ALL ")) {
+            Ok(selects) => {
+                query.body = selects.body;
+                ControlFlow::Continue(())
+            }
             Err(error) => ControlFlow::Break(error),
         }
     }

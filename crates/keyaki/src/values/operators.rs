@@ -12,7 +12,8 @@ use super::intervals::{divide, multiply};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
 
-/// UUIDs and texts are compared as UUIDs and concatenated as texts, intervals and texts are compared as intervals. Times of different units are compared in microseconds.
+/// UUIDs and texts are compared as UUIDs and concatenated as texts, intervals and texts are compared as intervals. Times of
+/// different units are compared in microseconds.
 #[derive(Debug)]
 pub(crate) struct Operators;
 
@@ -67,25 +68,38 @@ impl ExprPlanner for Operators {
 /// `interval * number`, `number * interval` and `interval / number`.
 fn scaled_interval(expr: &RawBinaryExpr, types: (&DataType, &DataType)) -> Option<Expr> {
     let number = |expr: &Expr| cast(expr.clone(), DataType::Float64);
+    // Differences of timestamps are durations.
+    let interval = |expr: &Expr, ty: &DataType| match *ty == INTERVAL {
+        true => expr.clone(),
+        false => cast(expr.clone(), INTERVAL),
+    };
     match (&expr.op, types) {
-        (BinaryOperator::Multiply, (&INTERVAL, ty)) if ty.is_numeric() => {
-            Some(multiply(expr.left.clone(), number(&expr.right)))
+        (BinaryOperator::Multiply, (of, ty)) if is_interval(of) && ty.is_numeric() => {
+            Some(multiply(interval(&expr.left, of), number(&expr.right)))
         }
-        (BinaryOperator::Multiply, (ty, &INTERVAL)) if ty.is_numeric() => {
-            Some(multiply(expr.right.clone(), number(&expr.left)))
+        (BinaryOperator::Multiply, (ty, of)) if is_interval(of) && ty.is_numeric() => {
+            Some(multiply(interval(&expr.right, of), number(&expr.left)))
         }
-        (BinaryOperator::Divide, (&INTERVAL, ty)) if ty.is_numeric() => {
-            Some(divide(expr.left.clone(), number(&expr.right)))
+        (BinaryOperator::Divide, (of, ty)) if is_interval(of) && ty.is_numeric() => {
+            Some(divide(interval(&expr.left, of), number(&expr.right)))
         }
         _ => None,
     }
 }
 
+/// Dates beside longer literals become timestamps, whose arithmetic is checked.
+const DATE_MONTHS_MAX: u32 = 12 * 1_000_000;
+const DATE_DAYS_MAX: u32 = 366 * 1_000_000;
+
 /// A date beside an interval as a timestamp; `None` if it stays a date, because the interval is a literal of months and days,
 /// and for other operands.
 pub(crate) fn date_operand(date: &Expr, ty: &DataType, interval: &Expr, of_interval: &DataType) -> Option<Expr> {
     let is_whole = match interval {
-        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => interval.nanoseconds == 0,
+        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => {
+            interval.nanoseconds == 0
+                && interval.months.unsigned_abs() <= DATE_MONTHS_MAX
+                && interval.days.unsigned_abs() <= DATE_DAYS_MAX
+        }
         _ => false,
     };
     let is_date = matches!(ty, DataType::Date32) && matches!(of_interval, DataType::Interval(_));

@@ -80,7 +80,7 @@ async fn insert(
     let is_recursive = foreign_keys::is_recursive(table);
     let (limits, buffer) = match (in_transaction, is_recursive) {
         (_, true) => (BatchLimits::none(), RowBuffer::reserved(&statement.engine, "INSERT")),
-        (true, false) => (BatchLimits::of_part(&statement.engine), buffer),
+        (true, false) => (BatchLimits::of_part(&statement.engine, table), buffer),
         (false, false) => (limits, buffer),
     };
     let next = buffer.another();
@@ -118,7 +118,7 @@ async fn insert_parts(
 ) -> Result<u64> {
     assert!(statement.writer.is_in_transaction(), "parts of a statement belong to a transaction");
     let WriteStatement { engine, writer, waits_inline, .. } = statement;
-    let limits = BatchLimits::of_part(engine);
+    let limits = BatchLimits::of_part(engine, table);
     let mut inserted = 0;
     loop {
         let is_last = buffer.fill(&mut rows, limits).await?;
@@ -170,7 +170,7 @@ pub(super) async fn create_filled(
     schema::create_trees(&mut creation, &table)?;
     let buffer = RowBuffer::reserved(&statement.engine, "CREATE TABLE");
     let in_transaction = statement.writer.is_in_transaction();
-    let limits = if in_transaction { BatchLimits::of_part(&statement.engine) } else { limits };
+    let limits = if in_transaction { BatchLimits::of_part(&statement.engine, &table) } else { limits };
     let next = buffer.another();
     match choose(rows, limits, buffer).await? {
         WritePath::Batch(batches) => {

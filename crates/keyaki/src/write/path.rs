@@ -17,6 +17,7 @@ use futures::{StreamExt, stream};
 
 use super::bulk::batch_bytes;
 use crate::Result;
+use crate::catalog::Table;
 use crate::engine::Engine;
 
 /// Maximum rows of a query's result in a write batch, and their maximum bytes as a share of the query memory.
@@ -32,7 +33,7 @@ const LOAD_ROWS_MAX_EMPTY: usize = 2_000;
 /// Maximum rows and bytes of a part of a statement, as a share of the query memory and within bounds.
 const PART_ROWS_MAX: usize = 100_000;
 const PART_SHARE: usize = 32;
-const PART_BYTES_MIN: usize = 64 << 10;
+const PART_BYTES_MIN: usize = 16 << 10;
 const PART_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum size of a write batch.
@@ -59,9 +60,11 @@ impl BatchLimits {
         BatchLimits { rows: usize::MAX, bytes: usize::MAX }
     }
 
-    /// Limits for a part of the rows of a statement in a transaction: a small share of the query memory.
-    pub fn of_part(engine: &Engine) -> Self {
-        let bytes = (engine.query_bytes() / PART_SHARE).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
+    /// Limits for a part of the rows of a statement in a transaction: a small share of the query memory, divided among the
+    /// trees of the table.
+    pub fn of_part(engine: &Engine, table: &Table) -> Self {
+        let trees = 1 + table.def.indexes.len();
+        let bytes = (engine.query_bytes() / PART_SHARE / trees).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
         BatchLimits { rows: PART_ROWS_MAX, bytes }
     }
 

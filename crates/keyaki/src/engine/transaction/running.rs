@@ -18,6 +18,8 @@ const BYTES_PER_BATCH_BYTE: usize = 3;
 
 /// The changes of a transaction may take this share of the query memory before they spill.
 const SPILL_SHARE: usize = 4;
+/// Changes spill if they can free at least this share of their budget.
+const SPILLED_SHARE_MIN: usize = 4;
 
 /// Commits of transactions with at most this many bytes run on the calling thread.
 const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -134,7 +136,9 @@ impl Running {
     /// # Errors
     /// `OutOfMemory`, errors of the store. Nothing has changed then.
     pub fn write(&mut self, batch: WriteBatch, savepoints: &[Savepoint]) -> Result<()> {
-        if self.store.bytes() + BYTES_PER_BATCH_BYTE * batch.bytes() > self.spill_bytes {
+        let is_large = self.store.bytes() + BYTES_PER_BATCH_BYTE * batch.bytes() > self.spill_bytes;
+        // Not for each small write, if the rest cannot spill.
+        if is_large && self.store.spillable_bytes() > self.spill_bytes / SPILLED_SHARE_MIN {
             self.spill(savepoints)?;
         }
         if self.reserve(batch.bytes()).is_err() {

@@ -381,8 +381,16 @@ fn named(name: &str) -> Expr {
     Expr::Column(Column::from_name(name))
 }
 
-fn ordered_aggregate(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
+fn ordered_aggregate(mut aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
     let input = aggregate.input.schema().clone();
+    // A repeated expression has one column.
+    let mut distinct = Vec::with_capacity(aggregate.group_expr.len());
+    for expr in std::mem::take(&mut aggregate.group_expr) {
+        if !distinct.contains(&expr) {
+            distinct.push(expr);
+        }
+    }
+    aggregate.group_expr = distinct;
     let has = |expr: &Expr| -> Result<bool> { Ok(has_intervals(&expr.get_type(&input)?)) };
     let mut is_grouped = false;
     for expr in &aggregate.group_expr {
@@ -417,6 +425,7 @@ fn ordered_aggregate(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
         groups = aggregate.group_expr;
         results.columns.extend(fields[..group_columns].iter().map(|&field| Expr::Column(Column::from(field))));
     } else {
+        assert_eq!(aggregate.group_expr.len(), group_columns, "each group expression has one column");
         for (expr, &(qualifier, field)) in aggregate.group_expr.into_iter().zip(&fields) {
             if !has(&expr)? {
                 results.columns.push(Expr::Column(Column::from((qualifier, field))));

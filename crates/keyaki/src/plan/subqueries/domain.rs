@@ -21,7 +21,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema};
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Distinct, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, Join, JoinConstraint,
-    Limit, LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType, Sort, SortExpr, Union, Values, Window, lit,
+    Limit, LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType, Sort, SortExpr, Union, Window, lit,
 };
 
 use super::lateral::is_lateral;
@@ -138,7 +138,6 @@ impl Rewriter {
                 Ok(LogicalPlan::Window(Window::try_new(expressions, Arc::new(input))?))
             }
             LogicalPlan::Union(union) => self.union(union, domain),
-            LogicalPlan::Values(values) => self.values_for_all(values, domain),
             // Without a table before it, LATERAL has no effect.
             LogicalPlan::Subquery(subquery) => self.for_all(&subquery.subquery, domain),
             LogicalPlan::Unnest(unnest) => {
@@ -182,7 +181,7 @@ impl Rewriter {
             }
             other => (self.for_all(other, domain)?, Vec::new()),
         };
-        let columns = input.schema().columns().into_iter().map(Expr::Column);
+        let (input, keys, columns) = self.keys_as_columns(input, keys)?;
         let number = self.name("number");
         let numbered = row_number().partition_by(domain.expressions()).order_by(keys).build()?.alias(&number);
         let position = Expr::Column(Column::new_unqualified(&number));
@@ -191,6 +190,27 @@ impl Rewriter {
             kept = kept.and(position.lt_eq(lit(skip.saturating_add(fetch) as u64)));
         }
         LogicalPlanBuilder::from(input.clone()).window(vec![numbered])?.filter(kept)?.project(columns)?.build()
+    }
+
+    /// Sort keys as columns of the input, with its original columns. DataFusion takes `abs(x - y)` for sorted within the values of
+    /// y if y is a column of PARTITION BY.
+    fn keys_as_columns(
+        &mut self,
+        input: LogicalPlan,
+        mut keys: Vec<SortExpr>,
+    ) -> Result<(LogicalPlan, Vec<SortExpr>, Vec<Expr>)> {
+        let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
+        if keys.iter().all(|key| matches!(key.expr, Expr::Column(_))) {
+            return Ok((input, keys, columns));
+        }
+        let mut computed = columns.clone();
+        for key in keys.iter_mut().filter(|key| !matches!(key.expr, Expr::Column(_))) {
+            let name = self.name("key");
+            let expr = std::mem::replace(&mut key.expr, Expr::Column(Column::new_unqualified(&name)));
+            computed.push(expr.alias(name));
+        }
+        let input = LogicalPlan::Projection(Projection::try_new(computed, Arc::new(input))?);
+        Ok((input, keys, columns))
     }
 
     fn aggregate(&mut self, aggregate: &Aggregate, scope: &DFSchema, domain: &Domain) -> Result<LogicalPlan> {
@@ -235,21 +255,6 @@ impl Rewriter {
             both.map(|((_, all), (_, new))| Expr::Column(all.clone()).alias(&new.name)).collect();
         expressions.extend(values);
         Ok(LogicalPlan::Projection(Projection::try_new(expressions, Arc::new(LogicalPlan::Join(joined)))?))
-    }
-
-    /// The rows of VALUES, each computed for all values of the domain.
-    fn values_for_all(&mut self, values: &Values, domain: &Domain) -> Result<LogicalPlan> {
-        let row = |row: &Vec<Expr>| {
-            let columns = row.iter().cloned().zip(values.schema.columns());
-            let columns = columns.map(|(value, column)| value.alias(column.name)).collect();
-            let one = LogicalPlanBuilder::empty(true).build()?;
-            Ok(Arc::new(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(one))?)))
-        };
-        let mut rows = values.values.iter().map(row).collect::<Result<Vec<_>>>()?;
-        match rows.len() {
-            1 => self.for_all(&rows.remove(0), domain),
-            _ => self.union(&Union { inputs: rows, schema: values.schema.clone() }, domain),
-        }
     }
 
     fn union(&mut self, union: &Union, domain: &Domain) -> Result<LogicalPlan> {

@@ -1,5 +1,9 @@
-//! The types of references to outer queries. DataFusion 55 notes them before it converts the expressions of the outer query
-//! to common types, so that a reference to `CASE WHEN a THEN 1 ELSE 2.5 END` has the type of the first branch.
+//! The types of references to outer queries. DataFusion 55 notes them while it plans a subquery, before it converts the
+//! expressions of the outer query to common types, so that a reference to `CASE WHEN a THEN 1 ELSE 2.5 END` has the type of
+//! the first branch.
+//!
+//! The rule precedes the conversion, which would convert the operands of the subquery to the wrong types. The types of the
+//! outer columns are those of a copy of the outer query after its conversion.
 
 use std::sync::Arc;
 
@@ -8,19 +12,16 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ExprSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, Join, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 
+use super::has_subqueries;
 use super::lateral::is_lateral;
-use super::references::with_subquery;
-use crate::plan::rules::ConvertOperands;
+use super::references::{outer_columns, subquery_of, with_subquery};
+use crate::plan::rules::{ConvertOperands, PrepareIntervals};
 
-/// Maximum number of nested queries through which a type is passed on.
-const ROUNDS_MAX: usize = 32;
-
-/// The rule: it corrects the types of references and resolves the types of the subqueries again. It follows DataFusion's
-/// rule for types.
+/// The rule.
 #[derive(Debug)]
 pub(in crate::plan) struct OuterTypes;
 
@@ -29,66 +30,80 @@ impl AnalyzerRule for OuterTypes {
         "types_of_outer_references"
     }
 
-    fn analyze(&self, mut plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
-        for _ in 0..ROUNDS_MAX {
-            let corrected = correct(plan, &[])?;
-            plan = corrected.data;
-            if !corrected.transformed {
-                break;
-            }
-            plan = TypeCoercion::new().analyze(ConvertOperands.analyze(plan, options)?, options)?;
+    fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
+        match has_subqueries(&plan)? {
+            true => Correction { options }.plan(plan, &[]),
+            false => Ok(plan),
         }
-        Ok(plan)
     }
 }
 
-/// Gives the references of a plan to outer queries, whose columns are `scopes`, the innermost last, the types of the columns.
-fn correct(plan: LogicalPlan, scopes: &[Arc<DFSchema>]) -> Result<Transformed<LogicalPlan>> {
-    plan.transform_down(|node| {
-        if is_lateral(&node) {
-            return correct_lateral(node, scopes);
+struct Correction<'o> {
+    options: &'o ConfigOptions,
+}
+
+impl Correction<'_> {
+    /// Gives the references of a plan to outer queries, whose columns are `scopes`, the innermost last, the types of the
+    /// columns.
+    fn plan(&self, plan: LogicalPlan, scopes: &[Arc<DFSchema>]) -> Result<LogicalPlan> {
+        match plan {
+            LogicalPlan::Join(join) if is_lateral(&LogicalPlan::Join(join.clone())) => self.lateral(join, scopes),
+            plan => {
+                let plan = plan.map_children(|child| self.plan(child, scopes).map(Transformed::yes))?.data;
+                self.expressions(plan, scopes)
+            }
         }
-        correct_expressions(node, scopes)
-    })
-}
+    }
 
-/// Corrects the subquery of a lateral join as one within the scope of the left input.
-fn correct_lateral(node: LogicalPlan, scopes: &[Arc<DFSchema>]) -> Result<Transformed<LogicalPlan>> {
-    let node = correct_expressions(node, scopes)?;
-    let LogicalPlan::Join(mut join) = node.data else { return Ok(node) };
-    let mut inner = scopes.to_vec();
-    inner.push(join.left.schema().clone());
-    let left = correct(join.left.as_ref().clone(), scopes)?;
-    let right = correct(join.right.as_ref().clone(), &inner)?;
-    let transformed = node.transformed || left.transformed || right.transformed;
-    (join.left, join.right) = (Arc::new(left.data), Arc::new(right.data));
-    Ok(Transformed::new(LogicalPlan::Join(join), transformed, TreeNodeRecursion::Jump))
-}
+    /// Corrects the subquery of a lateral join as one within the scope of the left input.
+    fn lateral(&self, mut join: Join, scopes: &[Arc<DFSchema>]) -> Result<LogicalPlan> {
+        let left = self.plan(join.left.as_ref().clone(), scopes)?;
+        let mut inner = scopes.to_vec();
+        inner.push(self.converted(left.clone())?.schema().clone());
+        join.right = Arc::new(self.plan(join.right.as_ref().clone(), &inner)?);
+        join.left = Arc::new(left);
+        self.expressions(LogicalPlan::Join(join), scopes)
+    }
 
-fn correct_expressions(node: LogicalPlan, scopes: &[Arc<DFSchema>]) -> Result<Transformed<LogicalPlan>> {
-    let mut inner = scopes.to_vec();
-    inner.push(Arc::new(merge_schema(&node.inputs())));
-    node.map_expressions(|expr| {
-        expr.transform_up(|expr| match expr {
-            Expr::OuterReferenceColumn(field, column) => {
-                let actual = scopes.iter().rev().find_map(|scope| scope.field_from_column(&column).ok());
-                Ok(match actual.filter(|actual| actual.data_type() != field.data_type()) {
-                    Some(actual) => {
-                        let field = field.as_ref().clone().with_data_type(actual.data_type().clone());
-                        Transformed::yes(Expr::OuterReferenceColumn(field.into(), column))
-                    }
-                    None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
-                })
-            }
-            expr => {
-                let mut transformed = false;
-                let expr = with_subquery(expr, |plan| {
-                    let corrected = correct(plan, &inner)?;
-                    transformed |= corrected.transformed;
-                    Ok(corrected.data)
-                })?;
-                Ok(Transformed::new_transformed(expr, transformed))
-            }
-        })
-    })
+    /// Corrects the expressions of a node, whose inputs are correct.
+    fn expressions(&self, node: LogicalPlan, scopes: &[Arc<DFSchema>]) -> Result<LogicalPlan> {
+        let mut is_correlated = false;
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Some(subquery) = subquery_of(expr) {
+                    is_correlated |= !outer_columns(&subquery.subquery)?.is_empty();
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })?;
+        let mut inner = scopes.to_vec();
+        if is_correlated {
+            let inputs = node.inputs().into_iter().map(|input| self.converted(input.clone()));
+            let inputs = inputs.collect::<Result<Vec<_>>>()?;
+            inner.push(Arc::new(merge_schema(&inputs.iter().collect::<Vec<_>>())));
+        }
+        let node = node.map_expressions(|expr| {
+            expr.transform_up(|expr| match expr {
+                Expr::OuterReferenceColumn(field, column) => {
+                    let actual = scopes.iter().rev().find_map(|scope| scope.field_from_column(&column).ok());
+                    Ok(match actual.filter(|actual| actual.data_type() != field.data_type()) {
+                        Some(actual) => {
+                            let field = field.as_ref().clone().with_data_type(actual.data_type().clone());
+                            Transformed::yes(Expr::OuterReferenceColumn(field.into(), column))
+                        }
+                        None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
+                    })
+                }
+                expr => with_subquery(expr, |plan| self.plan(plan, &inner)).map(Transformed::yes),
+            })
+        })?;
+        node.data.recompute_schema()
+    }
+
+    /// A plan after the conversion to common types.
+    fn converted(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let plan = ConvertOperands.analyze(plan, self.options)?;
+        let plan = PrepareIntervals.analyze(plan, self.options)?;
+        TypeCoercion::new().analyze(plan, self.options)
+    }
 }

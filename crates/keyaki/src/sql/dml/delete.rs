@@ -50,16 +50,19 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete:
     let returning = Returning::of(returning, target.alias().clone());
     let needed = if returning.is_some() { (0..table.def.columns.len()).collect() } else { needed(&table)? };
     let plan = state.plan_query(affected_rows(&target, &needed, using, selection)?).await?;
-    let can_divide = !old_repeats && returning.is_none() && parts::can_divide(&state.catalog, &table, None, &plan)?;
+    let limits = match !old_repeats && returning.is_none() {
+        true => parts::limits(session, (&state.catalog, &table), &writer, None, &plan)?,
+        false => None,
+    };
     let change_of = |batches: &[RecordBatch]| {
         let parts = batches.iter().map(|batch| rows_of(&table, &needed, batch));
         let old = TableRows::concat(&parts.collect::<Result<Vec<_>>>()?)?;
         Ok(TableChange { old_repeats, ..TableChange::deletion(&table, old) })
     };
-    let affected = match Affected::read(session, "DELETE", state.run(&plan).await?, can_divide).await? {
+    let affected = match Affected::read(session, "DELETE", state.run(&plan).await?, limits).await? {
         Affected::All(affected) => affected,
-        Affected::Many(first, rest) => {
-            let rows = parts::change(session, writer, first, rest, change_of).await?;
+        Affected::Many(first, rest, limits) => {
+            let rows = parts::change(session, writer, first, rest, limits, change_of).await?;
             return Ok(Outcome::rows("DELETE", rows));
         }
     };

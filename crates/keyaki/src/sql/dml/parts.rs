@@ -22,11 +22,12 @@ use crate::write::{self, BatchLimits, RowBuffer};
 pub(super) enum Affected {
     All(RowBuffer),
     /// The first rows, and a stream of the others.
-    Many(RowBuffer, SendableRecordBatchStream),
+    Many(RowBuffer, SendableRecordBatchStream, BatchLimits),
 }
 
 impl Affected {
-    /// Reads the rows of `statement`: all of them, unless they are many and the statement can be divided.
+    /// Reads the rows of `statement`: all of them, unless they are many and the statement can be divided, with `limits` for its
+    /// parts.
     ///
     /// # Errors
     /// Errors of the rows; `OutOfMemory`.
@@ -34,35 +35,40 @@ impl Affected {
         session: &SqlSession,
         statement: &str,
         mut rows: SendableRecordBatchStream,
-        can_divide: bool,
+        limits: Option<BatchLimits>,
     ) -> Result<Affected> {
         let mut buffer = RowBuffer::reserved(&session.engine, statement);
-        if !can_divide {
-            return Ok(Affected::All(buffer.collect(rows).await?));
-        }
-        Ok(match buffer.fill(&mut rows, BatchLimits::of_part(&session.engine)).await? {
+        let Some(limits) = limits else { return Ok(Affected::All(buffer.collect(rows).await?)) };
+        Ok(match buffer.fill(&mut rows, limits).await? {
             true => Affected::All(buffer),
-            false => Affected::Many(buffer, rows),
+            false => Affected::Many(buffer, rows, limits),
         })
     }
 }
 
-/// True if a statement that assigns columns, or deletes rows (`None`), has no check that needs all changes, and changes each
-/// row of the query once.
-pub(super) fn can_divide(
-    catalog: &Catalog,
-    table: &Table,
+/// The limits of the parts of a statement that assigns columns, or deletes rows (`None`), if it has no check that needs all
+/// changes, and changes each row of the query once.
+pub(super) fn limits(
+    session: &SqlSession,
+    (catalog, table): (&Catalog, &Table),
+    writer: &Writer,
     assigned: Option<&[usize]>,
     plan: &LogicalPlan,
-) -> Result<bool> {
+) -> Result<Option<BatchLimits>> {
+    // Changes of in-memory indexes do not spill, and take more memory in a transaction.
+    let is_in_memory = table.def.indexes.iter().any(|index| index.method.is_in_memory());
+    if is_in_memory && !writer.is_in_transaction() {
+        return Ok(None);
+    }
     // It repeats rows.
     if plan.exists(|node| Ok(matches!(node, LogicalPlan::Unnest(_))))? {
-        return Ok(false);
+        return Ok(None);
     }
     if is_recursive(table) || !ForeignKey::referring_to(catalog, table)?.is_empty() {
-        return Ok(false);
+        return Ok(None);
     }
-    let Some(assigned) = assigned else { return Ok(true) };
+    let limits = BatchLimits::of_part(&session.engine, table);
+    let Some(assigned) = assigned else { return Ok(Some(limits)) };
     let assigned = with_dependents(table, assigned.to_vec());
     let mut unique = table.def.primary_key.clone();
     for (position, index) in table.def.indexes.iter().enumerate().filter(|(_, index)| index.unique) {
@@ -72,10 +78,11 @@ pub(super) fn can_divide(
             unique.extend(&table.virtual_value(column)?.value.columns);
         }
     }
-    Ok(!assigned.iter().any(|column| unique.contains(column)))
+    let has_unique = assigned.iter().any(|column| unique.contains(column));
+    Ok((!has_unique).then_some(limits))
 }
 
-/// Changes the rows part by part. `change_of` makes the change of a part. Returns the number of changed rows.
+/// Changes the rows part by part, within `limits`. `change_of` makes the change of a part. Returns the number of changed rows.
 ///
 /// # Errors
 /// As [`write::commit`]. Outside of a transaction, nothing has changed then.
@@ -84,11 +91,11 @@ pub(super) async fn change(
     writer: Writer,
     mut part: RowBuffer,
     mut rows: SendableRecordBatchStream,
+    limits: BatchLimits,
     change_of: impl Fn(&[RecordBatch]) -> Result<TableChange>,
 ) -> Result<u64> {
     let decision = writer.decision.clone();
     let parts = session.engine.begin_parts(writer).await?;
-    let limits = BatchLimits::of_part(&session.engine);
     let (mut changed, mut is_last) = (0, false);
     loop {
         for batches in part.slices(limits) {

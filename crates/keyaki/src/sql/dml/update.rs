@@ -41,17 +41,20 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
     // A set-returning function in SET repeats rows, too.
     let old_repeats = true;
     let plan = state.plan_query(affected_rows(&target, values, others, selection)?).await?;
-    let can_divide = alone && parts::can_divide(&state.catalog, &table, Some(&assigned), &plan)?;
+    let limits = match alone {
+        true => parts::limits(session, (&state.catalog, &table), &writer, Some(&assigned), &plan)?,
+        false => None,
+    };
     let change_of = |batches: &[RecordBatch]| {
         let parts = batches.iter().map(|batch| old_and_new(&table, &assigned, batch, session.zone()));
         let (old, new): (Vec<TableRows>, Vec<TableRows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let (old, new) = (TableRows::concat(&old)?, TableRows::concat(&new)?);
         Ok(TableChange { old_repeats, ..TableChange::update(&table, old, new, assigned.clone()) })
     };
-    let affected = match Affected::read(session, "UPDATE", state.run(&plan).await?, can_divide).await? {
+    let affected = match Affected::read(session, "UPDATE", state.run(&plan).await?, limits).await? {
         Affected::All(affected) => affected,
-        Affected::Many(first, rest) => {
-            let rows = parts::change(session, writer, first, rest, change_of).await?;
+        Affected::Many(first, rest, limits) => {
+            let rows = parts::change(session, writer, first, rest, limits, change_of).await?;
             return Ok(Outcome::rows("UPDATE", rows));
         }
     };
