@@ -17,7 +17,7 @@ use keyaki_store::{
     block_on,
 };
 
-use common::{number_key as key, number_schema as schema};
+use common::{number_key as key, number_rows, number_schema as schema};
 
 const TREE: TreeId = TreeId::new(20);
 const MEMORY_TREE: TreeId = TreeId::new(1 << 31 | 3);
@@ -295,24 +295,11 @@ fn numbers_of_rows_survive_crashes() {
             assert!(view.live_rows().is_none_or(|known| known == rows), "{:?} rows, found {rows}", view.live_rows());
             assert!(writer != Writer::Knows || view.live_rows().is_some());
             assert_eq!(count(&store, &view, &KeyRange::all()), rows);
-            found = contents(&store, &view);
+            found = number_rows(&store, &view);
             drop(view);
             drop(store);
         }
     }
-}
-
-fn contents(store: &Store, view: &TreeView) -> Model {
-    use arrow_array::cast::AsArray;
-    use arrow_array::types::Int64Type;
-    let source = store.blocking();
-    let (mut cursor, mut rows) = (view.cursor(&source, KeyRange::all(), Direction::Ascending), Model::new());
-    while let Some(chunk) = block_on(cursor.next()).unwrap() {
-        let arrays = chunk.to_arrays(&[0, 1]).unwrap();
-        let [keys, values] = [0, 1].map(|column| arrays[column].as_primitive::<Int64Type>().values());
-        rows.extend(keys.iter().copied().zip(values.iter().copied()));
-    }
-    rows
 }
 
 /// Crashes the device when it is dropped.

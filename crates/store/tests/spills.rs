@@ -7,17 +7,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, Int64Array};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::{
-    ColumnChange, Direction, Durability, Error, KeyRange, Options, Savepoint, Snapshot, Store, TreeId, WriteBatch,
-    block_on,
+    ColumnChange, Durability, Error, KeyRange, Options, Savepoint, Snapshot, Store, TreeId, WriteBatch,
 };
 
-use common::{number_key as key, number_schema as schema};
+use common::{number_key as key, number_rows, number_schema as schema};
 
 const TREE: TreeId = TreeId::new(20);
 
@@ -50,14 +47,7 @@ fn new_store(seed: u64) -> (Simulated, Store) {
 }
 
 fn rows(store: &Store, snapshot: &Snapshot, tree: TreeId) -> Model {
-    let (view, source) = (snapshot.tree(tree).unwrap(), store.blocking());
-    let (mut cursor, mut rows) = (view.cursor(&source, KeyRange::all(), Direction::Ascending), Model::new());
-    while let Some(chunk) = block_on(cursor.next()).unwrap() {
-        let arrays = chunk.to_arrays(&[0, 1]).unwrap();
-        let [keys, values] = [0, 1].map(|column| arrays[column].as_primitive::<Int64Type>().values());
-        rows.extend(keys.iter().copied().zip(values.iter().copied()));
-    }
-    rows
+    number_rows(store, &snapshot.tree(tree).unwrap())
 }
 
 fn put(tree: TreeId, rows: &[(i64, i64)]) -> WriteBatch {

@@ -3,15 +3,18 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
 use keyaki_device::{Buffer, Device, File, Lock, OpenMode, Queue, Result};
-use keyaki_store::{Column, ColumnType, Schema};
+use keyaki_store::{Column, ColumnType, Direction, KeyRange, Schema, Store, TreeView, block_on};
 use parking_lot::{Condvar, Mutex};
 
 /// A file operation that is about to start, with the name of the file.
@@ -200,6 +203,18 @@ pub fn key_value_rows<'a>(rows: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> R
 pub fn number_schema() -> Schema {
     let column = |name: &str| Column { name: name.into(), ty: ColumnType::Int64, nullable: false };
     Schema::new(vec![column("key"), column("value")], 1)
+}
+
+/// The rows of a view of a tree with [`number_schema`].
+pub fn number_rows(store: &Store, view: &TreeView) -> BTreeMap<i64, i64> {
+    let source = store.blocking();
+    let (mut cursor, mut rows) = (view.cursor(&source, KeyRange::all(), Direction::Ascending), BTreeMap::new());
+    while let Some(chunk) = block_on(cursor.next()).unwrap() {
+        let arrays = chunk.to_arrays(&[0, 1]).unwrap();
+        let [keys, values] = [0, 1].map(|column| arrays[column].as_primitive::<Int64Type>().values());
+        rows.extend(keys.iter().copied().zip(values.iter().copied()));
+    }
+    rows
 }
 
 /// The encoded key of a row of [`number_schema`].

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::count::count_udaf;
@@ -29,14 +29,13 @@ use datafusion::functions_aggregate::min_max::min_udaf;
 use datafusion::logical_expr::expr::{
     AggregateFunction, Alias, Between, Case, InList, InSubquery, ScalarFunction, Sort, WindowFunction,
 };
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Distinct, Expr, ExprSchemable, Join, LogicalPlan, Operator, Projection, Subquery, Window,
     WindowFrameBound, WindowFrameUnits, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::rewritten;
 use crate::Error;
 use crate::base::intervals::INTERVAL;
 use crate::values::conversions::is_conversion;
@@ -53,7 +52,7 @@ impl AnalyzerRule for PrepareIntervals {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(|plan| rewrite(plan, &prepared))?.data)
+        Ok(plan.transform_up_with_subqueries(|plan| rewritten(plan, prepared))?.data)
     }
 }
 
@@ -67,7 +66,7 @@ impl AnalyzerRule for OrderIntervals {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(|plan| rewrite(plan, &ordered)?.transform_data(ordered_rows))?.data)
+        Ok(plan.transform_up_with_subqueries(|plan| rewritten(plan, ordered)?.transform_data(ordered_rows))?.data)
     }
 }
 
@@ -92,26 +91,6 @@ fn has_intervals(ty: &DataType) -> bool {
 
 fn unsupported(what: impl std::fmt::Display) -> Error {
     Error::Unsupported(format!("{what} of intervals (use extract(epoch FROM interval), or a cast to TEXT)"))
-}
-
-/// Applies a function to the expressions of a plan, from the innermost outwards.
-fn rewrite(
-    plan: LogicalPlan,
-    replace: &dyn Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
-) -> Result<Transformed<LogicalPlan>> {
-    if matches!(plan, LogicalPlan::TableScan(_) | LogicalPlan::Limit(_)) {
-        return Ok(Transformed::no(plan));
-    }
-    let schema = merge_schema(&plan.inputs());
-    let names = NamePreserver::new(&plan);
-    let rewritten = plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        Ok(expr.transform_up(|expr| replace(expr, &schema))?.update_data(|expr| name.restore(expr)))
-    })?;
-    match rewritten.transformed {
-        true => rewritten.map_data(LogicalPlan::recompute_schema),
-        false => Ok(rewritten),
-    }
 }
 
 /// Dates beside intervals, and parts of intervals.

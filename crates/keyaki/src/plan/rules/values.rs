@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
 
+use super::rewritten;
 use crate::Error;
 use crate::base::intervals::INTERVAL;
 use crate::values::conversions::{conversion, is_conversion};
@@ -43,19 +42,7 @@ impl AnalyzerRule for ReplaceOperators {
 
 impl ReplaceOperators {
     fn rewrite(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<Transformed<LogicalPlan>> {
-        if matches!(plan, LogicalPlan::TableScan(_) | LogicalPlan::Limit(_)) {
-            return Ok(Transformed::no(plan));
-        }
-        let schema = merge_schema(&plan.inputs());
-        let names = NamePreserver::new(&plan);
-        let rewritten = plan.map_expressions(|expr| {
-            let name = names.save(&expr);
-            Ok(expr.transform_up(|expr| self.replace(expr, &schema, config))?.update_data(|expr| name.restore(expr)))
-        })?;
-        let rewritten = match rewritten.transformed {
-            true => rewritten.map_data(LogicalPlan::recompute_schema)?,
-            false => rewritten,
-        };
+        let rewritten = rewritten(plan, |expr, schema| self.replace(expr, schema, config))?;
         Ok(match canonical_results(&rewritten.data)? {
             Some(plan) => Transformed::yes(plan),
             None => rewritten,
