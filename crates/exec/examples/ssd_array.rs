@@ -13,7 +13,9 @@ use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, BinaryViewArray, Int64Array, RecordBatch};
 use futures::StreamExt;
 use keyaki_device::simulated::{Model, Simulated, SimulatedOptions};
-use keyaki_exec::{Driver, ExecutionMode, Executor, ExecutorOptions, Join, KeyPart, Pipeline, StatsSnapshot, Step};
+use keyaki_exec::{
+    Driver, DriverScan, ExecutionMode, Executor, ExecutorOptions, Join, KeyPart, Pipeline, StatsSnapshot, Step,
+};
 use keyaki_store::{Column, ColumnType, KeyRange, Options, Schema, Store, TreeId, TreeView, WriteBatch};
 
 const CUSTOMERS: u64 = 40_000;
@@ -81,7 +83,12 @@ fn run(
     views[0].key_codec().encode(&[Arc::new(balance) as ArrayRef], 0, &mut end);
     let below = KeyRange { start: std::ops::Bound::Unbounded, end: std::ops::Bound::Excluded(end) };
     let pipeline = Pipeline {
-        driver: Driver { view: views[0].clone(), ranges: vec![below], columns: vec![1], filter: None },
+        driver: Driver::Scan(DriverScan {
+            view: views[0].clone(),
+            ranges: vec![below],
+            columns: vec![1],
+            filter: None,
+        }),
         steps: vec![step(&views[1], 0, &[1], &[1]), step(&views[2], 0, &[2], &[1])],
         mode,
         batch_rows: 8192,

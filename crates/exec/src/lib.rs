@@ -30,7 +30,8 @@ mod runtime;
 mod source;
 
 pub use base::{
-    Driver, Error, ExecutionMode, ExecutorOptions, Filter, Join, KeyPart, Pipeline, PlanError, Result, Scan, Step,
+    Driver, DriverScan, Error, ExecutionMode, ExecutorOptions, Filter, Join, KeyPart, Pipeline, PlanError, Result,
+    Scan, Step,
 };
 pub use executor::{Executor, Rows};
 pub use query::{CacheUse, MemoryTrace, Sample, Stats, StatsSnapshot};

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use common::{Database, Table, collect, options};
 use keyaki_exec::{
-    CacheUse, Driver, ExecutionMode, Executor, ExecutorOptions, Filter, Join, KeyPart, MemoryTrace, Pipeline, Scan,
-    Step,
+    CacheUse, Driver, DriverScan, ExecutionMode, Executor, ExecutorOptions, Filter, Join, KeyPart, MemoryTrace,
+    Pipeline, Scan, Step,
 };
 use keyaki_llc::governor::{Hardware, Software};
 use keyaki_llc::sim::trace::TraceReader;
@@ -82,7 +82,7 @@ fn classes_are_announced_while_work_runs() {
         wait_until_idle();
         let watch = Watch::new(&governor);
         let (ranges, columns) = (vec![KeyRange::all()], vec![0]);
-        let driver = Driver { view: database.views[1].clone(), ranges, columns, filter: None };
+        let driver = DriverScan { view: database.views[1].clone(), ranges, columns, filter: None };
         let step = Step {
             view: database.views[0].clone(),
             key: vec![KeyPart::Column(0)],
@@ -91,6 +91,7 @@ fn classes_are_announced_while_work_runs() {
             filter: Some(watch.clone()),
             keep: None,
         };
+        let driver = Driver::Scan(driver);
         let pipeline = Pipeline { driver, steps: vec![step], mode, batch_rows: 100, memory_bytes: 1 << 20 };
         let cache = CacheUse { governor: governor.clone(), class: WorkClass::Sensitive };
         assert_eq!(collect(executor.pipeline_as(pipeline, Some(cache))).unwrap().len(), 100);

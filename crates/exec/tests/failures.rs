@@ -9,8 +9,8 @@ use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringViewArr
 use common::{Database, FailingFilter, FilterFailed, Row, Table, collect, options};
 use futures::StreamExt;
 use keyaki_exec::{
-    Direction, Driver, Error, ExecutionMode, Executor, ExecutorOptions, Filter, Join, KeyPart, KeyRange, Pipeline,
-    PlanError, Result, Rows, Scan, Step,
+    Direction, Driver, DriverScan, Error, ExecutionMode, Executor, ExecutorOptions, Filter, Join, KeyPart, KeyRange,
+    Pipeline, PlanError, Result, Rows, Scan, Step,
 };
 
 const MODES: [ExecutionMode; 2] = [ExecutionMode::InOrder, ExecutionMode::OutOfOrder];
@@ -45,7 +45,8 @@ impl Setup {
     /// Joins each row with the row whose k equals its v.
     fn pipeline(&self, mode: ExecutionMode, key: KeyPart, filter: Option<Arc<dyn Filter>>) -> Pipeline {
         let view = self.database.views[0].clone();
-        let driver = Driver { view: view.clone(), ranges: vec![KeyRange::all()], columns: vec![1, 2, 3], filter: None };
+        let (ranges, columns) = (vec![KeyRange::all()], vec![1, 2, 3]);
+        let driver = Driver::Scan(DriverScan { view: view.clone(), ranges, columns, filter: None });
         let step = Step { view, key: vec![key], columns: vec![1], join: Join::LeftOuter, filter, keep: Some(vec![0]) };
         Pipeline { driver, steps: vec![step], mode, batch_rows: 100, memory_bytes: 1 << 20 }
     }
@@ -143,9 +144,22 @@ fn plans_that_do_not_fit_name_the_problem() {
     let numbers = |count| KeyPart::Constant(Arc::new(Int64Array::from(vec![1; count])) as ArrayRef);
     let text = KeyPart::Constant(Arc::new(StringViewArray::from(vec!["a"])) as ArrayRef);
     assert_eq!(
-        setup.plan_error(|pipeline| pipeline.driver.columns = vec![9]),
+        setup.plan_error(|pipeline| match &mut pipeline.driver {
+            Driver::Scan(driver) => driver.columns = vec![9],
+            Driver::Pushed(_) => panic!("the driver is a scan"),
+        }),
         PlanError::ColumnOutOfRange { step: None, column: 9, columns: 4 }
     );
+    let pushed = |pipeline: &mut Pipeline| {
+        pipeline.driver = Driver::Pushed(Arc::new(arrow_schema::Schema::empty()));
+        pipeline.steps.clear();
+    };
+    assert_eq!(setup.plan_error(pushed), PlanError::NoSteps);
+    let semi = |pipeline: &mut Pipeline| {
+        pipeline.steps[0].join = Join::LeftSemi;
+        pipeline.steps[0].keep = Some(vec![3]);
+    };
+    assert_eq!(setup.plan_error(semi), PlanError::ColumnOutOfRange { step: Some(0), column: 3, columns: 3 });
     assert_eq!(
         setup.plan_error(|pipeline| pipeline.steps[0].keep = Some(vec![4])),
         PlanError::ColumnOutOfRange { step: Some(0), column: 4, columns: 4 }
@@ -175,4 +189,41 @@ fn plans_that_do_not_fit_name_the_problem() {
         panic!("the column was accepted")
     };
     assert_eq!(error.to_string(), "column 4 is out of range, 4 columns exist");
+}
+
+/// A pipeline over pushed rows, each of which is a number k of the first table.
+fn pushing(setup: &Setup, mode: ExecutionMode) -> Rows {
+    let field = arrow_schema::Field::new("k", arrow_schema::DataType::Int64, true);
+    let mut pipeline = setup.pipeline(mode, KeyPart::Column(0), None);
+    pipeline.driver = Driver::Pushed(Arc::new(arrow_schema::Schema::new(vec![field])));
+    setup.executor.pipeline(pipeline)
+}
+
+#[test]
+fn pushed_rows_of_another_schema_are_refused() {
+    let setup = Setup::new();
+    for mode in [ExecutionMode::OutOfOrder, ExecutionMode::InOrder] {
+        let rows = pushing(&setup, mode);
+        let text = Arc::new(StringViewArray::from(vec!["a"])) as ArrayRef;
+        let batch = RecordBatch::try_from_iter([("k", text)]).unwrap();
+        assert!(matches!(rows.push(&batch), Err(Error::Plan(PlanError::PushedColumns { .. }))), "{mode:?}");
+    }
+    setup.check_intact();
+}
+
+#[test]
+fn pipelines_dropped_while_rows_are_pushed_end() {
+    let setup = Setup::new();
+    for mode in [ExecutionMode::OutOfOrder, ExecutionMode::InOrder] {
+        for batches in 0..4 {
+            let rows = pushing(&setup, mode);
+            let numbers = Arc::new(Int64Array::from_iter_values(0..500)) as ArrayRef;
+            let batch = RecordBatch::try_from_iter_with_nullable([("k", numbers, true)]).unwrap();
+            for _ in 0..batches {
+                rows.push(&batch).unwrap();
+            }
+        }
+    }
+    common::eventually("all fibers end", || setup.executor.fiber_count() == 0);
+    setup.check_intact();
 }

@@ -4,9 +4,11 @@ mod common;
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array};
-use common::{COLUMNS, Database, Row, SumFilter, Table, Value, collect, multiset};
-use keyaki_exec::{Driver, ExecutionMode, Executor, ExecutorOptions, Filter, Join, KeyPart, Pipeline, Step};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt64Array};
+use common::{COLUMNS, Database, Row, SumFilter, Table, Value, collect_pushing, multiset};
+use keyaki_exec::{
+    Driver, DriverScan, ExecutionMode, Executor, ExecutorOptions, Filter, Join, KeyPart, Pipeline, Step,
+};
 use keyaki_store::{KeyRange, Options};
 use proptest::prelude::*;
 
@@ -16,7 +18,7 @@ struct StepSpec {
     table: usize,
     key: Vec<PartSpec>,
     columns: Vec<usize>,
-    left: bool,
+    join: Join,
     filter: Option<(usize, usize, i64)>,
     keep: Option<Vec<usize>>,
 }
@@ -37,6 +39,8 @@ struct Spec {
     memory_bytes: usize,
     options: ExecutorOptions,
     cache_bytes: usize,
+    /// If not 0, the rows of the driver are pushed in batches of this size.
+    pushed_rows: usize,
 }
 
 fn table() -> impl Strategy<Value = Table> {
@@ -56,11 +60,11 @@ fn step() -> impl Strategy<Value = StepSpec> {
         0usize..4,
         proptest::collection::vec(part, 1..=2),
         proptest::collection::vec(0..COLUMNS, 0..=4),
-        any::<bool>(),
+        prop_oneof![Just(Join::Inner), Just(Join::LeftOuter), Just(Join::LeftSemi), Just(Join::LeftAnti)],
         proptest::option::of((0usize..20, 0usize..20, 2i64..5)),
         proptest::option::of(proptest::collection::vec(0usize..20, 0..6)),
     )
-        .prop_map(|(table, key, columns, left, filter, keep)| StepSpec { table, key, columns, left, filter, keep })
+        .prop_map(|(table, key, columns, join, filter, keep)| StepSpec { table, key, columns, join, filter, keep })
 }
 
 fn spec() -> impl Strategy<Value = Spec> {
@@ -81,10 +85,11 @@ fn spec() -> impl Strategy<Value = Spec> {
         prop_oneof![1usize..4, 1usize..100, Just(8192)],
         prop_oneof![0usize..2000, 0usize..200_000, Just(64 << 20)],
         options,
-        prop_oneof![Just(0usize), Just(1 << 20)],
+        (prop_oneof![Just(0usize), Just(1 << 20)], prop_oneof![Just(0usize), 1usize..100]),
     )
-        .prop_map(
-            |(tables, buffered_every, driver_filter, steps, batch_rows, memory_bytes, options, cache_bytes)| Spec {
+        .prop_map(|(tables, buffered_every, driver_filter, steps, batch_rows, memory_bytes, options, last)| {
+            let (cache_bytes, pushed_rows) = last;
+            Spec {
                 tables,
                 buffered_every,
                 driver_filter,
@@ -93,8 +98,9 @@ fn spec() -> impl Strategy<Value = Spec> {
                 memory_bytes,
                 options,
                 cache_bytes,
-            },
-        )
+                pushed_rows,
+            }
+        })
 }
 
 /// The indices of the columns that hold numbers; `types` has true for these.
@@ -132,8 +138,12 @@ fn build(spec: &Spec, database: &Database, mode: ExecutionMode) -> (Pipeline, Ve
                 constant => constant.clone(),
             })
             .collect();
+        let before = types.clone();
         types.extend(step.columns.iter().map(|&column| IS_NUMBER[column]));
         let filter = filter(&step.filter, &types);
+        if is_existence(step.join) {
+            types = before;
+        }
         let keep = step.keep.as_ref().filter(|_| !types.is_empty());
         let keep: Option<Vec<usize>> = keep.map(|keep| keep.iter().map(|column| column % types.len()).collect());
         rows = naive_step(&rows, &spec.tables[table], &parts, step, filter.as_ref(), keep.as_deref());
@@ -148,17 +158,19 @@ fn build(spec: &Spec, database: &Database, mode: ExecutionMode) -> (Pipeline, Ve
             view: database.views[table].clone(),
             key: key.collect(),
             columns: step.columns.clone(),
-            join: if step.left { Join::LeftOuter } else { Join::Inner },
+            join: step.join,
             filter: filter.map(|filter| Arc::new(filter) as Arc<dyn Filter>),
             keep,
         });
     }
-    let driver = Driver {
+    let driver = Driver::Scan(DriverScan {
         view: database.views[0].clone(),
         ranges: vec![KeyRange::all()],
         columns: (0..COLUMNS).collect(),
         filter: driver_filter.map(|filter| Arc::new(filter) as Arc<dyn Filter>),
-    };
+    });
+    let is_pushed = spec.pushed_rows > 0 && !steps.is_empty();
+    let driver = if is_pushed { Driver::Pushed(common::schema().arrow().clone()) } else { driver };
     let (batch_rows, memory_bytes) = (spec.batch_rows, spec.memory_bytes);
     (Pipeline { driver, steps, mode, batch_rows, memory_bytes }, rows)
 }
@@ -181,23 +193,35 @@ fn naive_step(
                 PartSpec::Constant(value) => common::int(*value),
             })
             .collect();
-        let before = joined.len();
+        let mut has_match = false;
         if !wanted.contains(&Value::Null) {
             for other in inner.iter().filter(|other| other[..wanted.len()] == wanted) {
                 let pair: Row = row.iter().cloned().chain(step.columns.iter().map(|&c| other[c].clone())).collect();
                 if filter.is_none_or(|filter| filter.passes(&pair)) {
-                    joined.push(pair);
+                    has_match = true;
+                    if !is_existence(step.join) {
+                        joined.push(pair);
+                    }
                 }
             }
         }
-        if step.left && joined.len() == before {
-            joined.push(row.iter().cloned().chain(step.columns.iter().map(|_| Value::Null)).collect());
+        match step.join {
+            Join::LeftOuter if !has_match => {
+                joined.push(row.iter().cloned().chain(step.columns.iter().map(|_| Value::Null)).collect());
+            }
+            Join::LeftSemi if has_match => joined.push(row.clone()),
+            Join::LeftAnti if !has_match => joined.push(row.clone()),
+            _ => {}
         }
     }
     match keep {
         Some(keep) => joined.iter().map(|row| keep.iter().map(|&column| row[column].clone()).collect()).collect(),
         None => joined,
     }
+}
+
+fn is_existence(join: Join) -> bool {
+    matches!(join, Join::LeftSemi | Join::LeftAnti)
 }
 
 /// True if the nested loops would take too long.
@@ -209,6 +233,25 @@ fn is_too_large(spec: &Spec) -> bool {
     rows > 2_000_000
 }
 
+/// The driver's rows that pass its filter.
+fn pushed_batches(spec: &Spec) -> Vec<RecordBatch> {
+    let rows = &spec.tables[0];
+    if let Some(filter) = filter(&spec.driver_filter, &IS_NUMBER) {
+        let values = rows.values();
+        let all = rows.all();
+        let passing: Vec<usize> = (0..values.len()).filter(|&row| filter.passes(&values[row])).collect();
+        let indices = UInt64Array::from_iter_values(passing.iter().map(|&row| row as u64));
+        let passing = arrow_select::take::take_record_batch(&all, &indices).unwrap();
+        return slices(&passing, spec.pushed_rows);
+    }
+    slices(&rows.all(), spec.pushed_rows)
+}
+
+fn slices(batch: &RecordBatch, rows: usize) -> Vec<RecordBatch> {
+    let starts = (0..batch.num_rows()).step_by(rows.max(1));
+    starts.map(|start| batch.slice(start, rows.min(batch.num_rows() - start))).collect()
+}
+
 fn check(spec: &Spec) {
     let store_options = Options { cache_bytes: spec.cache_bytes, ..common::options() };
     let database = Database::new(&spec.tables, store_options, |id| id % spec.buffered_every == 0);
@@ -216,9 +259,13 @@ fn check(spec: &Spec) {
     for mode in [ExecutionMode::OutOfOrder, ExecutionMode::InOrder] {
         database.store.drop_caches();
         let (pipeline, expected) = build(spec, &database, mode);
+        let pushed = match &pipeline.driver {
+            Driver::Pushed(_) => pushed_batches(spec),
+            Driver::Scan(_) => Vec::new(),
+        };
         let rows = executor.pipeline(pipeline);
         let stats = rows.stats().clone();
-        let found = collect(rows).unwrap();
+        let found = collect_pushing(rows, pushed).unwrap();
         let counted = stats.snapshot().rows;
         assert_eq!(*counted.last().unwrap(), found.len() as u64);
         assert!(multiset(found) == multiset(expected), "{mode:?}");

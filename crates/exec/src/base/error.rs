@@ -84,6 +84,15 @@ pub enum PlanError {
         /// Columns there are.
         columns: usize,
     },
+    /// A pipeline whose rows are pushed has no steps.
+    NoSteps,
+    /// Pushed rows have other columns than the driver.
+    PushedColumns {
+        /// Types of the driver's columns.
+        expected: Vec<DataType>,
+        /// Types of the columns pushed.
+        found: Vec<DataType>,
+    },
     /// A step gives more key values than the key of its tree has columns.
     TooManyKeyParts {
         /// The step.
@@ -134,6 +143,10 @@ impl fmt::Display for PlanError {
                     write!(f, "step {step}: ")?;
                 }
                 write!(f, "column {column} is out of range, {columns} columns exist")
+            }
+            PlanError::NoSteps => write!(f, "a pipeline of pushed rows needs a step"),
+            PlanError::PushedColumns { expected, found } => {
+                write!(f, "rows with columns {found:?} were pushed, expected {expected:?}")
             }
             PlanError::TooManyKeyParts { step, parts, key_columns } => {
                 write!(f, "step {step}: {parts} values given for a key of {key_columns} columns")

@@ -12,4 +12,4 @@ pub(crate) use error::panicked;
 pub use error::{Error, PlanError, Result};
 pub use mode::ExecutionMode;
 pub use options::ExecutorOptions;
-pub use pipeline::{Driver, Filter, Join, KeyPart, Pipeline, Scan, Step};
+pub use pipeline::{Driver, DriverScan, Filter, Join, KeyPart, Pipeline, Scan, Step};

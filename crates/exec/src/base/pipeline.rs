@@ -1,4 +1,4 @@
-//! The description of a query: a scan, or a pipeline of a driving scan and index nested-loop steps.
+//! The description of a query: a scan, or a pipeline of a driver and index nested-loop steps.
 //!
 //! Columns are indices. The columns of a pipeline after a step are those before it, followed by those of the step's tree, as
 //! selected by [`Step::keep`].
@@ -7,6 +7,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow_schema::SchemaRef;
 use keyaki_store::{Direction, KeyRange, TreeView};
 
 use super::error::Result;
@@ -40,9 +41,19 @@ pub struct Scan {
     pub batch_rows: usize,
 }
 
-/// The driver of a pipeline: the outermost scan, whose rows start the lookups.
+/// The driver of a pipeline: the outermost rows, which start the lookups.
 #[derive(Debug, Clone)]
-pub struct Driver {
+pub enum Driver {
+    /// The rows of a tree.
+    Scan(DriverScan),
+    /// Rows of this schema, which the consumer of the pipeline pushes ([`Rows::push`](crate::Rows::push)). Needs at least
+    /// one step.
+    Pushed(SchemaRef),
+}
+
+/// A driver that reads a tree.
+#[derive(Debug, Clone)]
+pub struct DriverScan {
     /// The tree at one snapshot.
     pub view: TreeView,
     /// Disjoint key ranges to read.
@@ -53,13 +64,29 @@ pub struct Driver {
     pub filter: Option<Arc<dyn Filter>>,
 }
 
-/// The treatment of a row without a match.
+/// The rows that a step passes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Join {
-    /// It is dropped.
+    /// Each row with each of its matches.
     Inner,
-    /// It continues with nulls for the columns of the step's tree.
+    /// As [`Join::Inner`]; rows without a match continue with nulls for the columns of the step's tree.
     LeftOuter,
+    /// Rows that have a match, once, without the columns of the step's tree.
+    LeftSemi,
+    /// Rows without a match, without the columns of the step's tree.
+    LeftAnti,
+}
+
+impl Join {
+    /// True if rows continue without the columns of the step's tree.
+    pub(crate) fn is_existence(self) -> bool {
+        matches!(self, Join::LeftSemi | Join::LeftAnti)
+    }
+
+    /// True if rows without a match continue.
+    pub(crate) fn keeps_unmatched(self) -> bool {
+        matches!(self, Join::LeftOuter | Join::LeftAnti)
+    }
 }
 
 /// The value of one leading key column of a step's tree.
@@ -74,7 +101,8 @@ pub enum KeyPart {
 /// One index nested-loop step: finds, for each row so far, the rows of `view` whose leading key columns equal `key`.
 ///
 /// The columns after the step are those before it, followed by `columns` of the tree. The filter sees all of them; then
-/// `keep` selects and reorders. Field names have no meaning.
+/// `keep` selects and reorders. After a semi or anti join, `keep` selects from the columns before it. Field names have no
+/// meaning.
 #[derive(Debug, Clone)]
 pub struct Step {
     /// The inner tree at one snapshot.
@@ -83,9 +111,9 @@ pub struct Step {
     pub key: Vec<KeyPart>,
     /// Columns of the tree to read (indices into its schema).
     pub columns: Vec<usize>,
-    /// Inner or left outer.
+    /// The kind of join.
     pub join: Join,
-    /// A residual condition. With [`Join::LeftOuter`] it is part of the join condition.
+    /// A residual condition. Except with [`Join::Inner`], it is part of the join condition.
     pub filter: Option<Arc<dyn Filter>>,
     /// Columns to keep, in this order; `None` keeps all.
     pub keep: Option<Vec<usize>>,
@@ -94,7 +122,7 @@ pub struct Step {
 /// A driver and any number of steps.
 #[derive(Debug, Clone)]
 pub struct Pipeline {
-    /// The outermost scan.
+    /// The outermost rows.
     pub driver: Driver,
     /// Applied in this order.
     pub steps: Vec<Step>,

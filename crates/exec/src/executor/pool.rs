@@ -52,7 +52,8 @@ impl Executor {
     }
 
     /// Starts a pipeline. Out of order, rows come in no particular order; in order, in that of the driver. If the pipeline
-    /// does not fit its trees, the first item of the stream is an error.
+    /// does not fit its trees, the first item of the stream is an error. With [`Driver::Pushed`](crate::Driver::Pushed), the
+    /// caller pushes the rows of the driver to the stream.
     pub fn pipeline(&self, pipeline: Pipeline) -> Rows {
         self.pipeline_as(pipeline, None)
     }
@@ -67,17 +68,21 @@ impl Executor {
         let stats = Stats::start(runtime.store.device(), plan.levels.len());
         let query = Arc::new(Query::new(stats.clone(), plan.views(), cache).traced(runtime.trace()));
         let schema = plan.schema().clone();
-        match pipeline.mode {
+        let pushed = plan.driver.is_none().then(|| plan.levels[0].schema.clone());
+        let mut rows = match pipeline.mode {
             ExecutionMode::OutOfOrder => {
                 let execution = PipelineExecution::start(plan, query, runtime, pipeline.memory_bytes);
                 self.rows(schema, stats, RowProducer::Pipeline(execution))
             }
             ExecutionMode::InOrder => {
                 let flow = Flow::new(plan.last(), pipeline.memory_bytes);
-                let run = Arc::new(InOrderQuery::new(query, &schema, plan.batch_rows, flow));
+                let run = InOrderQuery::new(query, &schema, plan.batch_rows, flow);
+                let run = Arc::new(if plan.driver.is_none() { run.with_pushed_rows() } else { run });
                 self.in_order(schema, stats, run, move |run, store| run_in_order(&plan, run, store))
             }
-        }
+        };
+        rows.pushed = pushed;
+        rows
     }
 
     /// Starts a scan. Rows come in key order. Out of order, reads run on the workers and decoding on the thread that polls
@@ -142,7 +147,7 @@ impl Executor {
     }
 
     fn rows(&self, schema: SchemaRef, stats: Stats, producer: RowProducer) -> Rows {
-        Rows { schema, stats, producer, _pool: self.pool.clone() }
+        Rows { schema, stats, producer, pushed: None, _pool: self.pool.clone() }
     }
 
     fn failed(&self, error: Error) -> Rows {

@@ -9,7 +9,7 @@ use arrow_schema::SchemaRef;
 use futures::Stream;
 
 use super::pool::Pool;
-use crate::base::{Error, Result};
+use crate::base::{Error, PlanError, Result, batch};
 use crate::operators::{PipelineExecution, PolledScan};
 use crate::query::{InOrderQuery, Stats};
 
@@ -21,6 +21,8 @@ pub struct Rows {
     pub(super) schema: SchemaRef,
     pub(super) stats: Stats,
     pub(super) producer: RowProducer,
+    /// The schema of the rows to push; `None` if the pipeline has another driver, or they have ended.
+    pub(super) pushed: Option<SchemaRef>,
     pub(super) _pool: Arc<Pool>,
 }
 
@@ -53,6 +55,54 @@ impl Rows {
     /// The counters of the query.
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// Resolves when the pipeline takes more rows. Never resolves for a driver whose rows are not pushed, or have ended.
+    pub fn poll_push(&self, context: &mut Context<'_>) -> Poll<()> {
+        match (&self.pushed, &self.producer) {
+            (None, _) => Poll::Pending,
+            (_, RowProducer::Pipeline(execution)) => execution.poll_push(context),
+            (_, RowProducer::InOrder(run)) => run.pushed().map_or(Poll::Pending, |pushed| pushed.poll_push(context)),
+            (_, RowProducer::Scan(_) | RowProducer::Failed(_)) => Poll::Pending,
+        }
+    }
+
+    /// Adds rows to a pipeline with [`Driver::Pushed`](crate::Driver::Pushed). It may exceed its memory by one batch: call
+    /// [`Rows::poll_push`] before.
+    ///
+    /// # Errors
+    /// [`PlanError::PushedColumns`], and those of Arrow.
+    ///
+    /// # Panics
+    /// If the driver is another one, or the rows have ended.
+    pub fn push(&self, rows: &RecordBatch) -> Result<()> {
+        let Some(schema) = &self.pushed else { panic!("rows are pushed to a pipeline that takes none") };
+        let types = |schema: &SchemaRef| schema.fields().iter().map(|field| field.data_type().clone()).collect();
+        let (expected, found): (Vec<_>, Vec<_>) = (types(schema), types(rows.schema_ref()));
+        if expected != found {
+            return Err(PlanError::PushedColumns { expected, found }.into());
+        }
+        let rows = batch(schema, rows.columns().to_vec(), rows.num_rows())?;
+        match &self.producer {
+            RowProducer::Pipeline(execution) => execution.push(rows),
+            RowProducer::InOrder(run) => {
+                run.pushed().into_iter().for_each(|pushed| pushed.push(rows.clone()));
+                Ok(())
+            }
+            RowProducer::Scan(_) | RowProducer::Failed(_) => Ok(()),
+        }
+    }
+
+    /// No more rows will be pushed.
+    pub fn end_push(&mut self) {
+        if self.pushed.take().is_none() {
+            return;
+        }
+        match &self.producer {
+            RowProducer::Pipeline(execution) => execution.end_push(),
+            RowProducer::InOrder(run) => run.pushed().into_iter().for_each(|pushed| pushed.end()),
+            RowProducer::Scan(_) | RowProducer::Failed(_) => {}
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use arrow_schema::SchemaRef;
 use super::Query;
 use super::flow::Flow;
 use super::output::Output;
+use super::pushed::Pushed;
 use crate::base::{Error, Result, panicked};
 
 /// The state that the thread of a query shares with its consumer.
@@ -18,13 +19,25 @@ pub(crate) struct InOrderQuery {
     pub query: Arc<Query>,
     pub flow: Arc<Flow>,
     output: Output,
+    /// The rows of a driver that are pushed; `None` for other drivers.
+    pushed: Option<Pushed>,
 }
 
 impl InOrderQuery {
     /// The last level of `flow` is that of the output.
     pub fn new(query: Arc<Query>, schema: &SchemaRef, batch_rows: usize, flow: Flow) -> Self {
         let flow = Arc::new(flow);
-        InOrderQuery { query, output: Output::new(schema.clone(), batch_rows, &flow), flow }
+        InOrderQuery { query, output: Output::new(schema.clone(), batch_rows, &flow), flow, pushed: None }
+    }
+
+    /// The same query, with a driver whose rows are pushed.
+    pub fn with_pushed_rows(self) -> Self {
+        InOrderQuery { pushed: Some(Pushed::default()), ..self }
+    }
+
+    /// The pushed rows.
+    pub fn pushed(&self) -> Option<&Pushed> {
+        self.pushed.as_ref()
     }
 
     /// Does the work of the query on the calling thread, and ends the output with its result or panic.
@@ -62,5 +75,8 @@ impl InOrderQuery {
     pub fn stop(&self, reason: Error) {
         self.query.stop();
         self.output.end(Err(reason));
+        if let Some(pushed) = &self.pushed {
+            pushed.stop();
+        }
     }
 }

@@ -9,6 +9,7 @@ mod cache_use;
 mod flow;
 mod in_order;
 mod output;
+mod pushed;
 mod stats;
 mod trace;
 

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringViewArray};
 use arrow_schema::DataType;
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_exec::{Error, Filter, Result, Rows};
 use keyaki_store::{Column, ColumnType, Options, Schema, Store, TreeView, WriteBatch};
@@ -46,6 +47,18 @@ impl Table {
             vec![int(k), Value::Int(id as i64), int(v), text_of(v).map_or(Value::Null, Value::Text)]
         };
         self.rows.iter().enumerate().map(row).collect()
+    }
+
+    /// All rows, in the order of [`Table::values`].
+    pub fn all(&self) -> RecordBatch {
+        let numbers = |rows: Vec<Option<i64>>| Arc::new(Int64Array::from(rows)) as ArrayRef;
+        let columns = vec![
+            numbers(self.rows.iter().map(|row| row.0).collect()),
+            numbers((0..self.rows.len()).map(|id| Some(id as i64)).collect()),
+            numbers(self.rows.iter().map(|row| row.1).collect()),
+            Arc::new(self.rows.iter().map(|row| text_of(row.1)).collect::<StringViewArray>()),
+        ];
+        RecordBatch::try_new(schema().arrow().clone(), columns).unwrap()
     }
 
     /// The rows with the given numbers, sorted by key.
@@ -188,17 +201,31 @@ pub fn values(batch: &RecordBatch) -> Vec<Row> {
 }
 
 /// All rows, in the order of the stream.
-pub fn collect(mut rows: Rows) -> Result<Vec<Row>> {
-    futures::executor::block_on(async {
-        let mut all = Vec::new();
-        while let Some(batch) = rows.next().await {
-            let batch = batch?;
-            assert_eq!(batch.schema(), *rows.schema());
-            all.extend(values(&batch));
+pub fn collect(rows: Rows) -> Result<Vec<Row>> {
+    collect_pushing(rows, Vec::new())
+}
+
+/// Pushes batches whenever the pipeline takes rows, and collects the output.
+pub fn collect_pushing(mut rows: Rows, pushed: Vec<RecordBatch>) -> Result<Vec<Row>> {
+    let schema = rows.schema().clone();
+    let mut pushed = pushed.into_iter();
+    let batches = stream::poll_fn(move |context| {
+        while rows.poll_push(context).is_ready() {
+            match pushed.next().map(|batch| rows.push(&batch)) {
+                Some(Ok(())) => {}
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => rows.end_push(),
+            }
         }
-        assert!(rows.next().await.is_none());
-        Ok(all)
-    })
+        rows.poll_next_unpin(context)
+    });
+    let mut all = Vec::new();
+    for batch in futures::executor::block_on_stream(batches) {
+        let batch = batch?;
+        assert_eq!(batch.schema(), schema);
+        all.extend(values(&batch));
+    }
+    Ok(all)
 }
 
 /// The number of occurrences of each row.

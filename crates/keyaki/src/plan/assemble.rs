@@ -28,10 +28,11 @@ use super::search::{Access, KeySource, Node, Plan, is_implied};
 
 type Columns = BTreeSet<ColumnId>;
 
-/// One tree access of the pipeline under construction.
+/// One access of the pipeline under construction.
 struct Stage<'a> {
     relation: usize,
-    tree: &'a TreeFacts,
+    /// `None` for the rows of another plan, which are the driver.
+    tree: Option<&'a TreeFacts>,
     /// Values of the leading key columns to look up; empty for the driver.
     key: Vec<KeySource>,
     /// A left join: rows without a match continue with nulls.
@@ -45,25 +46,38 @@ struct Stage<'a> {
     live: Columns,
 }
 
-/// Returns the specification of the pipeline whose last access is `plans[root]`.
-pub(super) fn pipeline(graph: &Graph, facts: &Facts, plans: &[Plan], root: usize) -> Result<PipelineSpec> {
-    let accesses = accesses(plans, root)?;
-    let mut stages = stages(graph, facts, &accesses)?;
+impl Stage<'_> {
+    /// Columns of the relation that form the key of the tree.
+    fn tree_key(&self) -> &[usize] {
+        self.tree.map_or(&[], TreeFacts::key)
+    }
+}
+
+/// Returns the specification of the pipeline whose last access is `plans[root]`, and the relation whose rows are its input.
+pub(super) fn pipeline(
+    graph: &Graph,
+    facts: &Facts,
+    plans: &[Plan],
+    root: usize,
+) -> Result<(PipelineSpec, Option<usize>)> {
+    let (input, accesses) = accesses(plans, root)?;
+    let mut stages = stages(graph, facts, input, &accesses)?;
     place_filters(graph, facts, &mut stages, plans[root].set)?;
     let mut required = required(graph, plans[root].set);
     if required.is_empty() {
         // Batches need a column to represent their rows.
         let is_own = |column: &&usize| **column < graph.relations[stages[0].relation].columns.len();
         // Virtual columns are no columns of the relation. Every tree has the table's key.
-        let column = stages[0].tree.columns.iter().find(is_own).copied();
+        let column = stages[0].tree.map_or(Some(0), |tree| tree.columns.iter().find(is_own).copied());
         required.extend(column.map(|column| ColumnId { relation: stages[0].relation, column }));
     }
     place_columns(graph, &mut stages, &required);
-    specify(graph, &stages, &required, &plans[root])
+    Ok((specify(graph, &stages, &required, &plans[root])?, input))
 }
 
-/// Returns the accesses of the pipeline that ends with `plans[plan]`, driver first.
-fn accesses(plans: &[Plan], mut plan: usize) -> Result<Vec<&Access>> {
+/// Returns the accesses of the pipeline that ends with `plans[plan]`, driver first, and before them the relation that drives
+/// it, if that is no tree.
+fn accesses(plans: &[Plan], mut plan: usize) -> Result<(Option<usize>, Vec<&Access>)> {
     let mut accesses = Vec::new();
     loop {
         match &plans[plan].node {
@@ -74,7 +88,11 @@ fn accesses(plans: &[Plan], mut plan: usize) -> Result<Vec<&Access>> {
             Node::Driver(access) => {
                 accesses.push(access);
                 accesses.reverse();
-                return Ok(accesses);
+                return Ok((None, accesses));
+            }
+            Node::Input(relation) => {
+                accesses.reverse();
+                return Ok((Some(*relation), accesses));
             }
             other => return Err(DataFusionError::Internal(format!("{other:?} is no part of a pipeline"))),
         }
@@ -82,20 +100,38 @@ fn accesses(plans: &[Plan], mut plan: usize) -> Result<Vec<&Access>> {
 }
 
 /// Expands accesses to stages, without filters and decoded columns.
-fn stages<'a>(graph: &Graph, facts: &'a Facts, accesses: &[&Access]) -> Result<Vec<Stage<'a>>> {
+fn stages<'a>(
+    graph: &Graph,
+    facts: &'a Facts,
+    input: Option<usize>,
+    accesses: &[&Access],
+) -> Result<Vec<Stage<'a>>> {
     let mut stages = Vec::new();
+    if let Some(relation) = input {
+        let columns = 0..graph.relations[relation].columns.len();
+        stages.push(Stage {
+            relation,
+            tree: None,
+            key: Vec::new(),
+            outer: false,
+            filters: Vec::new(),
+            offers: columns.map(|column| ColumnId { relation, column }).collect(),
+            reads: Columns::new(),
+            live: Columns::new(),
+        });
+    }
     for (i, access) in accesses.iter().enumerate() {
         let relation = access.relation;
         let trees = &facts.relations[relation].trees;
         // If an outer relation is the driver, a hash join above the pipeline performs the left join.
-        let outer = i > 0 && graph.relations[relation].outer.is_some();
+        let outer = (i > 0 || input.is_some()) && graph.relations[relation].outer.is_some();
         let id = |&column: &usize| ColumnId { relation, column };
         let tree = &trees[access.tree];
         let is_own = |column: &&usize| **column < graph.relations[relation].columns.len();
         let offers: Columns = tree.columns.iter().filter(is_own).map(id).collect();
         let stage = |tree, key, offers| Stage {
             relation,
-            tree,
+            tree: Some(tree),
             key,
             outer,
             filters: Vec::new(),
@@ -177,7 +213,7 @@ fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], 
         }
         available.extend(stage.offers.iter().copied());
         if !after_index {
-            for (source, &column) in stage.key.iter().zip(stage.tree.key()) {
+            for (source, &column) in stage.key.iter().zip(stage.tree_key()) {
                 if let KeySource::Column(other) = source {
                     equal.join(*other, ColumnId { relation: stage.relation, column });
                 }
@@ -210,11 +246,18 @@ fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], 
 fn unplaced<'a>(graph: &'a Graph, facts: &Facts, stages: &[Stage<'_>], set: RelationSet) -> Vec<Unplaced<'a>> {
     let driver = &stages[0];
     let place = |relation: usize, index| facts.relations[relation].locals.iter().position(|&local| local == index);
-    let answered = |index| place(driver.relation, index).is_some_and(|place| driver.tree.ranges.answered[place]);
+    // An input has been filtered.
+    let answered = |index: usize| match (driver.tree, place(driver.relation, index)) {
+        (Some(tree), place) => place.is_some_and(|place| tree.ranges.answered[place]),
+        (None, _) => graph.predicates[index].relations == bit(driver.relation),
+    };
     // The positions of local filters count in ON for an outer relation, which is not the driver of other relations.
     let is_implied = |index| {
         let mut inner = stages.iter().filter(|stage| !stage.outer);
-        inner.any(|stage| place(stage.relation, index).is_some_and(|place| stage.tree.implied[place]))
+        inner.any(|stage| {
+            let place = place(stage.relation, index);
+            stage.tree.zip(place).is_some_and(|(tree, place)| tree.implied[place])
+        })
     };
     if graph.relations[driver.relation].outer.is_some() {
         let own = local_filters(graph, driver.relation).into_iter().filter(|(i, _)| !is_implied(*i));
@@ -232,7 +275,7 @@ fn unplaced<'a>(graph: &'a Graph, facts: &Facts, stages: &[Stage<'_>], set: Rela
 /// Conditions of ON that the lookup key does not imply.
 fn outer_filters<'a>(graph: &'a Graph, stage: &Stage<'_>) -> Vec<&'a Expr> {
     let on = graph.relations[stage.relation].outer.iter().flatten();
-    on.filter(|expr| !is_implied(graph, stage.relation, stage.tree, &stage.key, expr)).collect()
+    on.filter(|expr| !is_implied(graph, stage.relation, stage.tree_key(), &stage.key, expr)).collect()
 }
 
 /// Columns of earlier stages in the lookup key.
@@ -268,7 +311,10 @@ fn specify(graph: &Graph, stages: &[Stage<'_>], required: &Columns, plan: &Plan)
         let key = key.collect::<Result<Vec<_>>>()?;
         columns.extend(stage.reads.iter().copied());
         // `reads` is a subset of the tree's columns.
-        let reads = stage.reads.iter().filter_map(|column| stage.tree.place(column.column)).collect();
+        let reads = match stage.tree {
+            Some(tree) => stage.reads.iter().filter_map(|column| tree.place(column.column)).collect(),
+            None => (0..stage.reads.len()).collect(),
+        };
         let scope = schema(graph, &columns)?;
         let kept: Vec<usize> = (0..columns.len()).filter(|&c| stage.live.contains(&columns[c])).collect();
         let keep = (i > 0 && kept.len() < columns.len()).then(|| kept.clone());
@@ -278,8 +324,8 @@ fn specify(graph: &Graph, stages: &[Stage<'_>], required: &Columns, plan: &Plan)
         accesses.push(AccessSpec {
             name: access_name(graph, stage),
             condition: condition(graph, stage, i),
-            view: stage.tree.view.clone(),
-            ranges: if i == 0 { stage.tree.ranges.ranges.clone() } else { Vec::new() },
+            view: stage.tree.map(|tree| tree.view.clone()),
+            ranges: stage.tree.filter(|_| i == 0).map_or(Vec::new(), |tree| tree.ranges.ranges.clone()),
             key,
             columns: reads,
             outer: stage.outer,
@@ -320,26 +366,27 @@ fn schema(graph: &Graph, columns: &[ColumnId]) -> Result<DFSchemaRef> {
 /// Name of the tree for EXPLAIN, with the relation's alias if it differs from the table's name.
 fn access_name(graph: &Graph, stage: &Stage<'_>) -> String {
     let relation = &graph.relations[stage.relation];
-    let table = stage.tree.name.split('.').next().unwrap_or_default();
-    if relation.name == table { stage.tree.name.clone() } else { format!("{} as {}", stage.tree.name, relation.name) }
+    let Some(tree) = stage.tree else { return relation.name.clone() };
+    let table = tree.name.split('.').next().unwrap_or_default();
+    if relation.name == table { tree.name.clone() } else { format!("{} as {}", tree.name, relation.name) }
 }
 
 /// Ranges of the driver (stage 0) or key of a lookup step, for EXPLAIN.
 fn condition(graph: &Graph, stage: &Stage<'_>, i: usize) -> String {
+    let Some(tree) = stage.tree else { return "rows".into() };
     let columns = &graph.relations[stage.relation].columns;
     let name = |&column: &usize| match columns.get(column) {
         Some(column) => column.name.clone(),
-        None => stage
-            .tree
-            .place(column)
-            .map_or_else(String::new, |place| stage.tree.view.schema().columns()[place].name.clone()),
+        None => {
+            tree.place(column).map_or_else(String::new, |place| tree.view.schema().columns()[place].name.clone())
+        }
     };
     if i == 0 {
-        let ranges = &stage.tree.ranges;
+        let ranges = &tree.ranges;
         return match (ranges.bounded, ranges.ranges.len()) {
             (0, _) => "all".into(),
             (bounded, count) => {
-                let key: Vec<String> = stage.tree.key()[..bounded].iter().map(name).collect();
+                let key: Vec<String> = tree.key()[..bounded].iter().map(name).collect();
                 format!("{}: {count} range{}", key.join(", "), if count == 1 { "" } else { "s" })
             }
         };
@@ -349,5 +396,5 @@ fn condition(graph: &Graph, stage: &Stage<'_>, i: usize) -> String {
         KeySource::Column(other) => format!("{} = {}", name(column), graph.canonical(*other)),
         KeySource::Constant(value) => format!("{} = {value}", name(column)),
     };
-    stage.key.iter().zip(stage.tree.key()).map(part).collect::<Vec<_>>().join(", ")
+    stage.key.iter().zip(stage.tree_key()).map(part).collect::<Vec<_>>().join(", ")
 }

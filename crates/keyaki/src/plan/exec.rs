@@ -7,7 +7,7 @@
 use std::fmt::{self, Formatter};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
@@ -20,7 +20,7 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, Sched
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::{DisplayFormatType, EmptyRecordBatchStream, Partitioning, PlanProperties};
 use futures::{Stream, StreamExt};
-use keyaki_exec::{Driver, Filter, Join, KeyPart, Pipeline, Rows, Stats, Step};
+use keyaki_exec::{Driver, DriverScan, Filter, Join, KeyPart, Pipeline, Rows, Stats, Step};
 
 use super::node::{AccessSpec, KeyValue, Milliseconds, PipelineSpec};
 use crate::table::{ExprFilter, LeafExec, LeafOperator, PlanContext};
@@ -57,11 +57,14 @@ impl IndexPipelineOperator {
         let filter =
             |i: usize| self.filters[i].as_ref().map(|expr| Arc::new(ExprFilter::new(expr.clone())) as Arc<dyn Filter>);
         let first = &self.spec.accesses[0];
-        let driver = Driver {
-            view: first.view.clone(),
-            ranges: first.ranges.clone(),
-            columns: first.columns.clone(),
-            filter: filter(0),
+        let driver = match &first.view {
+            Some(view) => Driver::Scan(DriverScan {
+                view: view.clone(),
+                ranges: first.ranges.clone(),
+                columns: first.columns.clone(),
+                filter: filter(0),
+            }),
+            None => Driver::Pushed(first.scope.inner().clone()),
         };
         let steps = self.spec.accesses.iter().enumerate().skip(1);
         let steps = steps.map(|(i, access)| step(access, filter(i))).collect::<Result<Vec<_>>>()?;
@@ -71,6 +74,29 @@ impl IndexPipelineOperator {
             mode: self.context.options.execution,
             batch_rows: self.fetch.map_or(batch_rows, |fetch| fetch.clamp(1, batch_rows)),
             memory_bytes: self.context.pipeline_memory_bytes,
+        })
+    }
+
+    /// The output. `input` has the rows of a driver without a tree.
+    pub(super) fn stream(
+        &self,
+        input: Option<SendableRecordBatchStream>,
+        context: &TaskContext,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> SendableRecordBatchStream {
+        let schema = self.spec.schema.inner().clone();
+        if self.fetch == Some(0) {
+            return Box::pin(EmptyRecordBatchStream::new(schema));
+        }
+        Box::pin(PipelineStream {
+            schema,
+            batch_rows: context.session_config().batch_size(),
+            rows: RowsState::NotStarted,
+            input,
+            remaining: self.fetch,
+            baseline: BaselineMetrics::new(metrics, 0),
+            metrics: metrics.clone(),
+            plan: self.clone(),
         })
     }
 
@@ -89,8 +115,11 @@ fn step(access: &AccessSpec, filter: Option<Arc<dyn Filter>>) -> Result<Step> {
         KeyValue::Column(column) => Ok(KeyPart::Column(*column)),
         KeyValue::Constant(value) => value.to_array().map(KeyPart::Constant),
     };
+    let Some(view) = access.view.clone() else {
+        return Err(DataFusionError::Internal("a lookup step without a tree".into()));
+    };
     Ok(Step {
-        view: access.view.clone(),
+        view,
         key: access.key.iter().map(part).collect::<Result<Vec<_>>>()?,
         columns: access.columns.clone(),
         join: if access.outer { Join::LeftOuter } else { Join::Inner },
@@ -141,20 +170,10 @@ impl LeafOperator for IndexPipelineOperator {
         context: &TaskContext,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Result<SendableRecordBatchStream> {
-        let schema = self.spec.schema.inner().clone();
-        if self.spec.accesses[0].ranges.is_empty() || self.fetch == Some(0) {
-            return Ok(Box::pin(EmptyRecordBatchStream::new(schema)));
+        if self.spec.accesses[0].ranges.is_empty() {
+            return Ok(Box::pin(EmptyRecordBatchStream::new(self.spec.schema.inner().clone())));
         }
-        Ok(Box::pin(PipelineStream {
-            schema,
-            batch_rows: context.session_config().batch_size(),
-            rows: None,
-            remaining: self.fetch,
-            recorded: false,
-            baseline: BaselineMetrics::new(metrics, 0),
-            metrics: metrics.clone(),
-            plan: self.clone(),
-        }))
+        Ok(self.stream(None, context, metrics))
     }
 
     fn statistics(&self, _: Option<usize>) -> Arc<Statistics> {
@@ -181,18 +200,25 @@ impl LeafOperator for IndexPipelineOperator {
 }
 
 /// Output stream of a pipeline. Starts the pipeline at the first poll.
-#[derive(Debug)]
 struct PipelineStream {
     plan: IndexPipelineOperator,
     metrics: ExecutionPlanMetricsSet,
     schema: SchemaRef,
     batch_rows: usize,
-    /// The running pipeline; `None` before the first poll and after the end.
-    rows: Option<Rows>,
+    rows: RowsState,
+    /// Rows to push to the pipeline; `None` after their end and for other drivers.
+    input: Option<SendableRecordBatchStream>,
     /// Rows left to return under `fetch`.
     remaining: Option<usize>,
-    recorded: bool,
     baseline: BaselineMetrics,
+}
+
+/// The state of the pipeline behind a stream.
+#[derive(Debug)]
+enum RowsState {
+    NotStarted,
+    Running(Rows),
+    Ended,
 }
 
 impl PipelineStream {
@@ -201,23 +227,35 @@ impl PipelineStream {
             self.finish();
             return Poll::Ready(None);
         }
-        if self.rows.is_none() {
+        if let RowsState::NotStarted = self.rows {
             match self.plan.start(self.batch_rows) {
-                Ok(rows) => self.rows = Some(rows),
-                Err(error) => return Poll::Ready(Some(Err(error))),
+                Ok(rows) => self.rows = RowsState::Running(rows),
+                Err(error) => return self.fail(error),
             }
         }
-        let Some(rows) = &mut self.rows else {
-            return Poll::Ready(Some(Err(DataFusionError::Internal("the pipeline did not start".into()))));
-        };
-        Poll::Ready(match ready!(rows.poll_next_unpin(context)) {
-            Some(Ok(batch)) => Some(self.output(&batch)),
-            Some(Err(error)) => Some(Err(crate::Error::from(error).into())),
-            None => {
-                self.finish();
-                None
-            }
-        })
+        loop {
+            let RowsState::Running(rows) = &mut self.rows else { return Poll::Ready(None) };
+            let pushed = match push_next(rows, &mut self.input, context) {
+                Ok(pushed) => pushed,
+                Err(error) => return self.fail(error),
+            };
+            return Poll::Ready(match rows.poll_next_unpin(context) {
+                Poll::Pending if pushed => continue,
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok(batch))) => Some(self.output(&batch)),
+                Poll::Ready(Some(Err(error))) => return self.fail(crate::Error::from(error).into()),
+                Poll::Ready(None) => {
+                    self.finish();
+                    None
+                }
+            });
+        }
+    }
+
+    /// Returns an error as the last item.
+    fn fail(&mut self, error: DataFusionError) -> Poll<Option<Result<RecordBatch>>> {
+        self.finish();
+        Poll::Ready(Some(Err(error)))
     }
 
     /// Selects the output columns and truncates the batch to the remaining rows of `fetch`.
@@ -229,17 +267,36 @@ impl PipelineStream {
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
     }
 
-    /// Records the executor's counters as metrics of the operator, once, and drops the pipeline, which cancels it if it
-    /// is still running.
+    /// Records the executor's counters as metrics of the operator, and drops the pipeline, which cancels it if it is still
+    /// running.
     fn finish(&mut self) {
-        if let Some(rows) = self.rows.take()
-            && !self.recorded
-        {
-            self.recorded = true;
+        if let RowsState::Running(rows) = std::mem::replace(&mut self.rows, RowsState::Ended) {
             record(rows.stats(), &self.metrics);
         }
+        self.input = None;
         self.baseline.done();
     }
+}
+
+/// Pushes the next batch of the input, or its end, if both the pipeline and the input are ready. Returns true if so.
+fn push_next(
+    rows: &mut Rows,
+    input: &mut Option<SendableRecordBatchStream>,
+    context: &mut Context<'_>,
+) -> Result<bool> {
+    let Some(stream) = input else { return Ok(false) };
+    if rows.poll_push(context).is_pending() {
+        return Ok(false);
+    }
+    match stream.poll_next_unpin(context) {
+        Poll::Pending => return Ok(false),
+        Poll::Ready(Some(batch)) => rows.push(&batch?).map_err(crate::Error::from)?,
+        Poll::Ready(None) => {
+            rows.end_push();
+            *input = None;
+        }
+    }
+    Ok(true)
 }
 
 impl Drop for PipelineStream {

@@ -11,10 +11,10 @@
 use datafusion::common::{Column, JoinType};
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::{Distinct, Expr, FetchType, LogicalPlan, Sort};
 use keyaki_store::{KeyRange, RangeEstimate, TreeView};
 
-use super::graph::{ColumnId, Graph, Relation, RelationSet, bit, members};
+use super::graph::{ColumnId, Graph, Relation, RelationSet, RelationSource, bit, is_member, members};
 use super::node::PipelineNode;
 use super::selectivity;
 use crate::table::cost::Readable;
@@ -432,17 +432,20 @@ fn classes(graph: &Graph) -> Vec<Vec<ColumnId>> {
     classes
 }
 
-/// Rough cardinality of an opaque relation.
+/// Cardinality of an opaque relation.
 fn rows_of(relation: &Relation) -> f64 {
     match &relation.source {
-        super::graph::RelationSource::Plan(plan) => plan_rows(plan),
-        super::graph::RelationSource::Table { .. } => OPAQUE_ROWS,
+        RelationSource::Plan(plan) => plan_rows(plan),
+        RelationSource::Table { .. } => OPAQUE_ROWS,
     }
 }
 
-/// Cardinality of a plan from fixed factors per operator: 0.3 per filter condition, 1/5 for grouping, 1/2 for a semi or
-/// anti join. Keyaki tables and pipelines contribute their own estimates.
+/// Cardinality of a plan. Join trees over Keyaki tables are estimated like the relations of a graph, other operators by
+/// fixed factors: 0.3 per filter condition, 1/2 for a semi or anti join.
 fn plan_rows(plan: &LogicalPlan) -> f64 {
+    if let Some((graph, facts)) = join_tree(plan) {
+        return facts.rows(&graph, graph.all());
+    }
     let input = || plan.inputs().into_iter().map(plan_rows).fold(1.0, f64::max);
     match plan {
         LogicalPlan::EmptyRelation(_) => 1.0,
@@ -451,25 +454,52 @@ fn plan_rows(plan: &LogicalPlan) -> f64 {
             Some(node) => node.rows(),
             None => input(),
         },
-        LogicalPlan::TableScan(scan) => {
-            let source = datafusion::datasource::source_as_provider(&scan.source).ok();
-            let known = source.as_ref().and_then(|p| p.downcast_ref::<KeyakiTable>()).and_then(|table| {
-                let view = table.snapshot.tree(table.table.def.tree).ok()?;
-                Some(view.estimate(&KeyRange::all()).rows)
-            });
-            known.unwrap_or(OPAQUE_ROWS) * 0.3f64.powi(scan.filters.len() as i32)
-        }
+        LogicalPlan::TableScan(scan) => OPAQUE_ROWS * 0.3f64.powi(scan.filters.len() as i32),
         LogicalPlan::Filter(filter) => input() * 0.3f64.powi(split_conjunction(&filter.predicate).len() as i32),
-        LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => 1.0,
-        LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) => input() / 5.0,
+        LogicalPlan::Aggregate(aggregate) => group_rows(&aggregate.input, &aggregate.group_expr),
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            let columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
+            group_rows(input, &columns)
+        }
+        LogicalPlan::Distinct(Distinct::On(distinct)) => group_rows(&distinct.input, &distinct.on_expr),
         LogicalPlan::Limit(limit) => match limit.get_fetch_type() {
-            Ok(datafusion::logical_expr::FetchType::Literal(Some(fetch))) => input().min(fetch as f64),
+            Ok(FetchType::Literal(Some(fetch))) => input().min(fetch as f64),
             _ => input(),
         },
+        LogicalPlan::Sort(Sort { fetch: Some(fetch), .. }) => input().min(*fetch as f64),
         LogicalPlan::Union(union) => union.inputs.iter().map(|input| plan_rows(input)).sum(),
         LogicalPlan::Join(join) if matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti) => {
             plan_rows(&join.left) / 2.0
         }
         _ => input(),
     }
+}
+
+/// The graph of a join tree over Keyaki tables, with its estimates; `None` for other plans, and if estimates fail.
+fn join_tree(plan: &LogicalPlan) -> Option<(Graph, Facts)> {
+    if !is_member(plan) {
+        return None;
+    }
+    let graph = Graph::of(plan).ok()??;
+    let facts = Facts::of(&graph).ok()?;
+    Some((graph, facts))
+}
+
+/// Number of groups of the rows of `input`: the product of the distinct values of columns of tables, at most the rows. Other keys
+/// are assumed to have a fifth as many values as there are rows.
+fn group_rows(input: &LogicalPlan, keys: &[Expr]) -> f64 {
+    let (rows, tree) = match join_tree(input) {
+        Some((graph, facts)) => (facts.rows(&graph, graph.all()), Some((graph, facts))),
+        None => (plan_rows(input), None),
+    };
+    let distinct = |key: &Expr| {
+        let (Some((graph, facts)), Expr::Column(column)) = (&tree, key) else { return rows / 5.0 };
+        let output = input.schema().maybe_index_of_column(column).and_then(|place| graph.output.get(place));
+        match output {
+            Some(Expr::Column(column)) => graph.column(column).map_or(rows, |column| facts.distinct(column)),
+            _ => rows / 5.0,
+        }
+    };
+    let values: f64 = keys.iter().map(|key| distinct(key).max(1.0)).product();
+    values.min(rows).max(1.0)
 }

@@ -18,7 +18,7 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayFormatType, Partitioning, PlanProperties};
 use futures::{StreamExt, TryStreamExt};
-use keyaki_exec::{Driver, Pipeline, Rows, Scan};
+use keyaki_exec::{Driver, DriverScan, Pipeline, Rows, Scan};
 use keyaki_store::KeyRange;
 
 use super::first_rows::FirstRowsSpec;
@@ -71,12 +71,12 @@ async fn keys(
 /// Starts reading the rows with these keys from the table. `keys` are sorted.
 fn rows(spec: &FirstRowsSpec, context: &PlanContext, batch_rows: usize, keys: Vec<Vec<u8>>) -> Rows {
     let pipeline = Pipeline {
-        driver: Driver {
+        driver: Driver::Scan(DriverScan {
             view: spec.table.clone(),
             ranges: keys.into_iter().map(KeyRange::point).collect(),
             columns: spec.columns.clone(),
             filter: None,
-        },
+        }),
         steps: Vec::new(),
         mode: context.options.execution,
         batch_rows,

@@ -14,7 +14,7 @@
 //!       ├ summary     answers COUNT, MIN and MAX from keys
 //!       └ first_rows  answers ORDER BY … LIMIT along a non-covering index
 //! physical plan       with one partition if it is small
-//!   ├ exec, summary_exec, first_rows_exec: one operator each
+//!   ├ exec, input_exec, summary_exec, first_rows_exec: one operator each
 //!   ├ pushdown, unconstant, orders: correct DataFusion's physical rules
 //!   └ spill: joins whose build side does not fit into memory
 //! ```
@@ -39,6 +39,7 @@ mod facts;
 mod first_rows;
 mod first_rows_exec;
 mod graph;
+mod input_exec;
 mod node;
 mod orders;
 mod planner;

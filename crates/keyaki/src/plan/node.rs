@@ -1,7 +1,8 @@
-//! The specification of an index pipeline, and the logical leaf node that replaces a part of a join tree by it.
+//! The specification of an index pipeline, and the logical node that replaces a part of a join tree by it.
 //!
-//! A [`PipelineSpec`] lists tree accesses: the driver, which scans key ranges, then lookup steps. Each access appends
-//! its decoded columns to the columns of the pipeline, filters the rows and keeps the columns that later accesses use.
+//! A [`PipelineSpec`] lists accesses: the driver, which scans key ranges of a tree or takes the rows of another plan, then
+//! lookup steps. Each access appends its columns to the columns of the pipeline, filters the rows and keeps the columns
+//! that later accesses use.
 
 use std::fmt::{self, Display};
 use std::hash::{Hash, Hasher};
@@ -28,12 +29,13 @@ pub(super) struct AccessSpec {
     pub name: String,
     /// Ranges or lookup key for EXPLAIN: `c_acctbal: 1 range` or `o_custkey = c.c_custkey`.
     pub condition: String,
-    pub view: TreeView,
+    /// The tree; `None` if the driver takes the rows of the node's input.
+    pub view: Option<TreeView>,
     /// Key ranges of the driver; empty for a step.
     pub ranges: Vec<KeyRange>,
     /// Values of the leading key columns of a step; empty for the driver.
     pub key: Vec<KeyValue>,
-    /// Columns of the tree to decode and append to the columns of the pipeline.
+    /// Columns of the tree to decode and append to the columns of the pipeline, or those of the input, in order.
     pub columns: Vec<usize>,
     /// A left join: rows without a match continue with nulls.
     pub outer: bool,
@@ -140,10 +142,12 @@ impl<T> PartialOrd for PtrEq<T> {
     }
 }
 
-/// Logical leaf node of an index pipeline.
+/// Logical node of an index pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
 pub(super) struct PipelineNode {
     pub spec: PtrEq<PipelineSpec>,
+    /// The rows of the driver, if it is not a tree. Its columns are those of the first access.
+    pub input: Option<LogicalPlan>,
 }
 
 impl PipelineNode {
@@ -158,7 +162,7 @@ impl UserDefinedLogicalNodeCore for PipelineNode {
         "IndexPipeline"
     }
     fn inputs(&self) -> Vec<&LogicalPlan> {
-        Vec::new()
+        self.input.iter().collect()
     }
     fn schema(&self) -> &DFSchemaRef {
         &self.spec.schema
@@ -170,7 +174,8 @@ impl UserDefinedLogicalNodeCore for PipelineNode {
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "IndexPipeline: {}, {}", self.spec.path(), self.spec.estimates())
     }
-    fn with_exprs_and_inputs(&self, _exprs: Vec<Expr>, _inputs: Vec<LogicalPlan>) -> Result<Self> {
-        Ok(self.clone())
+    fn with_exprs_and_inputs(&self, _exprs: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
+        assert_eq!(inputs.len(), usize::from(self.input.is_some()), "inputs of an index pipeline");
+        Ok(PipelineNode { spec: self.spec.clone(), input: inputs.into_iter().next() })
     }
 }

@@ -19,6 +19,7 @@ use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 
 use super::exec::{IndexPipelineExec, IndexPipelineOperator};
+use super::input_exec::InputPipelineExec;
 use super::first_rows::FirstRowsNode;
 use super::first_rows_exec::{FirstRowsExec, FirstRowsOperator};
 use super::node::PipelineNode;
@@ -92,7 +93,7 @@ impl ExtensionPlanner for PipelinePlanner {
         planner: &dyn PhysicalPlanner,
         node: &dyn UserDefinedLogicalNode,
         _logical_inputs: &[&LogicalPlan],
-        _physical_inputs: &[Arc<dyn ExecutionPlan>],
+        physical_inputs: &[Arc<dyn ExecutionPlan>],
         session: &dyn Session,
         planning: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
@@ -117,10 +118,10 @@ impl ExtensionPlanner for PipelinePlanner {
                 None => None,
             });
         }
-        Ok(Some(Arc::new(IndexPipelineExec::new(IndexPipelineOperator::new(
-            spec.0.clone(),
-            filters,
-            self.context.clone(),
-        )))))
+        let operator = IndexPipelineOperator::new(spec.0.clone(), filters, self.context.clone());
+        Ok(Some(match physical_inputs {
+            [] => Arc::new(IndexPipelineExec::new(operator)),
+            [input, ..] => Arc::new(InputPipelineExec::new(operator, input.clone())),
+        }))
     }
 }

@@ -24,7 +24,7 @@ use datafusion::optimizer::{Optimizer, OptimizerContext};
 
 use super::facts::{Facts, local_filters};
 use super::graph::{Graph, RelationSet, RelationSource, is_member, is_simple};
-use super::node::{PipelineNode, PtrEq};
+use super::node::{PipelineNode, PipelineSpec, PtrEq};
 use super::rules::pushdown;
 use super::search::{Node, Search, SearchResult};
 use super::summary::SummaryNode;
@@ -136,10 +136,11 @@ impl Builder<'_> {
     fn build(&self, plan: usize) -> Result<LogicalPlan> {
         match &self.found.plans[plan].node {
             Node::Scan(relation) => self.leaf(*relation),
-            Node::Driver(_) | Node::Step(..) => {
-                let mut spec = assemble::pipeline(self.graph, self.facts, &self.found.plans, plan)?;
+            Node::Driver(_) | Node::Input(_) | Node::Step(..) => {
+                let (mut spec, input) = assemble::pipeline(self.graph, self.facts, &self.found.plans, plan)?;
                 spec.without_seconds = self.found.without_seconds(self.found.plans[plan].set);
-                let node = Arc::new(PipelineNode { spec: PtrEq(Arc::new(spec)) });
+                let input = input.map(|relation| self.input(relation, &spec)).transpose()?;
+                let node = Arc::new(PipelineNode { spec: PtrEq(Arc::new(spec)), input });
                 Ok(LogicalPlan::Extension(Extension { node }))
             }
             Node::Hash { left, right, outer } => {
@@ -185,6 +186,12 @@ impl Builder<'_> {
             }
         }
         (on, filter)
+    }
+
+    /// The columns of a relation that the driver of a pipeline takes.
+    fn input(&self, relation: usize, spec: &PipelineSpec) -> Result<LogicalPlan> {
+        let columns = spec.accesses[0].scope.columns().into_iter().map(Expr::Column).collect();
+        Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(self.leaf(relation)?))?))
     }
 
     /// A relation with its own filters, planned by DataFusion.

@@ -52,6 +52,8 @@ pub(super) enum Node {
     Scan(usize),
     /// The driver of a pipeline.
     Driver(Access),
+    /// The relation as DataFusion plans it, whose rows are the driver of a pipeline.
+    Input(usize),
     /// A pipeline extended by a lookup step.
     Step(usize, Access),
     /// A hash join. `left` has fewer estimated rows or, if `outer`, is the preserved side.
@@ -107,7 +109,7 @@ impl SearchResult {
     pub fn has_pipeline(&self, plan: usize) -> bool {
         match &self.plans[plan].node {
             Node::Scan(_) => false,
-            Node::Driver(_) | Node::Step(..) => true,
+            Node::Driver(_) | Node::Input(_) | Node::Step(..) => true,
             Node::Hash { left, right, .. } => self.has_pipeline(*left) || self.has_pipeline(*right),
         }
     }
@@ -225,9 +227,12 @@ impl<'a> Search<'a> {
                 ..base.clone()
             });
         }
-        self.add(base, true, false, true);
         // An outer relation is scanned or looked up; it never drives a pipeline with lookup steps.
         let drives = self.graph.relations[relation].outer.is_none();
+        if facts.trees.is_empty() && drives {
+            self.add(Plan { node: Node::Input(relation), ..base.clone() }, false, true, false);
+        }
+        self.add(base, true, false, true);
         for plan in drivers {
             // A driver alone equals a scan, unless a table lookup follows or it reads several ranges concurrently.
             let Node::Driver(access) = &plan.node else { continue };
@@ -427,7 +432,7 @@ impl<'a> Search<'a> {
         let Some(on) = &self.graph.relations[relation].outer else { return true };
         on.iter().all(|expr| {
             let own = self.graph.columns_of(expr).into_iter().filter(|c| c.relation == relation);
-            own.into_iter().all(|c| tree.has(c.column)) || is_implied(self.graph, relation, tree, key, expr)
+            own.into_iter().all(|c| tree.has(c.column)) || is_implied(self.graph, relation, tree.key(), key, expr)
         })
     }
 
@@ -564,10 +569,10 @@ fn constant(graph: &Graph, id: ColumnId, ty: ColumnType) -> Option<ScalarValue> 
     }
 }
 
-/// True if a condition is an equality that a lookup by `key` implies.
-pub(super) fn is_implied(graph: &Graph, relation: usize, tree: &TreeFacts, key: &[KeySource], expr: &Expr) -> bool {
+/// True if a condition is an equality that a lookup by `key` implies. `tree_key` are the key columns of the tree.
+pub(super) fn is_implied(graph: &Graph, relation: usize, tree_key: &[usize], key: &[KeySource], expr: &Expr) -> bool {
     let Some((a, b)) = graph.equality(expr) else { return false };
-    key.iter().zip(tree.key()).any(|(source, &column)| {
+    key.iter().zip(tree_key).any(|(source, &column)| {
         let own = ColumnId { relation, column };
         match source {
             KeySource::Column(other) => (own, *other) == (a, b) || (*other, own) == (a, b),

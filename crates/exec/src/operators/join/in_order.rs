@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use super::outer_batch::{Lookup, LookupSharing, OuterBatch};
 use super::plan::PipelinePlan;
 use super::row_buffer::{BufferContents, RowBuffer};
-use super::tasks::{RowSink, append_unmatched, look_up, read_driver};
-use crate::base::{Join, Result};
+use super::tasks::{RowSink, append_single, look_up, read_driver};
+use crate::base::Result;
 use crate::query::{InOrderQuery, Query};
 use crate::source::BlockingTaskPages;
 
@@ -57,9 +57,21 @@ struct HeldOutput {
 
 impl InOrderPipeline<'_> {
     fn run(&self) -> Result<()> {
-        for range in &self.plan.ranges {
-            self.run.query.stats.tasks(1);
-            block_on(read_driver(self.plan, &self.source, range.clone(), self))?;
+        if let Some((view, ranges)) = &self.plan.driver {
+            for range in ranges {
+                self.run.query.stats.tasks(1);
+                block_on(read_driver(self.plan, view, &self.source, range.clone(), self))?;
+            }
+        }
+        if let Some(pushed) = self.run.pushed() {
+            while let Some(batch) = pushed.wait(|| self.run.check())? {
+                self.run.query.stats.rows(0, batch.num_rows());
+                self.look_up_all(0, batch)?;
+                // Rows are held back for more rows only while these exist.
+                if pushed.is_empty() {
+                    self.emit_held()?;
+                }
+            }
         }
         self.emit_held()
     }
@@ -74,14 +86,19 @@ impl InOrderPipeline<'_> {
         if level == self.plan.last() {
             return self.hold(batch);
         }
+        self.look_up_all(level, batch)
+    }
+
+    /// Takes a batch of a level through all further steps.
+    fn look_up_all(&self, level: usize, batch: RecordBatch) -> Result<()> {
         let step = &self.plan.steps[level];
         let (outer, keyless) = OuterBatch::new(step, batch, LookupSharing::ByRow, &self.run.flow, level)?;
         let outer = Arc::new(outer);
         let (mut number, mut keyless) = (0, keyless.into_iter().peekable());
         for row in 0..outer.batch.num_rows() as u32 {
             if keyless.next_if_eq(&row).is_some() {
-                if self.plan.levels[level + 1].join == Join::LeftOuter {
-                    append_unmatched(self, level + 1, &outer, &[row])?;
+                if self.plan.levels[level + 1].join.keeps_unmatched() {
+                    append_single(self, level + 1, &outer, &[row])?;
                 }
                 continue;
             }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
 use arrow_array::RecordBatch;
@@ -24,8 +24,8 @@ use super::outer_batch::{LookupSharing, OuterBatch};
 use super::plan::PipelinePlan;
 use super::row_buffer::{BufferContents, RowBuffer};
 use super::task_queue::{Task, TaskQueue};
-use super::tasks::{RowSink, append_unmatched, look_up, read_driver};
-use crate::base::{Error, Join, Result, panicked};
+use super::tasks::{RowSink, append_single, look_up, read_driver};
+use crate::base::{Error, Result, panicked};
 use crate::query::{Flow, Output, Query};
 use crate::runtime::{BuffersRows, Fallible, Runtime, Urgency};
 use crate::source::TaskPages;
@@ -44,7 +44,7 @@ pub(crate) struct PipelineExecution {
     runtime: Arc<Runtime>,
     output: Output,
     flow: Arc<Flow>,
-    /// By worker and level.
+    /// By worker and level. The last ones belong to the thread that starts the pipeline and pushes rows.
     buffers: Vec<Vec<Mutex<RowBuffer>>>,
     tasks: Mutex<TaskQueue>,
     /// Fibers that may exist at one time, not counting parked ones.
@@ -57,7 +57,9 @@ pub(crate) struct PipelineExecution {
     unfinished: AtomicUsize,
     /// Units of work: `unfinished` and non-empty buffers.
     units: AtomicUsize,
-    /// Fibers that wait for room, with their levels.
+    /// Rows are pushed, and their end has not been announced. Counts as a unit.
+    is_pushed_to: AtomicBool,
+    /// Fibers that wait for room, with their levels, and the pusher of rows, which waits for room on level 0.
     parked: Mutex<Vec<(usize, Waker)>>,
     parked_count: AtomicUsize,
     /// Rows that the next output batch should have.
@@ -111,21 +113,23 @@ impl PipelineExecution {
     ) -> Arc<PipelineExecution> {
         let options = &runtime.options;
         let parts = options.workers * DRIVER_PARTS_PER_WORKER;
-        let view = &plan.levels[0].view;
-        let ranges: VecDeque<KeyRange> = plan.ranges.iter().flat_map(|range| view.split(range, parts)).collect();
+        let driver = plan.driver.iter().flat_map(|(view, ranges)| ranges.iter().map(move |range| (view, range)));
+        let ranges: VecDeque<KeyRange> = driver.flat_map(|(view, range)| view.split(range, parts)).collect();
+        let is_pushed_to = plan.driver.is_none();
         let range_count = ranges.len();
         let flow = Arc::new(Flow::new(plan.last(), memory_bytes));
         let buffer = |(level, plan)| Mutex::new(RowBuffer::new(plan, &flow, level));
         let execution = Arc::new(PipelineExecution {
             output: Output::new(plan.schema().clone(), plan.batch_rows, &flow),
-            buffers: (0..options.workers).map(|_| plan.levels.iter().enumerate().map(buffer).collect()).collect(),
+            buffers: (0..=options.workers).map(|_| plan.levels.iter().enumerate().map(buffer).collect()).collect(),
             tasks: Mutex::new(TaskQueue::new(ranges, plan.steps.len())),
             credits: options.tasks_in_flight.max(1) * options.workers,
             waiting: AtomicUsize::new(range_count),
             waiting_first: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(range_count),
             // One more for this function.
-            units: AtomicUsize::new(range_count + 1),
+            units: AtomicUsize::new(range_count + 1 + usize::from(is_pushed_to)),
+            is_pushed_to: AtomicBool::new(is_pushed_to),
             parked: Mutex::default(),
             parked_count: AtomicUsize::new(0),
             output_rows: AtomicUsize::new(FIRST_OUTPUT_ROWS.min(plan.batch_rows)),
@@ -152,6 +156,34 @@ impl PipelineExecution {
             }
             Ok(taken.batch)
         }))
+    }
+
+    /// Resolves when rows may be pushed. To be polled by one thread at a time. A query that is stopped takes rows, and drops
+    /// them.
+    pub fn poll_push(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_room(0, context).map(|_| ())
+    }
+
+    /// Adds rows of the driver's schema.
+    pub fn push(self: &Arc<Self>, batch: RecordBatch) -> Result<()> {
+        assert!(self.is_pushed_to.load(Ordering::SeqCst), "rows are pushed after their end");
+        if self.query.is_stopped() || batch.num_rows() == 0 {
+            return Ok(());
+        }
+        self.query.stats.rows(0, batch.num_rows());
+        self.add_lookups(0, batch)?;
+        // Rows without a key may have gone to the next level.
+        let own = self.buffers.len() - 1;
+        self.flush_workers(own..own + 1, Urgency::Starved);
+        self.start_fibers();
+        Ok(())
+    }
+
+    /// No more rows will be pushed.
+    pub fn end_push(self: &Arc<Self>) {
+        if self.is_pushed_to.swap(false, Ordering::SeqCst) && !self.query.is_stopped() {
+            self.unit_ended();
+        }
     }
 
     /// Stops the query; running tasks end at their next check.
@@ -197,7 +229,10 @@ impl PipelineExecution {
         self.query.stats.tasks(1);
         let source = TaskPages::new(self.runtime.clone(), self.query.clone(), read_ahead_bytes);
         match task {
-            Task::DriverRange(range) => read_driver(&self.plan, &source, range, self).await,
+            Task::DriverRange(range) => {
+                let Some((view, _)) = &self.plan.driver else { return Ok(()) };
+                read_driver(&self.plan, view, &source, range, self).await
+            }
             Task::Lookup(step, lookup) => look_up(&self.plan, step, &source, &lookup, self).await,
         }
     }
@@ -281,8 +316,12 @@ impl PipelineExecution {
     fn poll_room(&self, level: usize, context: &mut Context<'_>) -> Poll<Result<()>> {
         if !self.query.is_stopped() && !self.may_run(level) {
             let mut parked = self.parked.lock();
-            parked.push((level, context.waker().clone()));
-            self.parked_count.fetch_add(1, Ordering::SeqCst);
+            // The pusher may register again before it is woken.
+            let is_parked = |(at, waker): &(usize, Waker)| *at == level && waker.will_wake(context.waker());
+            if self.plan.driver.is_some() || !parked.iter().any(is_parked) {
+                parked.push((level, context.waker().clone()));
+                self.parked_count.fetch_add(1, Ordering::SeqCst);
+            }
         }
         if self.query.is_stopped() {
             Poll::Ready(Err(Error::Cancelled))
@@ -320,8 +359,8 @@ impl PipelineExecution {
     fn add_lookups(self: &Arc<Self>, step: usize, batch: RecordBatch) -> Result<()> {
         let (outer, keyless) = OuterBatch::new(&self.plan.steps[step], batch, LookupSharing::ByKey, &self.flow, step)?;
         let outer = Arc::new(outer);
-        if self.plan.levels[step + 1].join == Join::LeftOuter {
-            append_unmatched(self, step + 1, &outer, &keyless)?;
+        if self.plan.levels[step + 1].join.keeps_unmatched() {
+            append_single(self, step + 1, &outer, &keyless)?;
         }
         let count = outer.lookups();
         if count > 0 {
@@ -392,13 +431,15 @@ impl RowSink for Arc<PipelineExecution> {
         if self.query.is_stopped() {
             return Err(Error::Cancelled);
         }
-        let worker = self.runtime.worker().unwrap_or(0);
-        let mut buffer = self.buffers[worker][level].lock();
+        let worker = self.runtime.worker();
+        let mut buffer = self.buffers[worker.unwrap_or(self.buffers.len() - 1)][level].lock();
         let was_empty = buffer.is_empty();
         let added = add(&mut buffer)?;
         if was_empty && !buffer.is_empty() {
             self.units.fetch_add(1, Ordering::SeqCst);
-            self.runtime.flush_later(self.clone());
+            if worker.is_some() {
+                self.runtime.flush_later(self.clone());
+            }
         }
         if buffer.rows() >= self.plan.levels[level].flush_rows {
             let contents = buffer.take(&self.flow, level);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, UInt32Array};
 use arrow_schema::{Field, Schema, SchemaRef};
 use arrow_select::take::take;
-use keyaki_store::{KeyCodec, KeyRange, TreeView};
+use keyaki_store::{ColumnType, KeyCodec, KeyRange, TreeView};
 
-use crate::base::{Filter, Join, KeyPart, Pipeline, PlanError, Result, project};
+use crate::base::{Driver, DriverScan, Filter, Join, KeyPart, Pipeline, PlanError, Result, project};
 
 /// Rows buffered on a level before they are filtered and their lookups start. The last level buffers whole output batches.
 const FLUSH_ROWS: usize = 1024;
@@ -15,8 +15,8 @@ const FLUSH_ROWS: usize = 1024;
 /// A pipeline whose columns, types and keys fit its trees.
 #[derive(Debug)]
 pub(crate) struct PipelinePlan {
-    /// Key ranges of the driver.
-    pub ranges: Vec<KeyRange>,
+    /// The tree of the driver and its key ranges; `None` if rows are pushed.
+    pub driver: Option<(TreeView, Vec<KeyRange>)>,
     /// By level; level 0 is the driver's (see [`Flow`](crate::query::Flow)).
     pub levels: Vec<LevelPlan>,
     /// Step s leads from level s to level s + 1.
@@ -28,11 +28,12 @@ pub(crate) struct PipelinePlan {
 /// The rows of a level: columns of the level before ("outer"), followed by columns of a tree ("inner").
 #[derive(Debug)]
 pub(crate) struct LevelPlan {
-    pub view: TreeView,
     /// Columns of the level before; 0 for the driver.
     pub outer_columns: usize,
-    /// Columns of the tree.
+    /// Columns of the tree; empty if rows are pushed.
     pub inner_columns: Vec<usize>,
+    /// The types of these columns.
+    pub inner_types: Vec<ColumnType>,
     /// The driver counts as `Inner`.
     pub join: Join,
     pub filter: Option<Arc<dyn Filter>>,
@@ -49,14 +50,15 @@ pub(crate) struct LevelPlan {
 /// The lookup keys of a step, made from rows of the level before it.
 #[derive(Debug)]
 pub(crate) struct StepPlan {
+    pub view: TreeView,
     pub codec: KeyCodec,
     pub key: Vec<KeyPart>,
 }
 
 impl LevelPlan {
-    /// True if an outer row may continue without a match only after the filter has rejected all its matches.
+    /// True if the filter decides whether an outer row continues without a match, or has one.
     pub fn must_track_matches(&self) -> bool {
-        self.join == Join::LeftOuter && self.filter.is_some()
+        self.join != Join::Inner && self.filter.is_some()
     }
 }
 
@@ -64,17 +66,24 @@ impl PipelinePlan {
     /// # Errors
     /// A [`PlanError`] for columns, types or keys that do not fit.
     pub fn new(pipeline: &Pipeline) -> Result<PipelinePlan> {
-        let driver = &pipeline.driver;
         let last = pipeline.steps.len();
         let batch_rows = pipeline.batch_rows.max(1);
         let flush_rows = |level| if level == last { batch_rows } else { batch_rows.min(FLUSH_ROWS) };
-        let first = Arc::new(project(driver.view.schema().arrow(), &driver.columns, None)?);
+        let (driver, first, inner_columns, inner_types, filter) = match &pipeline.driver {
+            Driver::Scan(DriverScan { view, ranges, columns, filter }) => {
+                let schema = Arc::new(project(view.schema().arrow(), columns, None)?);
+                let types = types(view, columns);
+                (Some((view.clone(), ranges.clone())), schema, columns.clone(), types, filter.clone())
+            }
+            Driver::Pushed(_) if last == 0 => return Err(PlanError::NoSteps.into()),
+            Driver::Pushed(schema) => (None, schema.clone(), Vec::new(), Vec::new(), None),
+        };
         let mut levels = vec![LevelPlan {
-            view: driver.view.clone(),
             outer_columns: 0,
-            inner_columns: driver.columns.clone(),
+            inner_columns,
+            inner_types,
             join: Join::Inner,
-            filter: driver.filter.clone(),
+            filter,
             all: first.clone(),
             keep: None,
             schema: first,
@@ -91,26 +100,33 @@ impl PipelinePlan {
                 false => field.clone(),
             });
             let all = Arc::new(Schema::new(before.fields().iter().cloned().chain(inner).collect::<Vec<_>>()));
-            let schema = match &step.keep {
-                Some(keep) => Arc::new(project(&all, keep, Some(number))?),
+            let outer_columns = before.fields().len();
+            let keep = match (&step.keep, step.join.is_existence()) {
+                (Some(keep), _) => Some(keep.clone()),
+                (None, true) => Some((0..outer_columns).collect()),
+                (None, false) => None,
+            };
+            let offered = if step.join.is_existence() { &before } else { &all };
+            let schema = match &keep {
+                Some(keep) => Arc::new(project(offered, keep, Some(number))?),
                 None => all.clone(),
             };
             levels.push(LevelPlan {
-                view: step.view.clone(),
-                outer_columns: before.fields().len(),
+                outer_columns,
                 inner_columns: step.columns.clone(),
+                inner_types: types(&step.view, &step.columns),
                 join: step.join,
                 filter: step.filter.clone(),
                 all,
-                keep: step.keep.clone(),
+                keep,
                 schema,
                 flush_rows: flush_rows(number + 1),
             });
             let codec = KeyCodec::new(step.view.schema());
-            steps.push(StepPlan { codec, key: step.key.clone() });
+            steps.push(StepPlan { view: step.view.clone(), codec, key: step.key.clone() });
         }
         assert_eq!(levels.len(), steps.len() + 1, "each step adds a level");
-        Ok(PipelinePlan { ranges: driver.ranges.clone(), levels, steps, batch_rows })
+        Ok(PipelinePlan { driver, levels, steps, batch_rows })
     }
 
     /// The last level, whose rows are the output.
@@ -125,8 +141,14 @@ impl PipelinePlan {
 
     /// The views of all trees.
     pub fn views(&self) -> Vec<TreeView> {
-        self.levels.iter().map(|level| level.view.clone()).collect()
+        let driver = self.driver.iter().map(|(view, _)| view);
+        driver.chain(self.steps.iter().map(|step| &step.view)).cloned().collect()
     }
+}
+
+/// The types of columns of a tree, which [`project`] has checked.
+fn types(view: &TreeView, columns: &[usize]) -> Vec<ColumnType> {
+    columns.iter().map(|&column| view.schema().columns()[column].ty).collect()
 }
 
 /// Checks the key values of a step against the key columns of its tree and the columns of the rows before it.

@@ -5,7 +5,8 @@
 //!
 //! A left outer join with a filter passes an outer row on with nulls if *none* of its matches passes the filter. The matches
 //! of a row may be spread over several flushes. A [`MatchTracker`] per lookup counts the match ranges that are still to be
-//! filtered, plus one while the lookup runs. The decrement to zero adds the rows without a match.
+//! filtered, plus one while the lookup runs. The decrement to zero adds the rows without a match. Semi and anti joins pass
+//! rows on in the same way, *single*: without a match's columns. Their joined rows are filtered and dropped.
 //!
 //! Invariants: the buffer of a step has one outer and one inner reference per joined row; the buffer of the driver has no
 //! outer references. Inner references are below `decoded`.
@@ -23,7 +24,7 @@ use keyaki_store::{Chunk, ColumnBuilder};
 
 use super::outer_batch::{Lookup, OuterBatch};
 use super::plan::LevelPlan;
-use crate::base::{Error, Result, batch, builders, compact, evaluate, memory_bytes};
+use crate::base::{Error, Join, Result, batch, compact, evaluate, memory_bytes};
 use crate::query::{Charge, Flow};
 
 /// Rows decoded from the tree that a buffer may hold: references are 32-bit.
@@ -52,14 +53,21 @@ impl MatchTracker {
         Arc::new(MatchTracker { lookup: lookup.clone(), matched, pending: AtomicUsize::new(1) })
     }
 
-    /// Settles one match range, or the lookup itself. The last call returns the rows that have no match.
-    pub fn settle(&self) -> Option<Vec<u32>> {
+    /// Settles one match range, or the lookup itself. The last call returns the rows that continue single: those with a
+    /// match after a semi join, those without one after others.
+    pub fn settle(&self, join: Join) -> Option<Vec<u32>> {
         let before = self.pending.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "a lookup was settled twice");
         (before == 1).then(|| {
             let rows = self.lookup.rows().iter().zip(&self.matched);
-            rows.filter(|(_, matched)| !matched.load(Ordering::Relaxed)).map(|(&row, _)| row).collect()
+            let single = |matched: &AtomicBool| matched.load(Ordering::Relaxed) == (join == Join::LeftSemi);
+            rows.filter(|(_, matched)| single(matched)).map(|(&row, _)| row).collect()
         })
+    }
+
+    /// True if each row has a match already.
+    pub fn all_matched(&self) -> bool {
+        self.matched.iter().all(|matched| matched.load(Ordering::Relaxed))
     }
 }
 
@@ -78,8 +86,8 @@ struct OuterRows {
     batches: Vec<Arc<OuterBatch>>,
     /// Outer rows of joined rows.
     joined: Vec<(usize, usize)>,
-    /// Rows that continue with nulls instead of a match; they are not filtered.
-    unmatched: Vec<(usize, usize)>,
+    /// Rows that continue without a match's columns; they are not filtered.
+    single: Vec<(usize, usize)>,
 }
 
 impl OuterRows {
@@ -136,7 +144,7 @@ impl RowBuffer {
             outer: OuterRows::default(),
             inner: Vec::new(),
             is_inner_identity: true,
-            builders: builders(&plan.view, &plan.inner_columns),
+            builders: plan.inner_types.iter().map(|&ty| ColumnBuilder::new(ty, 0)).collect(),
             decoded: 0,
             match_ranges: Vec::new(),
             charge: Charge::new(flow, level),
@@ -145,7 +153,7 @@ impl RowBuffer {
 
     /// Rows so far, before the filter.
     pub fn rows(&self) -> usize {
-        self.inner.len() + self.outer.unmatched.len()
+        self.inner.len() + self.outer.single.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -196,11 +204,11 @@ impl RowBuffer {
         Ok(position)
     }
 
-    /// Appends outer rows without a match.
-    pub fn append_unmatched(&mut self, outer: &Arc<OuterBatch>, rows: &[u32]) {
+    /// Appends outer rows that continue without the columns of a match.
+    pub fn append_single(&mut self, outer: &Arc<OuterBatch>, rows: &[u32]) {
         if !rows.is_empty() {
             let outer = self.outer.index_of(outer);
-            self.outer.unmatched.extend(rows.iter().map(|&row| (outer, row as usize)));
+            self.outer.single.extend(rows.iter().map(|&row| (outer, row as usize)));
             self.update_charge();
         }
     }
@@ -245,9 +253,13 @@ impl BufferContents {
                 let all: Vec<usize> = (0..plan.all.fields().len()).collect();
                 let all = batch(&plan.all, self.build_columns(plan, &all)?, self.rows)?;
                 let mask = evaluate(&**filter, &all)?;
-                self.settle_matches(&mask);
-                filter_and_keep(plan, &all, &mask)?
+                self.settle_matches(&mask, plan.join);
+                match plan.join.is_existence() {
+                    true => RecordBatch::new_empty(plan.schema.clone()),
+                    false => filter_and_keep(plan, &all, &mask)?,
+                }
             }
+            _ if plan.join.is_existence() => RecordBatch::new_empty(plan.schema.clone()),
             _ => {
                 let columns = match &plan.keep {
                     Some(keep) => self.build_columns(plan, keep)?,
@@ -256,11 +268,11 @@ impl BufferContents {
                 batch(&plan.schema, columns, self.rows)?
             }
         };
-        if self.outer.unmatched.is_empty() {
+        if self.outer.single.is_empty() {
             return Ok(joined);
         }
-        let unmatched = self.build_unmatched(plan)?;
-        if joined.num_rows() == 0 { Ok(unmatched) } else { Ok(concat_batches(&plan.schema, [&joined, &unmatched])?) }
+        let single = self.build_single(plan)?;
+        if joined.num_rows() == 0 { Ok(single) } else { Ok(concat_batches(&plan.schema, [&joined, &single])?) }
     }
 
     /// Columns of the joined rows.
@@ -275,22 +287,22 @@ impl BufferContents {
         wanted.iter().map(column).collect()
     }
 
-    /// Records the outer rows that have a match, and adds rows that have none to the unmatched ones.
-    fn settle_matches(&mut self, mask: &BooleanArray) {
+    /// Records the outer rows that have a match, and adds those that continue single once their lookup is settled.
+    fn settle_matches(&mut self, mask: &BooleanArray, join: Join) {
         for range in std::mem::take(&mut self.match_ranges) {
             if range.rows.into_iter().any(|row| mask.value(row)) {
                 range.tracker.matched[range.position].store(true, Ordering::Relaxed);
             }
-            if let Some(unmatched) = range.tracker.settle() {
+            if let Some(single) = range.tracker.settle(join) {
                 let outer = self.outer.index_of(&range.tracker.lookup.outer);
-                self.outer.unmatched.extend(unmatched.into_iter().map(|row| (outer, row as usize)));
+                self.outer.single.extend(single.into_iter().map(|row| (outer, row as usize)));
             }
         }
     }
 
-    /// The batch of the rows without a match.
-    fn build_unmatched(&self, plan: &LevelPlan) -> Result<RecordBatch> {
-        let rows = &self.outer.unmatched;
+    /// The batch of the single rows.
+    fn build_single(&self, plan: &LevelPlan) -> Result<RecordBatch> {
+        let rows = &self.outer.single;
         let column = |column: usize| match column.checked_sub(plan.outer_columns) {
             None => self.outer.build_column(column, rows),
             Some(_) => Ok(new_null_array(plan.all.field(column).data_type(), rows.len())),

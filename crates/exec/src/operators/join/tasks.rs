@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use keyaki_store::{Direction, KeyRange, PageSource};
+use keyaki_store::{Direction, KeyRange, PageSource, TreeView};
 
 use super::outer_batch::{Lookup, OuterBatch};
 use super::plan::PipelinePlan;
@@ -29,12 +29,13 @@ pub(crate) trait RowSink: Sync {
 /// Reads a range of the driver into level 0.
 pub(crate) async fn read_driver<P: PageSource, S: RowSink>(
     plan: &PipelinePlan,
+    view: &TreeView,
     source: &P,
     range: KeyRange,
     sink: &S,
 ) -> Result<()> {
     let level = &plan.levels[0];
-    let mut cursor = level.view.cursor(source, range, Direction::Ascending);
+    let mut cursor = view.cursor(source, range, Direction::Ascending);
     while let Some(chunk) = cursor.next().await? {
         sink.query().record_columns(&chunk, &level.inner_columns);
         sink.append(0, |buffer| buffer.append_driver(level, &chunk))?;
@@ -53,13 +54,19 @@ pub(crate) async fn look_up<P: PageSource, S: RowSink>(
 ) -> Result<()> {
     let (to, level) = (step + 1, &plan.levels[step + 1]);
     let tracker = level.must_track_matches().then(|| MatchTracker::new(lookup));
-    let mut cursor = level.view.cursor(source, KeyRange::prefix(lookup.key().to_vec()), Direction::Ascending);
+    let view = &plan.steps[step].view;
+    let mut cursor = view.cursor(source, KeyRange::prefix(lookup.key().to_vec()), Direction::Ascending);
     let mut has_match = false;
     while let Some(chunk) = cursor.next().await? {
         if chunk.rows() == 0 {
             continue;
         }
         has_match = true;
+        // The first match decides without a filter, the first match of each row with one.
+        let is_decided = tracker.as_ref().is_none_or(|tracker| tracker.all_matched());
+        if level.join.is_existence() && is_decided {
+            break;
+        }
         sink.query().record_columns(&chunk, &level.inner_columns);
         let mut position = 0;
         while position < lookup.rows().len() {
@@ -68,24 +75,25 @@ pub(crate) async fn look_up<P: PageSource, S: RowSink>(
             sink.room(to).await?;
         }
     }
-    let unmatched = match tracker {
-        Some(tracker) => tracker.settle(),
-        None if level.join == Join::LeftOuter && !has_match => Some(lookup.rows().to_vec()),
+    let single = match tracker {
+        Some(tracker) => tracker.settle(level.join),
+        None if has_match && level.join == Join::LeftSemi => Some(lookup.rows().to_vec()),
+        None if !has_match && level.join.keeps_unmatched() => Some(lookup.rows().to_vec()),
         None => None,
     };
-    match unmatched {
-        Some(rows) => append_unmatched(sink, to, &lookup.outer, &rows),
+    match single {
+        Some(rows) => append_single(sink, to, &lookup.outer, &rows),
         None => Ok(()),
     }
 }
 
-/// Adds outer rows without a match to level `to`, where nulls take the place of the match.
-pub(crate) fn append_unmatched<S: RowSink>(sink: &S, to: usize, outer: &Arc<OuterBatch>, rows: &[u32]) -> Result<()> {
+/// Adds outer rows that continue without a match's columns to level `to`.
+pub(crate) fn append_single<S: RowSink>(sink: &S, to: usize, outer: &Arc<OuterBatch>, rows: &[u32]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
     sink.append(to, |buffer| {
-        buffer.append_unmatched(outer, rows);
+        buffer.append_single(outer, rows);
         Ok(())
     })
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::concat_batches;
 use futures::StreamExt;
-use keyaki_exec::{Driver, ExecutionMode, Executor, Join, KeyPart, Pipeline, Scan, Step};
+use keyaki_exec::{Driver, DriverScan, ExecutionMode, Executor, Join, KeyPart, Pipeline, Scan, Step};
 use keyaki_store::{
     ColumnBuilder, ColumnType, Direction, Error as StoreError, KeyRange, Schema, Store, TreeId, TreeView,
 };
@@ -320,7 +320,12 @@ impl Access {
                     columns,
                 };
                 Query::Pipeline(Pipeline {
-                    driver: Driver { view: view.clone(), ranges, columns: places.clone(), filter: None },
+                    driver: Driver::Scan(DriverScan {
+                        view: view.clone(),
+                        ranges,
+                        columns: places.clone(),
+                        filter: None,
+                    }),
                     steps: vec![step],
                     mode: ExecutionMode::OutOfOrder,
                     batch_rows: ROWS_MAX + 1,
