@@ -1,4 +1,4 @@
-//! Joins larger than the query memory return the same rows as joins in memory, and leave no files.
+//! Joins and outer queries larger than the query memory return the same rows as joins in memory, and leave no files.
 
 use std::path::Path;
 
@@ -42,10 +42,10 @@ fn answer(connection: &Connection, sql: &str) -> keyaki::Result<String> {
     Ok(arrow::util::pretty::pretty_format_batches(&rows).unwrap().to_string())
 }
 
-/// True if a join of the query spilled.
+/// True if a join, or the outer query of a correlated subquery, spilled.
 fn spills(connection: &Connection, sql: &str) -> bool {
     let plan = answer(connection, &format!("EXPLAIN ANALYZE {sql}")).unwrap();
-    let joins = plan.lines().filter(|line| line.contains("JoinExec"));
+    let joins = plan.lines().filter(|line| line.contains("JoinExec") || line.contains("MaterializeExec"));
     let mut counts = joins.flat_map(|line| line.split("spill_count=").skip(1));
     counts.any(|count| !count.starts_with('0'))
 }
@@ -144,6 +144,20 @@ fn nested_loop_joins() {
         ));
     }
     compare(&queries);
+}
+
+#[test]
+fn outer_queries() {
+    let subquery = "(SELECT count(*) FROM w b WHERE b.x = a.x AND b.id > a.id % 1000)";
+    let rows = format!("(SELECT a.id, a.pad, {subquery} AS n FROM l a) q");
+    let aggregates = "count(*), sum(n), sum(id), min(pad), max(pad)";
+    let lateral = "l a, LATERAL (SELECT b.id AS n FROM w b WHERE b.x = a.x ORDER BY b.id DESC LIMIT 1) q";
+    compare(&[
+        (format!("SELECT {aggregates} FROM {rows}"), true),
+        (format!("SELECT {aggregates} FROM {rows} WHERE id % 100 = 7"), false),
+        (format!("SELECT count(*), sum(n), sum(a.id), min(a.pad), max(a.pad) FROM {lateral}"), true),
+        (format!("SELECT a.id, a.pad, {subquery} FROM (SELECT * FROM l ORDER BY pad LIMIT 5) a ORDER BY id"), false),
+    ]);
 }
 
 #[test]

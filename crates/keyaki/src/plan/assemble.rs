@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::datatypes::Field;
-use datafusion::common::{DFSchema, DFSchemaRef, TableReference};
+use datafusion::common::{DFSchema, DFSchemaRef, JoinType, TableReference};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::utils::conjunction;
@@ -31,12 +31,12 @@ type Columns = BTreeSet<ColumnId>;
 /// One access of the pipeline under construction.
 struct Stage<'a> {
     relation: usize,
-    /// `None` for the rows of another plan, which are the driver.
+    /// The tree of the access; `None` for the rows of another plan, which are the driver. `relation` is one of its relations.
     tree: Option<&'a TreeFacts>,
     /// Values of the leading key columns to look up; empty for the driver.
     key: Vec<KeySource>,
-    /// A left join: rows without a match continue with nulls.
-    outer: bool,
+    /// The join with the stages before; `Inner` for the driver.
+    join: JoinType,
     filters: Vec<&'a Expr>,
     /// Columns of the relation that no earlier stage provides.
     offers: Columns,
@@ -53,7 +53,7 @@ impl Stage<'_> {
     }
 }
 
-/// Returns the specification of the pipeline whose last access is `plans[root]`, and the relation whose rows are its input.
+/// Returns the specification of the pipeline whose last access is `plans[root]`, and the plan whose rows are its input.
 pub(super) fn pipeline(
     graph: &Graph,
     facts: &Facts,
@@ -61,22 +61,20 @@ pub(super) fn pipeline(
     root: usize,
 ) -> Result<(PipelineSpec, Option<usize>)> {
     let (input, accesses) = accesses(plans, root)?;
-    let mut stages = stages(graph, facts, input, &accesses)?;
-    place_filters(graph, facts, &mut stages, plans[root].set)?;
+    let input_set = input.map_or(0, |input| plans[input].set);
+    let mut stages = stages(graph, facts, input_set, &accesses)?;
+    place_filters(graph, facts, &mut stages, input_set, plans[root].set)?;
     let mut required = required(graph, plans[root].set);
     if required.is_empty() {
-        // Batches need a column to represent their rows.
-        let is_own = |column: &&usize| **column < graph.relations[stages[0].relation].columns.len();
-        // Virtual columns are no columns of the relation. Every tree has the table's key.
-        let column = stages[0].tree.map_or(Some(0), |tree| tree.columns.iter().find(is_own).copied());
-        required.extend(column.map(|column| ColumnId { relation: stages[0].relation, column }));
+        // Batches need a column to represent their rows. Every tree has the table's key.
+        required.extend(stages[0].offers.first().copied());
     }
     place_columns(graph, &mut stages, &required);
     Ok((specify(graph, &stages, &required, &plans[root])?, input))
 }
 
-/// Returns the accesses of the pipeline that ends with `plans[plan]`, driver first, and before them the relation that drives
-/// it, if that is no tree.
+/// Returns the accesses of the pipeline that ends with `plans[plan]`, driver first, and before them the plan that drives it,
+/// if that is no tree.
 fn accesses(plans: &[Plan], mut plan: usize) -> Result<(Option<usize>, Vec<&Access>)> {
     let mut accesses = Vec::new();
     loop {
@@ -90,9 +88,9 @@ fn accesses(plans: &[Plan], mut plan: usize) -> Result<(Option<usize>, Vec<&Acce
                 accesses.reverse();
                 return Ok((None, accesses));
             }
-            Node::Input(relation) => {
+            Node::Input(input) => {
                 accesses.reverse();
-                return Ok((Some(*relation), accesses));
+                return Ok((Some(*input), accesses));
             }
             other => return Err(DataFusionError::Internal(format!("{other:?} is no part of a pipeline"))),
         }
@@ -100,22 +98,27 @@ fn accesses(plans: &[Plan], mut plan: usize) -> Result<(Option<usize>, Vec<&Acce
 }
 
 /// Expands accesses to stages, without filters and decoded columns.
-fn stages<'a>(
-    graph: &Graph,
-    facts: &'a Facts,
-    input: Option<usize>,
-    accesses: &[&Access],
-) -> Result<Vec<Stage<'a>>> {
+fn stages<'a>(graph: &Graph, facts: &'a Facts, input: RelationSet, accesses: &[&Access]) -> Result<Vec<Stage<'a>>> {
     let mut stages = Vec::new();
-    if let Some(relation) = input {
-        let columns = 0..graph.relations[relation].columns.len();
+    // The input has only the columns that are used above it, one of each class of equal columns that links it with others.
+    let offered = required(graph, input);
+    let available = |source: &KeySource| match source {
+        KeySource::Column(column) if input & bit(column.relation) != 0 && !offered.contains(column) => {
+            let class = facts.classes.iter().filter(|class| class.contains(column)).flatten();
+            let other = class.copied().find(|other| offered.contains(other));
+            let other = other.ok_or_else(|| DataFusionError::Internal(format!("the input lacks column {column:?}")))?;
+            Ok(KeySource::Column(other))
+        }
+        other => Ok(other.clone()),
+    };
+    if input != 0 {
         stages.push(Stage {
-            relation,
+            relation: input.trailing_zeros() as usize,
             tree: None,
             key: Vec::new(),
-            outer: false,
+            join: JoinType::Inner,
             filters: Vec::new(),
-            offers: columns.map(|column| ColumnId { relation, column }).collect(),
+            offers: offered.clone(),
             reads: Columns::new(),
             live: Columns::new(),
         });
@@ -124,7 +127,10 @@ fn stages<'a>(
         let relation = access.relation;
         let trees = &facts.relations[relation].trees;
         // If an outer relation is the driver, a hash join above the pipeline performs the left join.
-        let outer = (i > 0 || input.is_some()) && graph.relations[relation].outer.is_some();
+        let join = match i > 0 || input != 0 {
+            true => graph.relations[relation].join_type(),
+            false => JoinType::Inner,
+        };
         let id = |&column: &usize| ColumnId { relation, column };
         let tree = &trees[access.tree];
         let is_own = |column: &&usize| **column < graph.relations[relation].columns.len();
@@ -133,7 +139,7 @@ fn stages<'a>(
             relation,
             tree: Some(tree),
             key,
-            outer,
+            join,
             filters: Vec::new(),
             offers,
             reads: Columns::new(),
@@ -141,7 +147,8 @@ fn stages<'a>(
         };
         let rest = trees[0].columns.iter().map(id).filter(|column| !offers.contains(column)).collect();
         let primary = trees[0].key().iter().map(|c| KeySource::Column(id(c))).collect();
-        stages.push(stage(tree, access.key.clone(), offers));
+        let key = access.key.iter().map(available).collect::<Result<Vec<_>>>()?;
+        stages.push(stage(tree, key, offers));
         if access.then_table {
             stages.push(stage(&trees[0], primary, rest));
         }
@@ -158,7 +165,7 @@ fn required(graph: &Graph, set: RelationSet) -> Columns {
         // A pipeline over an outer relation alone is joined above.
         above(bit(*relation)) || (set == bit(*relation))
     });
-    let on = on.flat_map(|(_, relation)| relation.outer.iter().flatten());
+    let on = on.flat_map(|(_, relation)| relation.on());
     let exprs = graph.output.iter().chain(predicates).chain(on);
     exprs.flat_map(|expr| graph.columns_of(expr)).filter(|column| set & bit(column.relation) != 0).collect()
 }
@@ -181,6 +188,12 @@ impl EqualColumns {
         });
         self.groups.push(merged);
     }
+    /// Joins columns that an equality compares, if they have one type.
+    fn join_if_alike(&mut self, graph: &Graph, a: ColumnId, b: ColumnId) {
+        if graph.data_type(a) == graph.data_type(b) {
+            self.join(a, b);
+        }
+    }
     fn are_equal(&self, a: ColumnId, b: ColumnId) -> bool {
         self.groups.iter().any(|group| group.contains(&a) && group.contains(&b))
     }
@@ -198,14 +211,24 @@ struct Unplaced<'a> {
 /// Forward pass: assigns every predicate of `set` to a stage, or drops it as implied.
 ///
 /// Fails with an internal error if a predicate uses a column that no stage provides.
-fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], set: RelationSet) -> Result<()> {
-    let mut unplaced = unplaced(graph, facts, stages, set);
+fn place_filters<'a>(
+    graph: &'a Graph,
+    facts: &Facts,
+    stages: &mut [Stage<'a>],
+    input: RelationSet,
+    set: RelationSet,
+) -> Result<()> {
+    let mut unplaced = unplaced(graph, facts, stages, input, set);
     let mut available = Columns::new();
     let mut equal = EqualColumns::default();
+    // The predicates of the input hold.
+    for (a, b) in graph.predicates.iter().filter(|p| !p.late && p.relations & !input == 0).filter_map(|p| p.equality) {
+        equal.join_if_alike(graph, a, b);
+    }
     for i in 0..stages.len() {
         let stage = &stages[i];
-        let after_index = i > 0 && stages[i - 1].relation == stage.relation;
-        if stage.outer {
+        let after_index = i > 0 && stages[i - 1].tree.is_some() && stages[i - 1].relation == stage.relation;
+        if stage.join != JoinType::Inner {
             if !after_index {
                 stages[i].filters = outer_filters(graph, stage);
             }
@@ -227,10 +250,8 @@ fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], 
             if !holds && !predicate.answered {
                 stages[i].filters.push(predicate.expr);
             }
-            if let Some((a, b)) = predicate.equality
-                && graph.data_type(a) == graph.data_type(b)
-            {
-                equal.join(a, b);
+            if let Some((a, b)) = predicate.equality {
+                equal.join_if_alike(graph, a, b);
             }
             false
         });
@@ -243,27 +264,33 @@ fn place_filters<'a>(graph: &'a Graph, facts: &Facts, stages: &mut [Stage<'a>], 
 
 /// Predicates that a pipeline over `set` has to evaluate. For an outer relation alone: the conditions of its ON that
 /// use no other relation.
-fn unplaced<'a>(graph: &'a Graph, facts: &Facts, stages: &[Stage<'_>], set: RelationSet) -> Vec<Unplaced<'a>> {
+fn unplaced<'a>(
+    graph: &'a Graph,
+    facts: &Facts,
+    stages: &[Stage<'_>],
+    input: RelationSet,
+    set: RelationSet,
+) -> Vec<Unplaced<'a>> {
     let driver = &stages[0];
     let place = |relation: usize, index| facts.relations[relation].locals.iter().position(|&local| local == index);
-    // An input has been filtered.
-    let answered = |index: usize| match (driver.tree, place(driver.relation, index)) {
-        (Some(tree), place) => place.is_some_and(|place| tree.ranges.answered[place]),
-        (None, _) => graph.predicates[index].relations == bit(driver.relation),
+    let answered = |index| {
+        let place = place(driver.relation, index);
+        driver.tree.zip(place).is_some_and(|(tree, place)| tree.ranges.answered[place])
     };
     // The positions of local filters count in ON for an outer relation, which is not the driver of other relations.
     let is_implied = |index| {
-        let mut inner = stages.iter().filter(|stage| !stage.outer);
+        let mut inner = stages.iter().filter(|stage| stage.join == JoinType::Inner && stage.tree.is_some());
         inner.any(|stage| {
             let place = place(stage.relation, index);
             stage.tree.zip(place).is_some_and(|(tree, place)| tree.implied[place])
         })
     };
-    if graph.relations[driver.relation].outer.is_some() {
+    if driver.tree.is_some() && graph.relations[driver.relation].outer.is_some() {
         let own = local_filters(graph, driver.relation).into_iter().filter(|(i, _)| !is_implied(*i));
         return own.map(|(i, expr)| Unplaced { expr, equality: None, answered: answered(i) }).collect();
     }
     let predicates = graph.predicates.iter().enumerate().filter(|(_, p)| !p.late && p.relations & !set == 0);
+    let predicates = predicates.filter(|(_, p)| input == 0 || p.relations & !input != 0);
     let predicates = predicates.filter(|(i, _)| !is_implied(*i));
     let unplaced = |(i, p)| {
         let p: &'a super::graph::Predicate = p;
@@ -274,7 +301,7 @@ fn unplaced<'a>(graph: &'a Graph, facts: &Facts, stages: &[Stage<'_>], set: Rela
 
 /// Conditions of ON that the lookup key does not imply.
 fn outer_filters<'a>(graph: &'a Graph, stage: &Stage<'_>) -> Vec<&'a Expr> {
-    let on = graph.relations[stage.relation].outer.iter().flatten();
+    let on = graph.relations[stage.relation].on().iter();
     on.filter(|expr| !is_implied(graph, stage.relation, stage.tree_key(), &stage.key, expr)).collect()
 }
 
@@ -328,7 +355,7 @@ fn specify(graph: &Graph, stages: &[Stage<'_>], required: &Columns, plan: &Plan)
             ranges: stage.tree.filter(|_| i == 0).map_or(Vec::new(), |tree| tree.ranges.ranges.clone()),
             key,
             columns: reads,
-            outer: stage.outer,
+            join: stage.join,
             filter: conjunction(stage.filters.iter().map(|&filter| filter.clone())),
             scope,
             keep,
@@ -377,9 +404,7 @@ fn condition(graph: &Graph, stage: &Stage<'_>, i: usize) -> String {
     let columns = &graph.relations[stage.relation].columns;
     let name = |&column: &usize| match columns.get(column) {
         Some(column) => column.name.clone(),
-        None => {
-            tree.place(column).map_or_else(String::new, |place| tree.view.schema().columns()[place].name.clone())
-        }
+        None => tree.place(column).map_or_else(String::new, |place| tree.view.schema().columns()[place].name.clone()),
     };
     if i == 0 {
         let ranges = &tree.ranges;

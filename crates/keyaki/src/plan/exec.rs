@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, Statistics};
+use datafusion::common::{ColumnStatistics, JoinType, Statistics};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
@@ -118,11 +118,18 @@ fn step(access: &AccessSpec, filter: Option<Arc<dyn Filter>>) -> Result<Step> {
     let Some(view) = access.view.clone() else {
         return Err(DataFusionError::Internal("a lookup step without a tree".into()));
     };
+    let join = match access.join {
+        JoinType::Inner => Join::Inner,
+        JoinType::Left => Join::LeftOuter,
+        JoinType::LeftSemi => Join::LeftSemi,
+        JoinType::LeftAnti => Join::LeftAnti,
+        other => return Err(DataFusionError::Internal(format!("a lookup step of a {other} join"))),
+    };
     Ok(Step {
         view,
         key: access.key.iter().map(part).collect::<Result<Vec<_>>>()?,
         columns: access.columns.clone(),
-        join: if access.outer { Join::LeftOuter } else { Join::Inner },
+        join,
         filter,
         keep: access.keep.clone(),
     })

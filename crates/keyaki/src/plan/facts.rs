@@ -9,12 +9,15 @@
 //! pages, and for trees without pages; it includes pending messages.
 
 use datafusion::common::{Column, JoinType};
+use datafusion::datasource::listing::ListingTable;
+use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Distinct, Expr, FetchType, LogicalPlan, Sort};
 use keyaki_store::{KeyRange, RangeEstimate, TreeView};
 
 use super::graph::{ColumnId, Graph, Relation, RelationSet, RelationSource, bit, is_member, members};
+use super::materialize::MaterializedScan;
 use super::node::PipelineNode;
 use super::selectivity;
 use crate::table::cost::Readable;
@@ -26,7 +29,11 @@ use crate::table::{KeyakiTable, over_index, virtual_number};
 const TRUSTED_PAGES: f64 = 4.0;
 /// Longer lists of ranges are estimated from a sample of at most this many.
 const RANGES_ESTIMATED: usize = 64;
-/// Assumed rows of a scan without statistics.
+/// Fraction of rows that an anti join is assumed to return at least.
+const ANTI_JOIN_MIN: f64 = 0.1;
+/// Assumed rows of a file.
+const FILE_ROWS: f64 = 1e6;
+/// Assumed rows of other tables without statistics: system views, and the rows that a recursive query has added last.
 const OPAQUE_ROWS: f64 = 1000.0;
 
 /// Estimates for all relations of a graph.
@@ -123,7 +130,7 @@ pub(super) fn local_filters(graph: &Graph, relation: usize) -> Vec<(usize, &Expr
             let predicates = graph.predicates.iter().enumerate();
             predicates.filter(|(_, p)| !p.late && p.relations == own).map(|(i, p)| (i, &p.expr)).collect()
         }
-        Some(on) => on.iter().enumerate().filter(|(_, expr)| graph.relations_of(expr) == own).collect(),
+        Some(outer) => outer.on.iter().enumerate().filter(|(_, expr)| graph.relations_of(expr) == own).collect(),
     }
 }
 
@@ -172,7 +179,12 @@ impl Facts {
             }
         }
         for outer in members(set & graph.outers()) {
-            rows *= self.outer_matches(graph, outer).max(1.0);
+            let matches = self.outer_matches(graph, outer);
+            rows *= match graph.relations[outer].join_type() {
+                JoinType::LeftSemi => matches.min(1.0),
+                JoinType::LeftAnti => (1.0 - matches).max(ANTI_JOIN_MIN),
+                _ => matches.max(1.0),
+            };
         }
         rows
     }
@@ -214,7 +226,7 @@ impl Facts {
     /// Expected rows of an outer relation that match one row of the preserved side.
     fn outer_matches(&self, graph: &Graph, outer: usize) -> f64 {
         let mut rows = self.relations[outer].filtered;
-        for expr in graph.relations[outer].outer.iter().flatten() {
+        for expr in graph.relations[outer].on() {
             if let Some((a, b)) = graph.equality(expr) {
                 rows /= self.distinct(if a.relation == outer { a } else { b });
             }
@@ -442,7 +454,7 @@ fn rows_of(relation: &Relation) -> f64 {
 
 /// Cardinality of a plan. Join trees over Keyaki tables are estimated like the relations of a graph, other operators by
 /// fixed factors: 0.3 per filter condition, 1/2 for a semi or anti join.
-fn plan_rows(plan: &LogicalPlan) -> f64 {
+pub(super) fn plan_rows(plan: &LogicalPlan) -> f64 {
     if let Some((graph, facts)) = join_tree(plan) {
         return facts.rows(&graph, graph.all());
     }
@@ -450,11 +462,19 @@ fn plan_rows(plan: &LogicalPlan) -> f64 {
     match plan {
         LogicalPlan::EmptyRelation(_) => 1.0,
         LogicalPlan::Values(values) => values.values.len() as f64,
-        LogicalPlan::Extension(extension) => match extension.node.as_any().downcast_ref::<PipelineNode>() {
-            Some(node) => node.rows(),
-            None => input(),
-        },
-        LogicalPlan::TableScan(scan) => OPAQUE_ROWS * 0.3f64.powi(scan.filters.len() as i32),
+        LogicalPlan::Extension(extension) => {
+            let node = extension.node.as_any();
+            match (node.downcast_ref::<PipelineNode>(), node.downcast_ref::<MaterializedScan>()) {
+                (Some(pipeline), _) => pipeline.rows(),
+                (_, Some(scan)) => plan_rows(&scan.input),
+                _ => input(),
+            }
+        }
+        LogicalPlan::TableScan(scan) => {
+            let is_file = source_as_provider(&scan.source).is_ok_and(|table| table.is::<ListingTable>());
+            let rows = if is_file { FILE_ROWS } else { OPAQUE_ROWS };
+            rows * 0.3f64.powi(scan.filters.len() as i32)
+        }
         LogicalPlan::Filter(filter) => input() * 0.3f64.powi(split_conjunction(&filter.predicate).len() as i32),
         LogicalPlan::Aggregate(aggregate) => group_rows(&aggregate.input, &aggregate.group_expr),
         LogicalPlan::Distinct(Distinct::All(input)) => {

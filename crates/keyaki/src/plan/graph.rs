@@ -1,6 +1,6 @@
 //! Join graphs: a tree of joins, filters and projections, flattened to a form without a join order.
 //!
-//! The graph absorbs inner joins, left and right joins, semi joins with unique keys, filters and projections. Leaves
+//! The graph absorbs inner, left, right, semi and anti joins, filters and projections. Leaves
 //! become *relations*: Keyaki tables, and any other subtree as an opaque plan. Every relation gets a unique name, which
 //! separates two occurrences of one table. Expressions are rewritten to these *canonical* columns, and projections
 //! between the joins are inlined. The result is a list of relations, a list of conjuncts, and the output columns as
@@ -9,7 +9,8 @@
 //! `(A ⟕ B) ⋈ C` equals `(A ⋈ C) ⟕ B` if the condition of the inner join does not use B. The null-supplied side of a
 //! left join therefore becomes an *outer* relation with the conditions of its ON. Filters above the join that use an
 //! outer relation are *late*: they are evaluated after all joins. If the condition of an inner join uses an outer
-//! relation, or an ON contains a subquery, left joins stay opaque.
+//! relation, or an ON contains a subquery, left joins stay opaque. The right side of a semi or anti join becomes an outer
+//! relation, too, whose columns are not used elsewhere. A semi join with a unique key is an inner join.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -76,9 +77,17 @@ pub(super) struct Relation {
     pub name: String,
     pub source: RelationSource,
     pub columns: Vec<RelationColumn>,
-    /// For an outer relation (the null-supplied side of a left join): the conjuncts of ON and the filters below the
-    /// join.
-    pub outer: Option<Vec<Expr>>,
+    /// For an outer relation: its join.
+    pub outer: Option<OuterJoin>,
+}
+
+/// The join of an outer relation with other relations.
+#[derive(Debug, Clone)]
+pub(super) struct OuterJoin {
+    /// `Left`, `LeftSemi` or `LeftAnti`, with the outer relation on the right.
+    pub kind: JoinType,
+    /// The conjuncts of ON and the filters below the join.
+    pub on: Vec<Expr>,
 }
 
 impl Relation {
@@ -88,6 +97,21 @@ impl Relation {
             RelationSource::Table { provider, .. } => provider.downcast_ref::<KeyakiTable>(),
             RelationSource::Plan(_) => None,
         }
+    }
+
+    /// The conditions of the join of an outer relation; empty for others.
+    pub fn on(&self) -> &[Expr] {
+        self.outer.as_ref().map_or(&[], |outer| &outer.on)
+    }
+
+    /// The kind of join with the relations before: `Inner`, unless the relation is an outer one.
+    pub fn join_type(&self) -> JoinType {
+        self.outer.as_ref().map_or(JoinType::Inner, |outer| outer.kind)
+    }
+
+    /// True for the right side of a semi or anti join.
+    pub fn is_existence(&self) -> bool {
+        matches!(self.join_type(), JoinType::LeftSemi | JoinType::LeftAnti)
     }
 
     /// Canonical name of a column.
@@ -175,14 +199,14 @@ impl Graph {
         (0..self.relations.len()).fold(0, |set, relation| set | bit(relation))
     }
 
-    /// Outer relations: the null-supplied sides of left joins.
+    /// Outer relations: the null-supplied sides of left joins, and the right sides of semi and anti joins.
     pub fn outers(&self) -> RelationSet {
         members(self.all()).filter(|&r| self.relations[r].outer.is_some()).fold(0, |set, r| set | bit(r))
     }
 
     /// Relations that the ON of an outer relation uses, except the relation itself.
     pub fn needs(&self, outer: usize) -> RelationSet {
-        let on = self.relations[outer].outer.iter().flatten();
+        let on = self.relations[outer].on().iter();
         on.fold(0, |set, expr| set | self.relations_of(expr)) & !bit(outer)
     }
 
@@ -223,7 +247,9 @@ impl Graph {
             }
             LogicalPlan::Join(join) => match join.join_type {
                 JoinType::Left | JoinType::Right if self.inner_only => self.opaque(plan, name),
-                JoinType::Left | JoinType::Right => self.left_join(join, conjuncts),
+                JoinType::Left | JoinType::Right => self.outer_join(join, conjuncts),
+                JoinType::LeftAnti | JoinType::RightAnti => self.outer_join(join, conjuncts),
+                JoinType::LeftSemi | JoinType::RightSemi if !finds_one(join) => self.outer_join(join, conjuncts),
                 _ => self.inner_join(join, conjuncts),
             },
             _ => self.opaque(plan, name),
@@ -248,10 +274,11 @@ impl Graph {
         Ok(output)
     }
 
-    /// Flattens a left join, or a right join as a left join with its inputs swapped. The null-supplied side becomes one
-    /// outer relation.
-    fn left_join(&mut self, join: &Join, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
-        let left = join.join_type == JoinType::Left;
+    /// Flattens a left, semi or anti join, or one of the right side as one of the left side with its inputs swapped. The other
+    /// side becomes one outer relation.
+    fn outer_join(&mut self, join: &Join, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
+        let left = matches!(join.join_type, JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti);
+        let kind = if left { join.join_type } else { join.join_type.swap() };
         let (kept, supplied) = if left { (&join.left, &join.right) } else { (&join.right, &join.left) };
         let mut kept = self.flatten(kept, None, conjuncts)?;
         let mut own = Vec::new();
@@ -260,7 +287,8 @@ impl Graph {
             true => self.flatten(supplied, None, &mut own)?,
             false => self.opaque(supplied, None)?,
         };
-        let output = if left {
+        let result = kept.clone();
+        let both = if left {
             kept.append(&mut supplied);
             kept
         } else {
@@ -268,14 +296,19 @@ impl Graph {
             supplied
         };
         let mut on: Vec<Expr> = own.into_iter().map(|conjunct| conjunct.expr).collect();
+        let schema = join.left.schema().join(join.right.schema())?;
         for expr in conditions(join) {
-            on.push(substitute(&expr, &join.schema, &output)?);
+            on.push(substitute(&expr, &schema, &both)?);
         }
-        for column in &mut self.relations[outer].columns {
+        let relation = &mut self.relations[outer];
+        relation.outer = Some(OuterJoin { kind, on });
+        if relation.is_existence() {
+            return Ok(result);
+        }
+        for column in &mut relation.columns {
             column.nullable = true;
         }
-        self.relations[outer].outer = Some(on);
-        Ok(output)
+        Ok(both)
     }
 
     /// Adds a table scan as a relation. Its filters become conjuncts.
@@ -357,7 +390,7 @@ impl Graph {
                 self.predicates.push(predicate);
             }
         }
-        let simple = |r: &Relation| r.outer.iter().flatten().all(|on| !has_subquery(on));
+        let simple = |r: &Relation| r.on().iter().all(|on| !has_subquery(on));
         Ok(self.relations.iter().all(simple))
     }
 }
@@ -391,13 +424,22 @@ pub(super) fn is_member(plan: &LogicalPlan) -> bool {
         LogicalPlan::Join(join) => {
             let kind = match join.join_type {
                 JoinType::Inner | JoinType::Left | JoinType::Right => true,
-                JoinType::LeftSemi => is_unique(join.right.schema(), join.on.iter().map(|(_, right)| right)),
-                JoinType::RightSemi => is_unique(join.left.schema(), join.on.iter().map(|(left, _)| left)),
+                JoinType::LeftSemi | JoinType::RightSemi => true,
+                JoinType::LeftAnti | JoinType::RightAnti => !join.null_aware,
                 _ => false,
             };
             kind && join.null_equality == NullEquality::NullEqualsNothing
                 && conditions(join).all(|expr| !expr.is_volatile())
         }
+        _ => false,
+    }
+}
+
+/// True for a semi join that finds at most one match for each row.
+pub(super) fn finds_one(join: &Join) -> bool {
+    match join.join_type {
+        JoinType::LeftSemi => is_unique(join.right.schema(), join.on.iter().map(|(_, right)| right)),
+        JoinType::RightSemi => is_unique(join.left.schema(), join.on.iter().map(|(left, _)| left)),
         _ => false,
     }
 }

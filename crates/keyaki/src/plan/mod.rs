@@ -16,6 +16,7 @@
 //! physical plan       with one partition if it is small
 //!   ├ exec, input_exec, summary_exec, first_rows_exec: one operator each
 //!   ├ pushdown, unconstant, orders: correct DataFusion's physical rules
+//!   ├ materialize: rows that are computed once and read twice
 //!   └ spill: joins whose build side does not fit into memory
 //! ```
 //!
@@ -40,6 +41,7 @@ mod first_rows;
 mod first_rows_exec;
 mod graph;
 mod input_exec;
+mod materialize;
 mod node;
 mod orders;
 mod planner;

@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use datafusion::common::{DFSchemaRef, ScalarValue};
+use datafusion::common::{DFSchemaRef, JoinType, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNodeCore};
 use keyaki_store::{KeyRange, TreeView};
@@ -37,11 +37,11 @@ pub(super) struct AccessSpec {
     pub key: Vec<KeyValue>,
     /// Columns of the tree to decode and append to the columns of the pipeline, or those of the input, in order.
     pub columns: Vec<usize>,
-    /// A left join: rows without a match continue with nulls.
-    pub outer: bool,
+    /// The join with the accesses before: `Inner`, `Left`, `LeftSemi` or `LeftAnti`. `Inner` for the driver.
+    pub join: JoinType,
     /// Residual filter over `scope`.
     pub filter: Option<Expr>,
-    /// Columns of the pipeline after this access, before `keep`.
+    /// Columns of the pipeline at the filter, before `keep`. After it, semi and anti joins have the columns before only.
     pub scope: DFSchemaRef,
     /// Positions in `scope` of the columns to carry on; `None` keeps all.
     pub keep: Option<Vec<usize>>,
@@ -70,10 +70,15 @@ impl PipelineSpec {
     /// `driver=customer.customer_acctbal[c_acctbal: 1 range] → orders.orders_custkey(o_custkey = customer.c_custkey)`
     pub fn path(&self) -> String {
         let access = |(i, access): (usize, &AccessSpec)| {
-            let outer = if access.outer { "outer " } else { "" };
+            let join = match access.join {
+                JoinType::Left => "outer ",
+                JoinType::LeftSemi => "semi ",
+                JoinType::LeftAnti => "anti ",
+                _ => "",
+            };
             match i {
                 0 => format!("driver={}[{}]", access.name, access.condition),
-                _ => format!("{outer}{}({})", access.name, access.condition),
+                _ => format!("{join}{}({})", access.name, access.condition),
             }
         };
         self.accesses.iter().enumerate().map(access).collect::<Vec<_>>().join(" → ")

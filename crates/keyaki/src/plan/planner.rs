@@ -19,9 +19,11 @@ use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 
 use super::exec::{IndexPipelineExec, IndexPipelineOperator};
-use super::input_exec::InputPipelineExec;
+use super::facts::plan_rows;
 use super::first_rows::FirstRowsNode;
 use super::first_rows_exec::{FirstRowsExec, FirstRowsOperator};
+use super::input_exec::InputPipelineExec;
+use super::materialize::{self, Materialize, MaterializeExec, MaterializedScan, MaterializedScanExec};
 use super::node::PipelineNode;
 use super::rewrite::Rewriter;
 use super::small;
@@ -59,7 +61,8 @@ impl QueryPlanner for KeyakiPlanner {
         let pipelines = Arc::new(PipelinePlanner { context: self.context.clone() });
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![pipelines]);
         let is_sorted = plan.exists(|node| Ok(matches!(node, LogicalPlan::Sort(_))))?;
-        cancellable(spilling(planner.create_physical_plan(&plan, session).await?, is_sorted)?)
+        let physical = planner.create_physical_plan(&plan, session).await?;
+        materialize::bind(cancellable(spilling(physical, is_sorted)?)?)
     }
 }
 
@@ -108,6 +111,17 @@ impl ExtensionPlanner for PipelinePlanner {
                 spec: node.spec.0.clone(),
                 context: self.context.clone(),
             }))));
+        }
+        if let Some(node) = node.as_any().downcast_ref::<Materialize>()
+            && let [input, ..] = physical_inputs
+        {
+            let columns = node.positions()?;
+            return Ok(Some(Arc::new(MaterializeExec::new(node.name.clone(), columns, input.clone()))));
+        }
+        if let Some(node) = node.as_any().downcast_ref::<MaterializedScan>() {
+            let (columns, schema) = (node.columns.clone(), node.schema.inner().clone());
+            let rows = plan_rows(&node.input);
+            return Ok(Some(Arc::new(MaterializedScanExec::new(node.name.clone(), columns, schema, rows))));
         }
         let Some(node) = node.as_any().downcast_ref::<PipelineNode>() else { return Ok(None) };
         let spec = &node.spec;

@@ -23,7 +23,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::{Optimizer, OptimizerContext};
 
 use super::facts::{Facts, local_filters};
-use super::graph::{Graph, RelationSet, RelationSource, is_member, is_simple};
+use super::graph::{Graph, RelationSet, RelationSource, finds_one, is_member, is_simple};
 use super::node::{PipelineNode, PipelineSpec, PtrEq};
 use super::rules::pushdown;
 use super::search::{Node, Search, SearchResult};
@@ -70,8 +70,8 @@ impl Rewriter<'_> {
             return Ok(plan.map_children(|child| self.rewrite(child).map(Transformed::yes))?.data);
         }
         match plan {
-            LogicalPlan::Join(mut join) if matches!(join.join_type, JoinType::Left | JoinType::Right) => {
-                let right = join.join_type == JoinType::Right;
+            LogicalPlan::Join(mut join) if join.join_type != JoinType::Inner && !finds_one(&join) => {
+                let right = matches!(join.join_type, JoinType::Right | JoinType::RightSemi | JoinType::RightAnti);
                 let Join { left, right: other, .. } = &mut join;
                 let (kept, supplied) = if right { (other, left) } else { (left, other) };
                 *kept = Arc::new(self.below(kept.as_ref().clone())?);
@@ -139,7 +139,7 @@ impl Builder<'_> {
             Node::Driver(_) | Node::Input(_) | Node::Step(..) => {
                 let (mut spec, input) = assemble::pipeline(self.graph, self.facts, &self.found.plans, plan)?;
                 spec.without_seconds = self.found.without_seconds(self.found.plans[plan].set);
-                let input = input.map(|relation| self.input(relation, &spec)).transpose()?;
+                let input = input.map(|input| self.input(input, &spec)).transpose()?;
                 let node = Arc::new(PipelineNode { spec: PtrEq(Arc::new(spec)), input });
                 Ok(LogicalPlan::Extension(Extension { node }))
             }
@@ -147,7 +147,10 @@ impl Builder<'_> {
                 let (l, r) = (self.found.plans[*left].set, self.found.plans[*right].set);
                 let conditions = if *outer { self.outer_conditions(r) } else { self.conditions(l, r) };
                 let (on, filter) = self.keys(l, r, conditions);
-                let kind = if *outer { JoinType::Left } else { JoinType::Inner };
+                let kind = match outer {
+                    true => self.graph.relations[r.trailing_zeros() as usize].join_type(),
+                    false => JoinType::Inner,
+                };
                 let (left, right) = (Arc::new(self.build(*left)?), Arc::new(self.build(*right)?));
                 let filter = conjunction(filter);
                 let nulls = NullEquality::NullEqualsNothing;
@@ -167,7 +170,7 @@ impl Builder<'_> {
     /// ON conditions of an outer relation that use other relations too.
     fn outer_conditions(&self, supplied: RelationSet) -> Vec<Expr> {
         let relation = supplied.trailing_zeros() as usize;
-        let on = self.graph.relations[relation].outer.iter().flatten();
+        let on = self.graph.relations[relation].on().iter();
         on.filter(|expr| self.graph.relations_of(expr) != supplied).cloned().collect()
     }
 
@@ -188,10 +191,10 @@ impl Builder<'_> {
         (on, filter)
     }
 
-    /// The columns of a relation that the driver of a pipeline takes.
-    fn input(&self, relation: usize, spec: &PipelineSpec) -> Result<LogicalPlan> {
+    /// The columns of a plan that the driver of a pipeline takes.
+    fn input(&self, plan: usize, spec: &PipelineSpec) -> Result<LogicalPlan> {
         let columns = spec.accesses[0].scope.columns().into_iter().map(Expr::Column).collect();
-        Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(self.leaf(relation)?))?))
+        Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(self.build(plan)?))?))
     }
 
     /// A relation with its own filters, planned by DataFusion.

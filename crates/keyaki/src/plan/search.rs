@@ -5,8 +5,8 @@
 //! be extended by lookup steps), and the cheapest one of scans and hash joins, for comparison in EXPLAIN.
 //!
 //! A lookup step extends a pipeline by one relation through a tree whose leading key columns are equal to columns of
-//! the pipeline or to constants. If that tree is a non-covering index, a table lookup follows. All other joins are hash
-//! joins.
+//! the pipeline or to constants. If that tree is a non-covering index, a table lookup follows. The rows of any other plan
+//! can drive a pipeline, too. All other joins are hash joins.
 //!
 //! Invariants: a plan's inputs precede it in the list of plans. An outer relation never drives a pipeline that is
 //! extended, and it joins only after all relations that its ON uses.
@@ -52,7 +52,7 @@ pub(super) enum Node {
     Scan(usize),
     /// The driver of a pipeline.
     Driver(Access),
-    /// The relation as DataFusion plans it, whose rows are the driver of a pipeline.
+    /// A plan whose rows are the driver of a pipeline.
     Input(usize),
     /// A pipeline extended by a lookup step.
     Step(usize, Access),
@@ -70,8 +70,10 @@ pub(super) struct Plan {
     pub rows: f64,
     /// Estimated elapsed seconds.
     pub seconds: f64,
-    /// Accumulated cost of a pipeline; zero for hash joins.
+    /// Accumulated cost of the accesses of a pipeline; zero for hash joins.
     cost: Cost,
+    /// Estimated elapsed seconds of the input of a pipeline.
+    input_seconds: f64,
     /// The key column of a pipeline's driver after the columns bound to points: rows of the driver arrive about in its
     /// order.
     order: Option<ColumnId>,
@@ -152,8 +154,8 @@ impl<'a> Search<'a> {
         Some(SearchResult { root, plans: self.plans, best: self.best })
     }
 
-    /// Offers a plan for the selected categories; keeps it if it is the cheapest of one.
-    fn add(&mut self, plan: Plan, is_any: bool, is_pipeline: bool, is_hash: bool) {
+    /// Offers a plan for the selected categories; keeps it if it is the cheapest of one. Returns its index if so.
+    fn add(&mut self, plan: Plan, is_any: bool, is_pipeline: bool, is_hash: bool) -> Option<usize> {
         let index = self.plans.len();
         let mut best = self.best.get(&plan.set).copied().unwrap_or_default();
         let better = |known: Option<usize>| {
@@ -174,6 +176,14 @@ impl<'a> Search<'a> {
             self.best.insert(plan.set, best);
             self.plans.push(plan);
         }
+        used.then_some(index)
+    }
+
+    /// Adds the pipeline that a plan drives.
+    fn add_input(&mut self, plan: usize) {
+        let input = self.plans[plan].clone();
+        let (node, input_seconds) = (Node::Input(plan), input.seconds);
+        self.add(Plan { node, input_seconds, cost: Cost::default(), order: None, ..input }, false, true, false);
     }
 
     /// Adds the plans of one relation: a scan, and a driver for each usable access path.
@@ -205,6 +215,7 @@ impl<'a> Search<'a> {
             rows: facts.filtered,
             seconds: self.machine.seconds(cost),
             cost,
+            input_seconds: 0.0,
             order: None,
             penalty: scan_penalty,
         };
@@ -229,10 +240,12 @@ impl<'a> Search<'a> {
         }
         // An outer relation is scanned or looked up; it never drives a pipeline with lookup steps.
         let drives = self.graph.relations[relation].outer.is_none();
-        if facts.trees.is_empty() && drives {
-            self.add(Plan { node: Node::Input(relation), ..base.clone() }, false, true, false);
+        let has_trees = !facts.trees.is_empty();
+        let scan = self.add(base, true, false, true);
+        // A tree drives pipelines itself.
+        if let Some(scan) = scan.filter(|_| drives && !has_trees) {
+            self.add_input(scan);
         }
-        self.add(base, true, false, true);
         for plan in drivers {
             // A driver alone equals a scan, unless a table lookup follows or it reads several ranges concurrently.
             let Node::Driver(access) = &plan.node else { continue };
@@ -385,10 +398,14 @@ impl<'a> Search<'a> {
             rows,
             seconds: l.seconds + r.seconds + self.machine.seconds(own),
             cost: Cost::default(),
+            input_seconds: 0.0,
             order: None,
             penalty: l.penalty + r.penalty + usize::from(self.mode == JoinMode::Index),
         };
-        self.add(plan, !is_hash, false, is_hash);
+        let added = self.add(plan, !is_hash, false, is_hash);
+        if let Some(added) = added.filter(|_| !is_hash) {
+            self.add_input(added);
+        }
     }
 
     /// True if a hash join of two sets has a key; otherwise it compares all pairs of rows.
@@ -396,7 +413,7 @@ impl<'a> Search<'a> {
         let links = |(x, y): (RelationSet, RelationSet)| (x & !a == 0 && y & !b == 0) || (x & !b == 0 && y & !a == 0);
         let predicates = self.graph.predicates.iter().filter_map(|p| p.sides);
         let outers = members((a | b) & self.graph.outers());
-        let on = outers.flat_map(|outer| self.graph.relations[outer].outer.iter().flatten());
+        let on = outers.flat_map(|outer| self.graph.relations[outer].on());
         predicates.chain(on.filter_map(|expr| self.graph.sides(expr))).any(links)
     }
 
@@ -407,7 +424,9 @@ impl<'a> Search<'a> {
             let set = self.plans[pipeline].set;
             let Some(key) = key_of(self.graph, self.facts, relation, tree, set) else { continue };
             let then_table = !self.covers(relation, tree);
-            if then_table && !self.outer_is_decided_by(relation, tree, &key) {
+            // Semi and anti joins use the columns of their conditions only.
+            let is_existence = self.graph.relations[relation].is_existence();
+            if then_table && (is_existence || !self.outer_is_decided_by(relation, tree, &key)) {
                 continue;
             }
             let input = &self.plans[pipeline];
@@ -417,8 +436,9 @@ impl<'a> Search<'a> {
                 node: Node::Step(pipeline, access),
                 set: set | bit(relation),
                 rows,
-                seconds: self.machine.seconds(cost),
+                seconds: input.input_seconds + self.machine.seconds(cost),
                 cost,
+                input_seconds: input.input_seconds,
                 order: input.order,
                 penalty: input.penalty,
             };
@@ -429,8 +449,7 @@ impl<'a> Search<'a> {
     /// True if the index alone decides which rows match. A left join by an index lookup and a table lookup requires it,
     /// because the index step emits the row with nulls if there is no match.
     fn outer_is_decided_by(&self, relation: usize, tree: &TreeFacts, key: &[KeySource]) -> bool {
-        let Some(on) = &self.graph.relations[relation].outer else { return true };
-        on.iter().all(|expr| {
+        self.graph.relations[relation].on().iter().all(|expr| {
             let own = self.graph.columns_of(expr).into_iter().filter(|c| c.relation == relation);
             own.into_iter().all(|c| tree.has(c.column)) || is_implied(self.graph, relation, tree.key(), key, expr)
         })
@@ -499,7 +518,7 @@ fn lookups_into(tree: &TreeFacts, count: f64, distinct: f64, matches: f64, colum
 /// Columns of each relation that the output, an ON condition or a predicate uses, in ascending order. `is_used` selects the
 /// predicates.
 fn needed(graph: &Graph, is_used: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
-    let on = graph.relations.iter().flat_map(|relation| relation.outer.iter().flatten());
+    let on = graph.relations.iter().flat_map(|relation| relation.on());
     let predicates = graph.predicates.iter().enumerate().filter(|(place, _)| is_used(*place));
     let exprs = graph.output.iter().chain(predicates.map(|(_, predicate)| &predicate.expr)).chain(on);
     let mut needed = vec![Vec::new(); graph.relations.len()];
@@ -544,7 +563,7 @@ fn equal_column(graph: &Graph, facts: &Facts, id: ColumnId, set: RelationSet) ->
             let class = facts.classes.iter().find(|class| class.contains(&id))?;
             class.iter().copied().find(|c| set & bit(c.relation) != 0)
         }
-        Some(on) => on.iter().filter_map(|expr| graph.equality(expr)).find_map(|(a, b)| {
+        Some(outer) => outer.on.iter().filter_map(|expr| graph.equality(expr)).find_map(|(a, b)| {
             let other = if a == id {
                 b
             } else if b == id {

@@ -10,6 +10,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::{LogicalPlan, TableScan};
 
 use super::first_rows::FirstRowsNode;
+use super::materialize::{Materialize, MaterializedScan};
 use super::node::PipelineNode;
 use super::summary::SummaryNode;
 use crate::table::KeyakiTable;
@@ -53,7 +54,8 @@ fn input_rows(node: &LogicalPlan) -> Result<f64> {
                 pipeline.spec.rows
             } else if let Some(first) = node.downcast_ref::<FirstRowsNode>() {
                 first.spec.rows as f64
-            } else if node.is::<SummaryNode>() {
+            } else if node.is::<SummaryNode>() || node.is::<Materialize>() || node.is::<MaterializedScan>() {
+                // Scans of kept rows are joined with these by keys.
                 1.0
             } else {
                 f64::INFINITY

@@ -1,13 +1,13 @@
 //! Functions in FROM whose arguments use columns of the tables before them, as `FROM t, generate_series(1, t.n)` and
 //! `FROM t, unnest(string_to_array(t.tags, ','))`. They become LATERAL subqueries, because DataFusion's functions in FROM
-//! have constant arguments. Array literals with columns become calls, VALUES with columns a UNION, and the columns of LATERAL
-//! subqueries get names.
+//! have constant arguments. Array literals with columns become calls, VALUES with columns a UNION, the columns of LATERAL
+//! subqueries get names, and commas before joins with LATERAL subqueries become CROSS JOINs.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, TableAlias,
-    TableFactor, VisitMut, VisitorMut, visit_expressions,
+    Expr, FunctionArg, FunctionArgExpr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query,
+    SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, VisitMut, VisitorMut, visit_expressions,
 };
 
 use crate::{Error, Result};
@@ -66,6 +66,11 @@ impl VisitorMut for Rewrite {
         }
     }
 
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        join_tables_before(&mut query.body);
+        ControlFlow::Continue(())
+    }
+
     /// DataFusion finds no columns of outer queries in array literals.
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         let Expr::Array(array) = &*expr else { return ControlFlow::Continue(()) };
@@ -80,6 +85,57 @@ impl VisitorMut for Rewrite {
             }
             Err(error) => ControlFlow::Break(error),
         }
+    }
+}
+
+/// `a, b JOIN LATERAL (..)` becomes `a CROSS JOIN b JOIN LATERAL (..)`, in which the subquery may use columns of `a`: for
+/// DataFusion, the tables before a LATERAL subquery are those of its own join. The joins must keep all rows of the tables
+/// before them, and their conditions must name the tables of their columns, because they see more tables then.
+fn join_tables_before(body: &mut SetExpr) {
+    match body {
+        SetExpr::SetOperation { left, right, .. } => {
+            join_tables_before(left);
+            join_tables_before(right);
+        }
+        SetExpr::Select(select) => {
+            let mut from: Vec<TableWithJoins> = Vec::with_capacity(select.from.len());
+            for tables in std::mem::take(&mut select.from) {
+                let is_lateral = |join: &Join| matches!(join.relation, TableFactor::Derived { lateral: true, .. });
+                let merged = tables.joins.iter().any(is_lateral) && tables.joins.iter().all(keeps_rows_before);
+                match from.last_mut() {
+                    Some(before) if merged => {
+                        let join_operator = JoinOperator::CrossJoin(JoinConstraint::None);
+                        before.joins.push(Join { relation: tables.relation, global: false, join_operator });
+                        before.joins.extend(tables.joins);
+                    }
+                    _ => from.push(tables),
+                }
+            }
+            select.from = from;
+        }
+        _ => {}
+    }
+}
+
+fn keeps_rows_before(join: &Join) -> bool {
+    let constraint = match &join.join_operator {
+        JoinOperator::Join(constraint)
+        | JoinOperator::Inner(constraint)
+        | JoinOperator::Left(constraint)
+        | JoinOperator::LeftOuter(constraint)
+        | JoinOperator::CrossJoin(constraint) => constraint,
+        _ => return false,
+    };
+    match constraint {
+        JoinConstraint::None => true,
+        JoinConstraint::On(condition) => {
+            let unqualified = visit_expressions(condition, |expr| match expr {
+                Expr::Identifier(_) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            });
+            unqualified.is_continue()
+        }
+        JoinConstraint::Using(_) | JoinConstraint::Natural => false,
     }
 }
 

@@ -56,12 +56,20 @@ async fn compare(session: &Session, sql: &str) -> String {
     let mut reference: Option<Result<Vec<String>, String>> = None;
     for mode in MODES {
         set(session, mode).await;
+        if std::env::var_os("VERBOSE").is_some() {
+            println!("{mode:?} {sql}");
+        }
         let mut found = rows(session, sql).await.map_err(|error| error.to_string());
         if let Ok(rows) = &mut found {
             rows.sort();
         }
         match &reference {
-            None => reference = Some(found),
+            None => {
+                if let Err(error) = &found {
+                    println!("{sql}: {error}");
+                }
+                reference = Some(found);
+            }
             // The text of an error depends on the plan.
             Some(Err(_)) if found.is_err() => {}
             Some(expected) if *expected == found => {}

@@ -1,7 +1,7 @@
 //! Random schemas, indexes, rows and queries, compared in all modes.
 //!
 //! Environment variables: `SEED` is the first seed, `WORLDS` the number of databases, `QUERIES` the number of queries
-//! for each. With `LATE` set, half of the tables get their indexes after their rows, and half of them are analysed.
+//! for each. `VERBOSE` prints them. With `LATE` set, half of the tables get their indexes after their rows, and half of them are analysed.
 
 use std::path::Path;
 
@@ -233,30 +233,88 @@ impl World {
         for _ in 0..self.random.index(4) {
             filters.push(self.condition(&from));
         }
-        if self.random.chance(15) {
-            let table = self.random.index(self.tables.len());
-            let inner = ("s".to_string(), table);
-            if let Some(on) = self.equality(&from, &inner) {
+        for i in 0..2 {
+            if self.random.chance(20)
+                && let Some((table, on)) = self.subquery(&from, &format!("s{i}"))
+            {
                 let not = *self.random.pick(&["", "NOT "]);
-                filters.push(format!("{not}EXISTS (SELECT 1 FROM {} s WHERE {on})", self.tables[table].name));
+                filters.push(format!("{not}EXISTS (SELECT 1 FROM {table} s{i} WHERE {on})"));
             }
         }
+        if self.random.chance(10)
+            && let Some((table, on)) = self.subquery(&from, "v")
+        {
+            let (column, ty) = self.column(&from);
+            let value = ty.literal(self.random.index(12));
+            filters.push(format!("({column} = {value} OR (SELECT count(*) FROM {table} v WHERE {on}) < 3)"));
+        }
+        if self.random.chance(15)
+            && let Some((table, on)) = self.subquery(&from, "l0")
+        {
+            let number = self.tables.iter().position(|other| other.name == table).expect("a table");
+            let columns = self.column_names(number);
+            let limit = *self.random.pick(&["", " LIMIT 1", " LIMIT 2"]);
+            let order = if limit.is_empty() { String::new() } else { format!(" ORDER BY {columns}") };
+            let lateral = format!("LATERAL (SELECT {columns} FROM {table} l0 WHERE {on}{order}{limit}) l");
+            sql += &match self.random.chance(50) {
+                true => format!(" CROSS JOIN {lateral}"),
+                false => format!(" LEFT JOIN {lateral} ON true"),
+            };
+            from.push(("l".into(), number));
+        }
         let filter = if filters.is_empty() { String::new() } else { format!(" WHERE {}", filters.join(" AND ")) };
-        let output = self.output(&from);
+        let mut output = self.output(&from);
+        if self.random.chance(15)
+            && !["count", "DISTINCT"].iter().any(|word| output.starts_with(word))
+            && let Some((table, on)) = self.subquery(&from, "v")
+        {
+            let (value, _) =
+                self.column(&[("v".into(), self.tables.iter().position(|t| t.name == table).expect("a table"))]);
+            let function = *self.random.pick(&["count", "min", "max"]);
+            output += &format!(", (SELECT {function}({value}) FROM {table} v WHERE {on}) AS s");
+        }
         format!("SELECT {output} FROM {sql}{filter}")
     }
 
-    /// FROM item of a table, with probability 15 % as a filtered subquery with the same column names.
+    fn column_names(&self, table: usize) -> String {
+        let names: Vec<&str> = self.tables[table].columns.iter().map(|(name, _)| name.as_str()).collect();
+        names.join(", ")
+    }
+
+    /// A table and a condition of its rows, under an alias, that compares them with the rows of `from`.
+    fn subquery(&mut self, from: &[(String, usize)], alias: &str) -> Option<(String, String)> {
+        let table = self.random.index(self.tables.len());
+        let inner = (alias.to_string(), table);
+        let mut on = self.equality(from, &inner)?;
+        if self.random.chance(40) {
+            on += &format!(" AND {}", self.condition(std::slice::from_ref(&inner)));
+        }
+        if self.random.chance(40)
+            && let Some(more) = self.equality(from, &inner)
+        {
+            let operator = *self.random.pick(&["=", "<>", "<", ">="]);
+            on += &format!(" AND {}", more.replace(" = ", &format!(" {operator} ")));
+        }
+        Some((self.tables[table].name.clone(), on))
+    }
+
+    /// FROM item of a table, with probability 25 % as a subquery with the same column names: filtered, without duplicates, or
+    /// the first rows.
     fn source(&mut self, (alias, table): &(String, usize)) -> String {
         let name = &self.tables[*table].name;
-        if !self.random.chance(15) {
+        if !self.random.chance(25) {
             return format!("{name} {alias}");
         }
         let columns: Vec<String> = self.tables[*table].columns.iter().rev().map(|(name, _)| name.clone()).collect();
-        let name = name.clone();
+        let (name, columns) = (name.clone(), columns.join(", "));
         let inner = vec![("y".to_string(), *table)];
         let filter = self.condition(&inner);
-        format!("(SELECT {} FROM {name} y WHERE {filter}) {alias}", columns.join(", "))
+        let rows = format!("{columns} FROM {name} y WHERE {filter}");
+        match self.random.index(4) {
+            0 => format!("(SELECT DISTINCT {rows}) {alias}"),
+            1 => format!("(SELECT {rows} ORDER BY {columns} LIMIT {}) {alias}", self.random.index(12)),
+            _ => format!("(SELECT {rows}) {alias}"),
+        }
     }
 
     fn output(&mut self, from: &[(String, usize)]) -> String {

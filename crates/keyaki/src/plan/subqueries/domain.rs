@@ -6,7 +6,9 @@
 //! aggregates, limits and window functions work within one value of the domain (Neumann and Kemper, Unnesting Arbitrary
 //! Queries, BTW 2015).
 //!
-//! The outer query is evaluated twice. It must return the same rows both times.
+//! The rows of the outer query are computed once and [kept](crate::plan::materialize) for the domain. The joins with the
+//! domain become index pipelines where that is cheaper: the subquery then runs for many outer values at the same time, out
+//! of order.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use datafusion::logical_expr::{
 
 use super::lateral::is_lateral;
 use super::references::{bind, outer_columns};
+use super::values::Input;
 use super::{Rewriter, unsupported};
 
 /// The values of the outer columns.
@@ -67,15 +70,16 @@ impl Domain {
 
 impl Rewriter {
     /// The domain of a subquery with the outer columns `columns` of `input`.
-    pub(super) fn domain(&mut self, input: &LogicalPlan, columns: BTreeSet<Column>) -> Result<Domain> {
-        check_repeatable(input)?;
-        if let Some(column) = columns.iter().find(|column| !input.schema().has_column(column)) {
+    pub(super) fn domain(&mut self, input: &mut Input, columns: BTreeSet<Column>) -> Result<Domain> {
+        if let Some(column) = columns.iter().find(|column| !input.plan.schema().has_column(column)) {
             return Err(unsupported(format!("a subquery that uses column {column}, which is not in the select list")));
         }
+        let outer: Vec<Column> = columns.iter().cloned().collect();
+        let rows = input.scan(&outer, self)?;
         let named = columns.into_iter().map(|outer| (outer, Column::new_unqualified(self.name("outer"))));
         let columns: Vec<(Column, Column)> = named.collect();
         let values = columns.iter().map(|(outer, new)| Expr::Column(outer.clone()).alias(&new.name)).collect();
-        let values = LogicalPlan::Projection(Projection::try_new(values, Arc::new(input.clone()))?);
+        let values = LogicalPlan::Projection(Projection::try_new(values, Arc::new(rows))?);
         Ok(Domain { plan: LogicalPlan::Distinct(Distinct::All(Arc::new(values))), columns })
     }
 
@@ -319,24 +323,6 @@ fn renamed_columns(domain: &Domain, input: LogicalPlan, old: &DFSchema, new: &DF
     let both = old.columns().into_iter().zip(new.columns());
     columns.extend(both.map(|(old, new)| Expr::Column(old).alias_qualified(new.relation, new.name)));
     Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input))?))
-}
-
-/// Checks that a query returns the same rows each time.
-///
-/// # Errors
-/// `NotImplemented` with the construct.
-fn check_repeatable(plan: &LogicalPlan) -> Result<()> {
-    plan.apply_with_subqueries(|node| {
-        let what = match node {
-            LogicalPlan::Limit(_) | LogicalPlan::Sort(Sort { fetch: Some(_), .. }) => "LIMIT",
-            LogicalPlan::Distinct(Distinct::On(_)) => "DISTINCT ON",
-            LogicalPlan::Window(_) => "window functions",
-            other if other.expressions().iter().any(Expr::is_volatile) => "volatile functions",
-            _ => return Ok(TreeNodeRecursion::Continue),
-        };
-        Err(unsupported(format!("this form of correlated subquery in a query over a subquery with {what}")))
-    })?;
-    Ok(())
 }
 
 /// The name of a node in error messages.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use datafusion::common::{Column, DFSchema, JoinType, NullEquality};
 use datafusion::error::Result;
-use datafusion::logical_expr::utils::{conjunction, merge_schema};
-use datafusion::logical_expr::{Expr, Join, JoinConstraint, LogicalPlan, Projection, Subquery};
+use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
+use datafusion::logical_expr::{Expr, Filter, Join, JoinConstraint, LogicalPlan, Projection, Subquery};
 
 use super::domain::Domain;
 use super::references::{outer_columns, rename_outer, subquery_from};
 use super::values::Input;
-use super::{Rewriter, restricted, unsupported};
+use super::{Rewriter, is_subquery_in, restricted, unsupported};
 
 /// The subquery of a lateral join; `None` for other joins.
 pub(super) fn lateral_of(join: &Join) -> Option<&Subquery> {
@@ -30,6 +30,29 @@ pub(super) fn is_lateral(plan: &LogicalPlan) -> bool {
     matches!(plan, LogicalPlan::Join(join) if lateral_of(join).is_some())
 }
 
+/// Applies the conditions of a filter above a lateral join that use only its left input before the join, whose subquery is
+/// then evaluated for fewer rows.
+pub(super) fn before_lateral(filter: Filter) -> Result<LogicalPlan> {
+    let LogicalPlan::Join(join) = filter.input.as_ref() else { return Ok(LogicalPlan::Filter(filter)) };
+    let is_kept = matches!(join.join_type, JoinType::Inner | JoinType::Left);
+    let schema = join.left.schema();
+    let is_before = |condition: &Expr| {
+        is_kept && !condition.is_volatile() && !is_subquery_in(condition) && {
+            condition.column_refs().iter().all(|column| schema.has_column(column))
+        }
+    };
+    let (before, after): (Vec<Expr>, Vec<Expr>) =
+        split_conjunction_owned(filter.predicate.clone()).into_iter().partition(is_before);
+    let Some(before) = conjunction(before) else { return Ok(LogicalPlan::Filter(filter)) };
+    let mut join = join.clone();
+    join.left = Arc::new(LogicalPlan::Filter(Filter::try_new(before, join.left)?));
+    let join = LogicalPlan::Join(join);
+    Ok(match conjunction(after) {
+        Some(after) => LogicalPlan::Filter(Filter::try_new(after, Arc::new(join))?),
+        None => join,
+    })
+}
+
 impl Rewriter {
     /// Rewrites a lateral join, whose subquery refers to its left input only.
     ///
@@ -43,11 +66,11 @@ impl Rewriter {
         }
         let plan = &subquery.subquery;
         let columns = outer_columns(plan)?;
-        let input = Input::new(&join.left);
+        let mut input = Input::with_columns(&join.left, columns.clone(), self);
         let (domain, rows) = match columns.is_empty() {
             true => (None, plan.as_ref().clone()),
             false => {
-                let domain = self.domain(input.source(&columns), columns)?;
+                let domain = self.domain(&mut input, columns)?;
                 let rows = self.for_all(plan, &domain)?;
                 (Some(domain), rows)
             }
@@ -63,7 +86,7 @@ impl Rewriter {
         let filter = conjunction(equalities.chain(join.filter.clone()));
         let nulls = NullEquality::NullEqualsNull;
         let joined = Join::try_new(
-            join.left.clone(),
+            Arc::new(input.finish()?),
             Arc::new(rows),
             on,
             filter,

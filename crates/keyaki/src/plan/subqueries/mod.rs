@@ -26,7 +26,9 @@ use datafusion::common::{Column, DFSchemaRef, JoinType};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
-use datafusion::logical_expr::{Aggregate, Expr, Filter, Join, LogicalPlan, Projection, Sort, Window};
+use datafusion::logical_expr::{
+    Aggregate, Distinct, DistinctOn, Expr, Filter, Join, LogicalPlan, Projection, Sort, SortExpr, Window,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 mod domain;
@@ -38,7 +40,7 @@ mod single;
 mod types;
 mod values;
 
-use lateral::is_lateral;
+use lateral::{before_lateral, is_lateral};
 use nullable::with_nullable_values;
 pub(super) use types::OuterTypes;
 use values::{Input, Position};
@@ -82,6 +84,10 @@ impl Rewriter {
         if !has_subqueries(&plan)? {
             return Ok(plan);
         }
+        let plan = match plan {
+            LogicalPlan::Filter(filter) if is_lateral(&filter.input) => before_lateral(filter)?,
+            other => other,
+        };
         let plan = match &plan {
             LogicalPlan::Join(join) if is_lateral(&plan) => self.lateral(join)?,
             _ => self.rewrite_node(plan)?,
@@ -100,22 +106,24 @@ impl Rewriter {
         match plan {
             LogicalPlan::Filter(filter) => self.filter(filter),
             LogicalPlan::Projection(Projection { expr, input, .. }) => {
-                let mut input = Input::new(&input);
+                let mut input = Input::new(&input, &expr, self)?;
                 let expr = self.expressions(expr, &mut input, Position::Projected, &names)?;
-                Ok(LogicalPlan::Projection(Projection::try_new(expr, Arc::new(input.plan))?))
+                Ok(LogicalPlan::Projection(Projection::try_new(expr, Arc::new(input.finish()?))?))
             }
             LogicalPlan::Aggregate(Aggregate { input, group_expr, aggr_expr, .. }) => {
-                let mut input = Input::new(&input);
+                let all: Vec<Expr> = group_expr.iter().chain(&aggr_expr).cloned().collect();
+                let mut input = Input::new(&input, &all, self)?;
                 let group = self.expressions(group_expr, &mut input, Position::Value, &names)?;
                 let aggregates = self.expressions(aggr_expr, &mut input, Position::Value, &names)?;
-                Ok(LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(input.plan), group, aggregates)?))
+                Ok(LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(input.finish()?), group, aggregates)?))
             }
             LogicalPlan::Window(Window { input, window_expr, .. }) => {
-                let mut input = Input::new(&input);
+                let mut input = Input::new(&input, &window_expr, self)?;
                 let window = self.expressions(window_expr, &mut input, Position::Value, &names)?;
-                restricted(LogicalPlan::Window(Window::try_new(window, Arc::new(input.plan))?), &schema)
+                restricted(LogicalPlan::Window(Window::try_new(window, Arc::new(input.finish()?))?), &schema)
             }
             LogicalPlan::Sort(sort) => self.sort(sort),
+            LogicalPlan::Distinct(Distinct::On(distinct)) => self.distinct_on(distinct, &names),
             LogicalPlan::Join(join) => self.join(join, &schema),
             other => Ok(other),
         }
@@ -138,19 +146,28 @@ impl Rewriter {
 
     fn filter(&mut self, filter: Filter) -> Result<LogicalPlan> {
         let schema = filter.input.schema().clone();
-        let mut input = Input::new(&filter.input);
+        let (with, without): (Vec<Expr>, Vec<Expr>) =
+            split_conjunction_owned(filter.predicate).into_iter().partition(is_subquery_in);
+        // The subqueries are evaluated for the rows that pass the other conditions.
+        let passing = match conjunction(without) {
+            Some(predicate) => Arc::new(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?)),
+            None => filter.input,
+        };
+        let mut input = Input::new(&passing, &with, self)?;
         let mut conditions = Vec::new();
-        for condition in split_conjunction_owned(filter.predicate) {
+        for condition in with {
             conditions.push(self.value(condition, &mut input, Position::Conjunct)?);
         }
-        let Some(predicate) = conjunction(conditions) else { return Ok(input.plan) };
-        restricted(LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(input.plan))?), &schema)
+        let plan = Arc::new(input.finish()?);
+        let Some(predicate) = conjunction(conditions) else { return Ok(Arc::unwrap_or_clone(plan)) };
+        restricted(LogicalPlan::Filter(Filter::try_new(predicate, plan)?), &schema)
     }
 
     /// Sort keys with subqueries become columns below the sort.
     fn sort(&mut self, sort: Sort) -> Result<LogicalPlan> {
         let schema = sort.input.schema().clone();
-        let mut input = Input::new(&sort.input);
+        let keys: Vec<Expr> = sort.expr.iter().map(|key| key.expr.clone()).collect();
+        let mut input = Input::new(&sort.input, &keys, self)?;
         let mut columns: Vec<Expr> = schema.columns().into_iter().map(Expr::Column).collect();
         let mut keys = sort.expr;
         for key in keys.iter_mut().filter(|key| is_subquery_in(&key.expr)) {
@@ -158,8 +175,37 @@ impl Rewriter {
             let expr = std::mem::replace(&mut key.expr, Expr::Column(Column::new_unqualified(&name)));
             columns.push(self.value(expr, &mut input, Position::Value)?.alias(name));
         }
-        let input = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input.plan))?);
+        let input = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input.finish()?))?);
         restricted(LogicalPlan::Sort(Sort { expr: keys, input: Arc::new(input), fetch: sort.fetch }), &schema)
+    }
+
+    /// Expressions with subqueries become columns below DISTINCT ON.
+    fn distinct_on(&mut self, distinct: DistinctOn, names: &NamePreserver) -> Result<LogicalPlan> {
+        let DistinctOn { on_expr, select_expr, sort_expr, input, .. } = distinct;
+        let sorted = sort_expr.iter().flatten().map(|key| &key.expr);
+        let all: Vec<Expr> = on_expr.iter().chain(&select_expr).chain(sorted).cloned().collect();
+        let mut columns: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
+        let mut input = Input::new(&input, &all, self)?;
+        let mut known: Vec<(Expr, Expr)> = Vec::new();
+        for expr in all.into_iter().filter(is_subquery_in) {
+            if known.iter().any(|(known, _)| *known == expr) {
+                continue;
+            }
+            let name = self.name("key");
+            columns.push(self.value(expr.clone(), &mut input, Position::Value)?.alias(&name));
+            known.push((expr, Expr::Column(Column::new_unqualified(name))));
+        }
+        let column = |expr: Expr| match known.iter().find(|(known, _)| *known == expr) {
+            Some((_, column)) => names.save(&expr).restore(column.clone()),
+            None => expr,
+        };
+        let on_expr = on_expr.into_iter().map(column).collect();
+        let select_expr = select_expr.into_iter().map(column).collect();
+        let key = |key: SortExpr| SortExpr { expr: column(key.expr.clone()).unalias(), ..key };
+        let sort_expr = sort_expr.map(|keys| keys.into_iter().map(key).collect());
+        let input = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input.finish()?))?);
+        let distinct = DistinctOn::try_new(on_expr, select_expr, sort_expr, Arc::new(input))?;
+        Ok(LogicalPlan::Distinct(Distinct::On(distinct)))
     }
 
     /// Subqueries in ON: above an inner join, they are conditions of a filter; otherwise they belong to one input.
@@ -173,7 +219,8 @@ impl Rewriter {
             return self.filter(filter);
         }
         let mut conditions = without;
-        let (mut left, mut right) = (Input::new(&join.left), Input::new(&join.right));
+        let mut left = Input::new(&join.left, &with, self)?;
+        let mut right = Input::new(&join.right, &with, self)?;
         for condition in with {
             let outer = references::used_columns(&condition)?;
             let side = [&mut left, &mut right]
@@ -185,7 +232,7 @@ impl Rewriter {
             conditions.push(self.value(condition, side, Position::Value)?);
         }
         let Join { on, join_type, join_constraint, null_equality, null_aware, .. } = join;
-        let (left, right, filter) = (Arc::new(left.plan), Arc::new(right.plan), conjunction(conditions));
+        let (left, right, filter) = (Arc::new(left.finish()?), Arc::new(right.finish()?), conjunction(conditions));
         let join = Join::try_new(left, right, on, filter, join_type, join_constraint, null_equality, null_aware)?;
         restricted(LogicalPlan::Join(join), schema)
     }

@@ -19,9 +19,15 @@ use datafusion::logical_expr::{
 use super::domain::Domain;
 use super::forms::{is_simple_scalar, is_simple_set};
 use super::nullable::unmarked;
-use super::references::{mentions, outer_columns, subquery_from, to_outer};
+use super::references::{mentions, outer_columns, subquery_from, to_outer, used_columns};
 use super::single::single_value;
 use super::{Rewriter, is_subquery_in, unsupported};
+use crate::plan::facts::plan_rows;
+use crate::plan::materialize::Materialize;
+
+/// Rows of the tables of a subquery for each row of the outer query, from which on the subquery is computed for the values of
+/// the outer query only.
+const FEW: f64 = 10.0;
 
 /// The position of an expression in its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,22 +55,62 @@ impl Position {
     }
 }
 
-/// The input of a node.
+/// The input of a node, which subqueries are joined with.
 pub(super) struct Input {
-    /// The input before subqueries were joined with it.
-    original: LogicalPlan,
+    /// The input before, which supplies the values of outer columns.
+    original: Materialize,
+    /// True if the rows of `original` are read again.
+    is_scanned: bool,
     pub plan: LogicalPlan,
 }
 
 impl Input {
-    pub fn new(plan: &LogicalPlan) -> Input {
-        Input { original: plan.clone(), plan: plan.clone() }
+    /// The input of a node with the expressions `expressions`.
+    pub fn new(plan: &LogicalPlan, expressions: &[Expr], rewriter: &mut Rewriter) -> Result<Input> {
+        let mut columns = BTreeSet::new();
+        for expr in expressions.iter().filter(|expr| is_subquery_in(expr)) {
+            columns.extend(used_columns(expr)?);
+        }
+        Ok(Input::with_columns(plan, columns, rewriter))
     }
 
-    /// The plan that supplies the values of `columns`, which may be values of subqueries.
-    pub fn source(&self, columns: &BTreeSet<Column>) -> &LogicalPlan {
-        let original = columns.iter().all(|column| self.original.schema().has_column(column));
-        if original { &self.original } else { &self.plan }
+    /// The input of a node whose subqueries use `columns`.
+    pub fn with_columns(plan: &LogicalPlan, mut columns: BTreeSet<Column>, rewriter: &mut Rewriter) -> Input {
+        columns.retain(|column| plan.schema().has_column(column));
+        let (name, columns) = (rewriter.name("rows"), columns.into_iter().collect());
+        let original = Materialize { name, columns, input: plan.clone() };
+        Input { plan: original.clone().into_plan(), is_scanned: false, original }
+    }
+
+    /// The input before subqueries were joined with it.
+    fn original_plan(&self) -> &LogicalPlan {
+        &self.original.input
+    }
+
+    /// A scan of the values of outer columns, which may be values of other subqueries.
+    pub fn scan(&mut self, columns: &[Column], rewriter: &mut Rewriter) -> Result<LogicalPlan> {
+        if columns.iter().all(|column| self.original.columns.contains(column)) {
+            self.is_scanned = true;
+            return self.original.scan(columns);
+        }
+        let name = rewriter.name("rows");
+        let joined = Materialize { name, columns: columns.to_vec(), input: self.plan.clone() };
+        self.plan = joined.clone().into_plan();
+        joined.scan(columns)
+    }
+
+    /// The input with the columns of its subqueries.
+    pub fn finish(self) -> Result<LogicalPlan> {
+        if self.is_scanned {
+            return Ok(self.plan);
+        }
+        let unused = self.plan.transform_down(|node| match Materialize::of(&node) {
+            Some(found) if found.name == self.original.name => {
+                Ok(Transformed::new(found.input.clone(), true, TreeNodeRecursion::Stop))
+            }
+            _ => Ok(Transformed::no(node)),
+        });
+        Ok(unused?.data)
     }
 }
 
@@ -121,7 +167,9 @@ impl Rewriter {
             }
             Expr::ScalarSubquery(subquery) => {
                 let plan = subquery.subquery.as_ref();
-                let joined = (position.in_filter() || position == Position::Projected) && is_simple_scalar(plan)?;
+                let joined = (position.in_filter() || position == Position::Projected)
+                    && is_simple_scalar(plan)?
+                    && !is_for_few(input, plan)?;
                 match outer_columns(plan)?.is_empty() {
                     // DataFusion may find out only later that the column is not nullable.
                     true if !has_a_row(plan) => Ok(Expr::ScalarSubquery(only_row(subquery)?)),
@@ -266,7 +314,7 @@ impl Rewriter {
     /// Adds a mark join to `input`: the mark is true if the subquery has a row for the outer one.
     fn mark(&mut self, plan: &LogicalPlan, input: &mut Input) -> Result<Expr> {
         let columns = outer_columns(plan)?;
-        let domain = self.domain(input.source(&columns), columns)?;
+        let domain = self.domain(input, columns)?;
         let rows = self.for_all(plan, &domain)?;
         let rows = LogicalPlan::Projection(Projection::try_new(domain.expressions(), Arc::new(rows))?);
         let rows = LogicalPlan::Distinct(Distinct::All(Arc::new(rows)));
@@ -277,7 +325,7 @@ impl Rewriter {
     /// Adds the value of a scalar subquery to `input`.
     fn scalar(&mut self, plan: &LogicalPlan, input: &mut Input) -> Result<Expr> {
         let columns = outer_columns(plan)?;
-        let domain = self.domain(input.source(&columns), columns)?;
+        let domain = self.domain(input, columns)?;
         let rows = self.for_all(plan, &domain)?;
         let value = Expr::Column(plan.schema().qualified_field(0).into());
         let rows = match has_one_row(plan)? {
@@ -314,6 +362,19 @@ impl Rewriter {
         input.plan = LogicalPlan::Join(join);
         Ok(name)
     }
+}
+
+/// True if the outer query has far fewer rows than the tables of a scalar subquery. DataFusion would compute the values of
+/// the subquery for all rows of its tables.
+fn is_for_few(input: &Input, plan: &LogicalPlan) -> Result<bool> {
+    let mut largest: f64 = 0.0;
+    plan.apply(|node| {
+        if matches!(node, LogicalPlan::TableScan(_)) {
+            largest = largest.max(plan_rows(node));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(plan_rows(input.original_plan()) * FEW < largest)
 }
 
 /// Removes DISTINCT and ORDER BY, which do not change the set of rows.

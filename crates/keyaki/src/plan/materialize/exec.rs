@@ -1,0 +1,241 @@
+//! The operators of [`Materialize`](super::Materialize) and [`MaterializedScan`](super::MaterializedScan).
+
+use std::collections::HashMap;
+use std::fmt::{self, Formatter};
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Statistics;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, ChildrenPropertiesMode, EmissionType, ReplaceChildrenOptions,
+};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use futures::{StreamExt, TryStreamExt};
+
+use super::rows::SharedRows;
+
+/// Keeps the rows of its input, and returns them with the partitions and the order of the input.
+#[derive(Debug)]
+pub(in crate::plan) struct MaterializeExec {
+    name: String,
+    /// Positions of the columns that scans read.
+    columns: Vec<usize>,
+    input: Arc<dyn ExecutionPlan>,
+    /// `None` before [`bind`]: the operator passes rows on.
+    rows: Option<Arc<SharedRows>>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl MaterializeExec {
+    pub fn new(name: String, columns: Vec<usize>, input: Arc<dyn ExecutionPlan>) -> Self {
+        let properties = Arc::new(PlanProperties::clone(input.properties()));
+        MaterializeExec { name, columns, input, rows: None, properties, metrics: ExecutionPlanMetricsSet::new() }
+    }
+}
+
+impl DisplayAs for MaterializeExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "MaterializeExec: {}", self.name)
+    }
+}
+
+impl ExecutionPlan for MaterializeExec {
+    fn name(&self) -> &str {
+        "MaterializeExec"
+    }
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let Ok([input]) = <[_; 1]>::try_from(children) else {
+            return Err(DataFusionError::Internal("MaterializeExec has one input".into()));
+        };
+        let new = MaterializeExec::new(self.name.clone(), self.columns.clone(), input);
+        Ok(Arc::new(match &self.rows {
+            Some(rows) => new.bound(rows.clone()),
+            None => new,
+        }))
+    }
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        let input = self.input.clone();
+        self.replace_children(vec![input], ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        match &self.rows {
+            Some(rows) => {
+                let count = MetricBuilder::new(&self.metrics).output_rows(partition);
+                let rows = rows.partition(partition, &context)?;
+                let counted = rows.inspect_ok(move |batch| count.add(batch.num_rows()));
+                Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), counted)))
+            }
+            None => self.input.execute(partition, context),
+        }
+    }
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        Ok(inputs[0].clone())
+    }
+}
+
+impl MaterializeExec {
+    /// The operator that keeps its rows in `rows`.
+    fn bound(self, rows: Arc<SharedRows>) -> Self {
+        rows.set_source(self.input.clone(), self.metrics.clone());
+        MaterializeExec { rows: Some(rows), ..self }
+    }
+}
+
+/// Returns columns of rows that a [`MaterializeExec`] keeps.
+#[derive(Debug)]
+pub(in crate::plan) struct MaterializedScanExec {
+    name: String,
+    /// Places of the columns among those that scans read; positions in the rows after [`bind`].
+    columns: Vec<usize>,
+    /// Estimated rows.
+    estimate: f64,
+    rows: Option<Arc<SharedRows>>,
+    properties: Arc<PlanProperties>,
+}
+
+impl MaterializedScanExec {
+    pub fn new(name: String, columns: Vec<usize>, schema: SchemaRef, estimate: f64) -> Self {
+        let properties = Arc::new(PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        ));
+        MaterializedScanExec { name, columns, estimate, rows: None, properties }
+    }
+}
+
+impl DisplayAs for MaterializedScanExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+        let fields = self.properties.eq_properties.schema().fields();
+        let columns: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+        write!(f, "MaterializedScanExec: {}, columns=[{}]", self.name, columns.join(", "))
+    }
+}
+
+impl ExecutionPlan for MaterializedScanExec {
+    fn name(&self) -> &str {
+        "MaterializedScanExec"
+    }
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+    fn replace_children(
+        self: Arc<Self>,
+        _: Vec<Arc<dyn ExecutionPlan>>,
+        _: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+    fn execute(&self, _: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let Some(rows) = &self.rows else {
+            return Err(DataFusionError::Internal(format!("{} is not bound", self.name)));
+        };
+        let (schema, columns) = (self.schema(), self.columns.clone());
+        let projected = rows.all(&context)?.map({
+            let schema = schema.clone();
+            move |batch| {
+                let batch = batch?;
+                // The optimizer may have changed whether a column of the input is nullable.
+                let columns = columns.iter().map(|&column| batch.column(column).clone()).collect();
+                let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+                Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+            }
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, projected)))
+    }
+    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        let mut statistics = Statistics::new_unknown(&self.schema());
+        statistics.num_rows = Precision::Inexact(self.estimate as usize);
+        Ok(Arc::new(statistics))
+    }
+}
+
+/// Connects the scans of a physical plan with the operators that keep their rows. To be called once, after all changes of
+/// the plan.
+///
+/// # Errors
+/// `Internal` if a name occurs twice, or not at all.
+pub(in crate::plan) fn bind(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let mut kept: HashMap<String, (Arc<SharedRows>, Vec<usize>)> = HashMap::new();
+    let mut is_scanned = false;
+    plan.apply(|node| {
+        is_scanned |= node.is::<MaterializedScanExec>();
+        if let Some(node) = node.downcast_ref::<MaterializeExec>() {
+            let entry = (Arc::new(SharedRows::default()), node.columns.clone());
+            if kept.insert(node.name.clone(), entry).is_some() {
+                return Err(DataFusionError::Internal(format!("{} occurs twice", node.name)));
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if !is_scanned {
+        return Ok(plan);
+    }
+    let bound = plan.transform_up(|node| {
+        if let Some(node) = node.downcast_ref::<MaterializeExec>() {
+            let new = MaterializeExec::new(node.name.clone(), node.columns.clone(), node.input.clone());
+            let rows = kept.get(&node.name).map(|(rows, _)| rows.clone());
+            let new = rows.into_iter().fold(new, MaterializeExec::bound);
+            return Ok(Transformed::yes(Arc::new(new) as Arc<dyn ExecutionPlan>));
+        }
+        let Some(scan) = node.downcast_ref::<MaterializedScanExec>() else { return Ok(Transformed::no(node)) };
+        let Some((rows, columns)) = kept.get(&scan.name) else {
+            return Err(DataFusionError::Internal(format!("the rows of {} are not kept", scan.name)));
+        };
+        let columns = scan.columns.iter().map(|&place| columns[place]).collect();
+        let new = MaterializedScanExec::new(scan.name.clone(), columns, scan.schema(), scan.estimate);
+        Ok(Transformed::yes(Arc::new(MaterializedScanExec { rows: Some(rows.clone()), ..new })))
+    })?;
+    Ok(bound.data)
+}

@@ -1,0 +1,145 @@
+//! Rows that are computed once and read in several places of a plan.
+//!
+//! A correlated subquery needs the set of the values that its outer query has, beside the rows of the outer query. A
+//! [`Materialize`] node keeps the rows of its input while the statement runs. [`MaterializedScan`]s with its name return
+//! some of their columns again. So the outer query is evaluated once, and may return other rows each time: LIMIT, window
+//! functions, volatile functions.
+//!
+//! The optimizer plans both as independent nodes. It may filter and prune the input: rows that a filter above the
+//! `Materialize` rejects have no use for the values of a subquery. [`bind`] connects the operators of a physical plan.
+//!
+//! *Invariants.* Each name belongs to one `Materialize` of a plan. Its input contains no scan of it.
+
+use std::fmt::{self, Formatter};
+use std::sync::Arc;
+
+use datafusion::common::{Column, DFSchema, DFSchemaRef};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
+
+use super::node::PtrEq;
+
+mod exec;
+mod rows;
+
+pub(super) use exec::{MaterializeExec, MaterializedScanExec, bind};
+
+/// Keeps the rows of its input for [`MaterializedScan`]s, and returns them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
+pub(super) struct Materialize {
+    pub name: String,
+    /// The columns that scans read.
+    pub columns: Vec<Column>,
+    pub input: LogicalPlan,
+}
+
+impl Materialize {
+    pub fn into_plan(self) -> LogicalPlan {
+        LogicalPlan::Extension(Extension { node: Arc::new(self) })
+    }
+
+    /// The node at the root of a plan.
+    pub fn of(plan: &LogicalPlan) -> Option<&Materialize> {
+        match plan {
+            LogicalPlan::Extension(extension) => extension.node.as_any().downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// Positions of the columns that scans read.
+    pub fn positions(&self) -> Result<Vec<usize>> {
+        self.columns.iter().map(|column| self.input.schema().index_of_column(column)).collect()
+    }
+
+    /// A scan of columns, which are among those that scans read.
+    pub fn scan(&self, columns: &[Column]) -> Result<LogicalPlan> {
+        let place = |column: &Column| {
+            let place = self.columns.iter().position(|own| own == column);
+            place.ok_or_else(|| DataFusionError::Internal(format!("column {column} is not kept")))
+        };
+        let places = columns.iter().map(place).collect::<Result<_>>()?;
+        let schema = self.input.schema();
+        let field = |column: &Column| {
+            let (qualifier, field) = schema.qualified_field(schema.index_of_column(column)?);
+            Ok((qualifier.cloned(), field.clone()))
+        };
+        let fields = columns.iter().map(field).collect::<Result<_>>()?;
+        let schema = Arc::new(DFSchema::new_with_metadata(fields, Default::default())?);
+        let input = PtrEq(Arc::new(self.input.clone()));
+        let scan = MaterializedScan { name: self.name.clone(), columns: places, schema, input };
+        Ok(LogicalPlan::Extension(Extension { node: Arc::new(scan) }))
+    }
+}
+
+impl UserDefinedLogicalNodeCore for Materialize {
+    fn name(&self) -> &str {
+        "Materialize"
+    }
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.input]
+    }
+    fn schema(&self) -> &DFSchemaRef {
+        self.input.schema()
+    }
+    fn expressions(&self) -> Vec<Expr> {
+        Vec::new()
+    }
+    fn prevent_predicate_push_down_columns(&self) -> std::collections::HashSet<String> {
+        Default::default()
+    }
+    fn necessary_children_exprs(&self, output: &[usize]) -> Option<Vec<Vec<usize>>> {
+        let mut columns = self.positions().ok()?;
+        columns.extend(output);
+        columns.sort_unstable();
+        columns.dedup();
+        Some(vec![columns])
+    }
+    fn fmt_for_explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "Materialize: {}", self.name)
+    }
+    fn with_exprs_and_inputs(&self, _: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
+        match <[_; 1]>::try_from(inputs) {
+            Ok([input]) => Ok(Materialize { input, ..self.clone() }),
+            Err(_) => Err(DataFusionError::Internal("Materialize has one input".into())),
+        }
+    }
+}
+
+/// Returns columns of the rows of the [`Materialize`] with this name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct MaterializedScan {
+    pub name: String,
+    /// Places of the columns in [`Materialize::columns`].
+    pub columns: Vec<usize>,
+    pub schema: DFSchemaRef,
+    /// The input of the [`Materialize`] before its optimization, for estimates.
+    pub input: PtrEq<LogicalPlan>,
+}
+
+impl PartialOrd for MaterializedScan {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        (&self.name, &self.columns).partial_cmp(&(&other.name, &other.columns))
+    }
+}
+
+impl UserDefinedLogicalNodeCore for MaterializedScan {
+    fn name(&self) -> &str {
+        "MaterializedScan"
+    }
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        Vec::new()
+    }
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+    fn expressions(&self) -> Vec<Expr> {
+        Vec::new()
+    }
+    fn fmt_for_explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let columns: Vec<String> = self.schema.columns().iter().map(Column::flat_name).collect();
+        write!(f, "MaterializedScan: {}, columns=[{}]", self.name, columns.join(", "))
+    }
+    fn with_exprs_and_inputs(&self, _: Vec<Expr>, _: Vec<LogicalPlan>) -> Result<Self> {
+        Ok(self.clone())
+    }
+}
