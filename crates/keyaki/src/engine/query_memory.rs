@@ -8,8 +8,8 @@ use datafusion::execution::memory_pool::{
 };
 use parking_lot::Mutex;
 
-/// Starts of the names of the consumers that hold the build sides of joins.
-const BUILD_SIDES: [&str; 2] = ["HashJoinInput", "NestedLoopJoinLoad"];
+/// Starts of the names of the consumers that hold the build sides of joins, and the rows of outer queries.
+const BUILD_SIDES: [&str; 3] = ["HashJoinInput", "NestedLoopJoinLoad", "MaterializedRows"];
 
 /// A pool in which operators that can do with less memory leave some to those that cannot.
 ///
@@ -20,7 +20,7 @@ const BUILD_SIDES: [&str; 2] = ["HashJoinInput", "NestedLoopJoinLoad"];
 /// | consumers | may use |
 /// |---|---|
 /// | sorts, aggregations | together what the others leave, at most ¾ of the pool; each the same share |
-/// | build sides of joins | what keeps the whole use below ¾ of the pool, and always ⅛ of it |
+/// | build sides of joins, materialized rows | what keeps the whole use below ¾ of the pool, and always ⅛ of it |
 /// | all others | what is left |
 #[derive(Debug)]
 pub(super) struct QueryPool {

@@ -8,6 +8,7 @@
 //! A tree's estimate of a range replaces the estimate from statistics if the range spans more than [`TRUSTED_PAGES`]
 //! pages, and for trees without pages; it includes pending messages.
 
+use datafusion::catalog::cte_worktable::CteWorkTable;
 use datafusion::common::{Column, JoinType};
 use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::source_as_provider;
@@ -33,7 +34,9 @@ const RANGES_ESTIMATED: usize = 64;
 const ANTI_JOIN_MIN: f64 = 0.1;
 /// Assumed rows of a file.
 const FILE_ROWS: f64 = 1e6;
-/// Assumed rows of other tables without statistics: system views, and the rows that a recursive query has added last.
+/// Assumed rows that an iteration of a recursive query adds. The next iteration would scan the tables again.
+const RECURSION_ROWS: f64 = 100.0;
+/// Assumed rows of other tables without statistics, such as system views.
 const OPAQUE_ROWS: f64 = 1000.0;
 
 /// Estimates for all relations of a graph.
@@ -471,8 +474,11 @@ pub(super) fn plan_rows(plan: &LogicalPlan) -> f64 {
             }
         }
         LogicalPlan::TableScan(scan) => {
-            let is_file = source_as_provider(&scan.source).is_ok_and(|table| table.is::<ListingTable>());
-            let rows = if is_file { FILE_ROWS } else { OPAQUE_ROWS };
+            let rows = match source_as_provider(&scan.source) {
+                Ok(table) if table.is::<ListingTable>() => FILE_ROWS,
+                Ok(table) if table.is::<CteWorkTable>() => RECURSION_ROWS,
+                _ => OPAQUE_ROWS,
+            };
             rows * 0.3f64.powi(scan.filters.len() as i32)
         }
         LogicalPlan::Filter(filter) => input() * 0.3f64.powi(split_conjunction(&filter.predicate).len() as i32),

@@ -118,7 +118,8 @@ async fn keep(source: Source, context: Arc<TaskContext>) -> Result<Vec<Partition
             source.plan.schema(),
         );
         let manager = manager.with_compression_type(context.session_config().spill_compression());
-        let consumer = MemoryConsumer::new(format!("materialized rows {partition}")).with_can_spill(true);
+        // The pool knows this name.
+        let consumer = MemoryConsumer::new(format!("MaterializedRows[{partition}]"));
         let reservation = consumer.register(context.memory_pool());
         tasks.push(SpawnedTask::spawn(Partition::keep(stream, manager, reservation)));
     }
