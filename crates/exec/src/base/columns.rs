@@ -56,6 +56,19 @@ pub(crate) fn evaluate(filter: &dyn Filter, rows: &RecordBatch) -> Result<Boolea
     Ok(if mask.null_count() > 0 { prep_null_mask_filter(&mask) } else { mask })
 }
 
+/// Bytes of the rows of a batch. A slice does not count the rest of its buffers, which other batches share, except those of
+/// views.
+pub(crate) fn slice_bytes(rows: &RecordBatch) -> usize {
+    let bytes = |column: &ArrayRef| {
+        let whole = column.get_array_memory_size();
+        match column.data_type() {
+            DataType::Utf8View | DataType::BinaryView => whole,
+            _ => column.to_data().get_slice_memory_size().map_or(whole, |bytes| bytes.min(whole)),
+        }
+    };
+    rows.columns().iter().map(bytes).sum()
+}
+
 /// Copies string and binary views if they use less than half of their buffers, or refer to many buffers.
 ///
 /// Selecting rows keeps the buffers of all rows alive. Without the copy, each step of a pipeline would retain the buffers

@@ -7,7 +7,7 @@ mod mode;
 mod options;
 mod pipeline;
 
-pub(crate) use columns::{batch, builders, compact, evaluate, memory_bytes, project};
+pub(crate) use columns::{batch, builders, compact, evaluate, memory_bytes, project, slice_bytes};
 pub(crate) use error::panicked;
 pub use error::{Error, PlanError, Result};
 pub use mode::ExecutionMode;

@@ -9,7 +9,7 @@ use arrow_schema::SchemaRef;
 use futures::Stream;
 
 use super::pool::Pool;
-use crate::base::{Error, PlanError, Result, batch};
+use crate::base::{Error, PlanError, Result, batch, compact};
 use crate::operators::{PipelineExecution, PolledScan};
 use crate::query::{InOrderQuery, Stats};
 
@@ -82,7 +82,8 @@ impl Rows {
         if expected != found {
             return Err(PlanError::PushedColumns { expected, found }.into());
         }
-        let rows = batch(schema, rows.columns().to_vec(), rows.num_rows())?;
+        let columns = rows.columns().iter().cloned().map(compact).collect();
+        let rows = batch(schema, columns, rows.num_rows())?;
         match &self.producer {
             RowProducer::Pipeline(execution) => execution.push(rows),
             RowProducer::InOrder(run) => {

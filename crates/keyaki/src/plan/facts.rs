@@ -17,6 +17,7 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Distinct, Expr, FetchType, LogicalPlan, Sort};
 use keyaki_store::{KeyRange, RangeEstimate, TreeView};
 
+use super::first_rows::FirstRowsNode;
 use super::graph::{ColumnId, Graph, Relation, RelationSet, RelationSource, bit, is_member, members};
 use super::materialize::MaterializedScan;
 use super::node::PipelineNode;
@@ -183,9 +184,10 @@ impl Facts {
         }
         for outer in members(set & graph.outers()) {
             let matches = self.outer_matches(graph, outer);
+            let matching = matches.min(1.0) * self.outer_contained(graph, outer);
             rows *= match graph.relations[outer].join_type() {
-                JoinType::LeftSemi => matches.min(1.0),
-                JoinType::LeftAnti => (1.0 - matches).max(ANTI_JOIN_MIN),
+                JoinType::LeftSemi => matching,
+                JoinType::LeftAnti => (1.0 - matching).max(ANTI_JOIN_MIN),
                 _ => matches.max(1.0),
             };
         }
@@ -224,6 +226,17 @@ impl Facts {
     fn is_equal_to_one_of(&self, relation: usize, column: usize, other: usize) -> bool {
         let id = ColumnId { relation, column };
         self.classes.iter().any(|class| class.contains(&id) && class.iter().any(|c| c.relation == other))
+    }
+
+    /// Fraction of the values in the columns of other relations that the outer relation's columns have, too.
+    fn outer_contained(&self, graph: &Graph, outer: usize) -> f64 {
+        let mut contained: f64 = 1.0;
+        for (a, b) in graph.relations[outer].on().iter().filter_map(|expr| graph.equality(expr)) {
+            let (own, other) = if a.relation == outer { (a, b) } else { (b, a) };
+            let values = self.distinct(own).min(self.relations[outer].filtered);
+            contained = contained.min(values / self.distinct(other).max(1.0));
+        }
+        contained
     }
 
     /// Expected rows of an outer relation that match one row of the preserved side.
@@ -467,10 +480,14 @@ pub(super) fn plan_rows(plan: &LogicalPlan) -> f64 {
         LogicalPlan::Values(values) => values.values.len() as f64,
         LogicalPlan::Extension(extension) => {
             let node = extension.node.as_any();
-            match (node.downcast_ref::<PipelineNode>(), node.downcast_ref::<MaterializedScan>()) {
-                (Some(pipeline), _) => pipeline.rows(),
-                (_, Some(scan)) => plan_rows(&scan.input),
-                _ => input(),
+            if let Some(pipeline) = node.downcast_ref::<PipelineNode>() {
+                pipeline.rows()
+            } else if let Some(scan) = node.downcast_ref::<MaterializedScan>() {
+                scan.rows as f64
+            } else if let Some(first) = node.downcast_ref::<FirstRowsNode>() {
+                first.spec.rows as f64
+            } else {
+                input()
             }
         }
         LogicalPlan::TableScan(scan) => {

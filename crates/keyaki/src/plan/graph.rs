@@ -424,14 +424,35 @@ pub(super) fn is_member(plan: &LogicalPlan) -> bool {
         LogicalPlan::Join(join) => {
             let kind = match join.join_type {
                 JoinType::Inner | JoinType::Left | JoinType::Right => true,
+                JoinType::LeftSemi if !finds_one(join) => !conditions_have_subqueries(join, &join.right),
+                JoinType::RightSemi if !finds_one(join) => !conditions_have_subqueries(join, &join.left),
                 JoinType::LeftSemi | JoinType::RightSemi => true,
-                JoinType::LeftAnti | JoinType::RightAnti => !join.null_aware,
+                JoinType::LeftAnti => !join.null_aware && !conditions_have_subqueries(join, &join.right),
+                JoinType::RightAnti => !join.null_aware && !conditions_have_subqueries(join, &join.left),
                 _ => false,
             };
             kind && join.null_equality == NullEquality::NullEqualsNothing
                 && conditions(join).all(|expr| !expr.is_volatile())
         }
         _ => false,
+    }
+}
+
+/// True if the conditions of a join, or the filters of its other side, contain subqueries.
+fn conditions_have_subqueries(join: &Join, other: &LogicalPlan) -> bool {
+    let mut found = conditions(join).any(|expr| has_subquery(&expr));
+    let mut plan = other;
+    loop {
+        plan = match plan {
+            LogicalPlan::SubqueryAlias(alias) => &alias.input,
+            LogicalPlan::Projection(projection) => &projection.input,
+            LogicalPlan::Filter(filter) => {
+                found |= has_subquery(&filter.predicate);
+                &filter.input
+            }
+            LogicalPlan::TableScan(scan) => return found || scan.filters.iter().any(has_subquery),
+            _ => return found,
+        }
     }
 }
 

@@ -19,7 +19,6 @@ use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
 
 use super::exec::{IndexPipelineExec, IndexPipelineOperator};
-use super::facts::plan_rows;
 use super::first_rows::FirstRowsNode;
 use super::first_rows_exec::{FirstRowsExec, FirstRowsOperator};
 use super::input_exec::InputPipelineExec;
@@ -120,8 +119,7 @@ impl ExtensionPlanner for PipelinePlanner {
         }
         if let Some(node) = node.as_any().downcast_ref::<MaterializedScan>() {
             let (columns, schema) = (node.columns.clone(), node.schema.inner().clone());
-            let rows = plan_rows(&node.input);
-            return Ok(Some(Arc::new(MaterializedScanExec::new(node.name.clone(), columns, schema, rows))));
+            return Ok(Some(Arc::new(MaterializedScanExec::new(node.name.clone(), columns, schema, node.rows))));
         }
         let Some(node) = node.as_any().downcast_ref::<PipelineNode>() else { return Ok(None) };
         let spec = &node.spec;

@@ -23,6 +23,8 @@ use crate::JoinMode;
 use crate::table::cost::{Cost, Lookups, Machine, Readable};
 use crate::table::ranges::value_intervals;
 
+/// Seconds for each row that another operator passes to a pipeline: one thread encodes and sorts the keys.
+const PUSH_SECONDS: f64 = 3e-7;
 /// Maximum number of relations for the exhaustive search.
 const EXHAUSTIVE_MAX: usize = 11;
 
@@ -182,7 +184,7 @@ impl<'a> Search<'a> {
     /// Adds the pipeline that a plan drives.
     fn add_input(&mut self, plan: usize) {
         let input = self.plans[plan].clone();
-        let (node, input_seconds) = (Node::Input(plan), input.seconds);
+        let (node, input_seconds) = (Node::Input(plan), input.seconds + input.rows * PUSH_SECONDS);
         self.add(Plan { node, input_seconds, cost: Cost::default(), order: None, ..input }, false, true, false);
     }
 

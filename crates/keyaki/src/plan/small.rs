@@ -51,7 +51,8 @@ fn input_rows(node: &LogicalPlan) -> Result<f64> {
         LogicalPlan::Extension(extension) => {
             let node = extension.node.as_any();
             if let Some(pipeline) = node.downcast_ref::<PipelineNode>() {
-                pipeline.spec.rows
+                // The rows of an input are counted below.
+                if pipeline.input.is_some() { 1.0 } else { pipeline.spec.rows }
             } else if let Some(first) = node.downcast_ref::<FirstRowsNode>() {
                 first.spec.rows as f64
             } else if node.is::<SummaryNode>() || node.is::<Materialize>() || node.is::<MaterializedScan>() {

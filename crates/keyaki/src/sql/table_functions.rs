@@ -89,8 +89,10 @@ impl VisitorMut for Rewrite {
 }
 
 /// `a, b JOIN LATERAL (..)` becomes `a CROSS JOIN b JOIN LATERAL (..)`, in which the subquery may use columns of `a`: for
-/// DataFusion, the tables before a LATERAL subquery are those of its own join. The joins must keep all rows of the tables
-/// before them, and their conditions must name the tables of their columns, because they see more tables then.
+/// DataFusion, the tables before a LATERAL subquery are those of its own join. Only subqueries that name one of the other
+/// tables are changed, because the rows are computed for all combinations of the tables before them. The joins must keep
+/// all rows of the tables before them, and their conditions must name the tables of their columns, because they see more
+/// tables then.
 fn join_tables_before(body: &mut SetExpr) {
     match body {
         SetExpr::SetOperation { left, right, .. } => {
@@ -100,21 +102,68 @@ fn join_tables_before(body: &mut SetExpr) {
         SetExpr::Select(select) => {
             let mut from: Vec<TableWithJoins> = Vec::with_capacity(select.from.len());
             for tables in std::mem::take(&mut select.from) {
-                let is_lateral = |join: &Join| matches!(join.relation, TableFactor::Derived { lateral: true, .. });
-                let merged = tables.joins.iter().any(is_lateral) && tables.joins.iter().all(keeps_rows_before);
-                match from.last_mut() {
-                    Some(before) if merged => {
-                        let join_operator = JoinOperator::CrossJoin(JoinConstraint::None);
-                        before.joins.push(Join { relation: tables.relation, global: false, join_operator });
-                        before.joins.extend(tables.joins);
+                let place = first_used(&from, &tables).filter(|_| tables.joins.iter().all(keeps_rows_before));
+                match place {
+                    Some(place) => {
+                        let mut items = from.split_off(place).into_iter();
+                        let Some(mut before) = items.next() else { continue };
+                        for item in items {
+                            cross_join(&mut before, item);
+                        }
+                        cross_join(&mut before, tables);
+                        from.push(before);
                     }
-                    _ => from.push(tables),
+                    None => from.push(tables),
                 }
             }
             select.from = from;
         }
         _ => {}
     }
+}
+
+/// The first of the items of FROM before `tables` that a LATERAL subquery in it names, if all further ones can be joined.
+fn first_used(from: &[TableWithJoins], tables: &TableWithJoins) -> Option<usize> {
+    let is_lateral = |join: &&Join| matches!(join.relation, TableFactor::Derived { lateral: true, .. });
+    let mut used = std::collections::HashSet::new();
+    for join in tables.joins.iter().filter(is_lateral) {
+        let _ = visit_expressions(&join.relation, |expr| {
+            if let Expr::CompoundIdentifier(parts) = expr
+                && let [.., table, _] = &parts[..]
+            {
+                used.insert(normalized(table));
+            }
+            ControlFlow::<()>::Continue(())
+        });
+    }
+    let names = |item: &TableWithJoins| {
+        let factors = std::iter::once(&item.relation).chain(item.joins.iter().map(|join| &join.relation));
+        factors.filter_map(name_of).collect::<Vec<_>>()
+    };
+    let is_own = |name: &String| names(tables).contains(name);
+    let place = from.iter().position(|item| names(item).iter().any(|name| used.contains(name) && !is_own(name)))?;
+    from[place + 1..].iter().all(|item| item.joins.iter().all(keeps_rows_before)).then_some(place)
+}
+
+/// The name by which columns of a table are qualified.
+fn name_of(factor: &TableFactor) -> Option<String> {
+    match factor {
+        TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
+            Some(normalized(&alias.name))
+        }
+        TableFactor::Table { name, .. } => name.0.last().and_then(ObjectNamePart::as_ident).map(normalized),
+        _ => None,
+    }
+}
+
+fn normalized(name: &Ident) -> String {
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
+}
+
+fn cross_join(before: &mut TableWithJoins, tables: TableWithJoins) {
+    let join_operator = JoinOperator::CrossJoin(JoinConstraint::None);
+    before.joins.push(Join { relation: tables.relation, global: false, join_operator });
+    before.joins.extend(tables.joins);
 }
 
 fn keeps_rows_before(join: &Join) -> bool {

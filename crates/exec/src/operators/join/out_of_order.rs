@@ -171,7 +171,11 @@ impl PipelineExecution {
             return Ok(());
         }
         self.query.stats.rows(0, batch.num_rows());
-        self.add_lookups(0, batch)?;
+        match self.add_lookups(0, batch) {
+            // The output has the error that stopped the query.
+            Err(_) if self.query.is_stopped() => return Ok(()),
+            added => added?,
+        }
         // Rows without a key may have gone to the next level.
         let own = self.buffers.len() - 1;
         self.flush_workers(own..own + 1, Urgency::Starved);

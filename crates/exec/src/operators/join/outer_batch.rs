@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arrow_array::{Array, RecordBatch};
 
 use super::plan::StepPlan;
-use crate::base::Result;
+use crate::base::{Result, slice_bytes};
 use crate::query::{Charge, Flow};
 
 /// Bytes per row of `key_ends`, `order` and `lookup_ends`.
@@ -75,7 +75,7 @@ impl OuterBatch {
         }
         let mut charge = Charge::new(flow, level);
         let index_bytes = keys.capacity() + INDEX_BYTES_PER_ROW * rows + size_of::<OuterBatch>();
-        charge.set(batch.get_array_memory_size() + index_bytes);
+        charge.set(slice_bytes(&batch) + index_bytes);
         let mut outer = OuterBatch { batch, keys, key_ends, order, lookup_ends: Vec::new(), _charge: charge };
         match sharing {
             LookupSharing::ByKey => outer.share_lookups(),

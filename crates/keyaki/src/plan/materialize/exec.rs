@@ -1,6 +1,6 @@
 //! The operators of [`Materialize`](super::Materialize) and [`MaterializedScan`](super::MaterializedScan).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
@@ -126,13 +126,13 @@ pub(in crate::plan) struct MaterializedScanExec {
     /// Places of the columns among those that scans read; positions in the rows after [`bind`].
     columns: Vec<usize>,
     /// Estimated rows.
-    estimate: f64,
+    estimate: u64,
     rows: Option<Arc<SharedRows>>,
     properties: Arc<PlanProperties>,
 }
 
 impl MaterializedScanExec {
-    pub fn new(name: String, columns: Vec<usize>, schema: SchemaRef, estimate: f64) -> Self {
+    pub fn new(name: String, columns: Vec<usize>, schema: SchemaRef, estimate: u64) -> Self {
         let properties = Arc::new(PlanProperties::new(
             EquivalenceProperties::new(schema),
             Partitioning::UnknownPartitioning(1),
@@ -208,9 +208,11 @@ impl ExecutionPlan for MaterializedScanExec {
 /// `Internal` if a name occurs twice, or not at all.
 pub(in crate::plan) fn bind(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let mut kept: HashMap<String, (Arc<SharedRows>, Vec<usize>)> = HashMap::new();
-    let mut is_scanned = false;
+    let mut scanned: HashSet<String> = HashSet::new();
     plan.apply(|node| {
-        is_scanned |= node.is::<MaterializedScanExec>();
+        if let Some(scan) = node.downcast_ref::<MaterializedScanExec>() {
+            scanned.insert(scan.name.clone());
+        }
         if let Some(node) = node.downcast_ref::<MaterializeExec>() {
             let entry = (Arc::new(SharedRows::default()), node.columns.clone());
             if kept.insert(node.name.clone(), entry).is_some() {
@@ -219,9 +221,10 @@ pub(in crate::plan) fn bind(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exec
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    if !is_scanned {
+    if scanned.is_empty() {
         return Ok(plan);
     }
+    kept.retain(|name, _| scanned.contains(name));
     let bound = plan.transform_up(|node| {
         if let Some(node) = node.downcast_ref::<MaterializeExec>() {
             let new = MaterializeExec::new(node.name.clone(), node.columns.clone(), node.input.clone());

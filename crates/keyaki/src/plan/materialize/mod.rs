@@ -17,7 +17,7 @@ use datafusion::common::{Column, DFSchema, DFSchemaRef};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 
-use super::node::PtrEq;
+use super::facts::plan_rows;
 
 mod exec;
 mod rows;
@@ -65,8 +65,8 @@ impl Materialize {
         };
         let fields = columns.iter().map(field).collect::<Result<_>>()?;
         let schema = Arc::new(DFSchema::new_with_metadata(fields, Default::default())?);
-        let input = PtrEq(Arc::new(self.input.clone()));
-        let scan = MaterializedScan { name: self.name.clone(), columns: places, schema, input };
+        let rows = plan_rows(&self.input).max(1.0) as u64;
+        let scan = MaterializedScan { name: self.name.clone(), columns: places, schema, rows };
         Ok(LogicalPlan::Extension(Extension { node: Arc::new(scan) }))
     }
 }
@@ -94,6 +94,9 @@ impl UserDefinedLogicalNodeCore for Materialize {
         columns.dedup();
         Some(vec![columns])
     }
+    fn supports_limit_pushdown(&self) -> bool {
+        true
+    }
     fn fmt_for_explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "Materialize: {}", self.name)
     }
@@ -112,8 +115,8 @@ pub(super) struct MaterializedScan {
     /// Places of the columns in [`Materialize::columns`].
     pub columns: Vec<usize>,
     pub schema: DFSchemaRef,
-    /// The input of the [`Materialize`] before its optimization, for estimates.
-    pub input: PtrEq<LogicalPlan>,
+    /// Estimated rows.
+    pub rows: u64,
 }
 
 impl PartialOrd for MaterializedScan {

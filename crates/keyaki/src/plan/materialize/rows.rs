@@ -99,7 +99,7 @@ impl SharedRows {
         let rows = async move {
             let kept = kept.await.map_err(DataFusionError::Shared)?;
             let wanted = partition.map_or(0..kept.len(), |partition| partition..partition + 1);
-            let streams: Vec<_> = kept[wanted].iter().map(Partition::stream).collect();
+            let streams = wanted.map(move |partition| Partition::stream(&kept, partition));
             Ok::<_, DataFusionError>(futures::stream::iter(streams).flatten())
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows.try_flatten_stream())))
@@ -158,10 +158,17 @@ impl Partition {
         Ok(Partition { batches, file: None, manager, _reservation: reservation })
     }
 
-    fn stream(&self) -> impl futures::Stream<Item = Result<RecordBatch>> + Send + use<> {
-        let manager = self.manager.clone();
-        let file = futures::stream::iter(self.file.clone());
+    /// The rows of `all[partition]`. The stream keeps them, and their reservation.
+    fn stream(
+        all: &Arc<Vec<Partition>>,
+        partition: usize,
+    ) -> impl futures::Stream<Item = Result<RecordBatch>> + Send + use<> {
+        let own = &all[partition];
+        let manager = own.manager.clone();
+        let file = futures::stream::iter(own.file.clone());
         let file = file.map(move |file| manager.read_spill_as_stream_unbuffered(file, None)).try_flatten();
-        futures::stream::iter(self.batches.clone()).map(Ok).chain(file)
+        let (all, count) = (all.clone(), own.batches.len());
+        let batches = (0..count).map(move |place| Ok(all[partition].batches[place].clone()));
+        futures::stream::iter(batches).chain(file)
     }
 }

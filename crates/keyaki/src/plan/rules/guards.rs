@@ -10,9 +10,11 @@ use datafusion::optimizer::OptimizerConfig;
 
 use super::{Rule, inferred};
 use crate::plan::first_rows::unalias;
+use crate::plan::node::PipelineNode;
 
-/// DataFusion pushes conditions without columns below aggregates. An aggregate without GROUP BY has a row even if its
-/// input has none, and a condition on groups that is volatile is not one on rows.
+/// DataFusion pushes conditions without columns below aggregates and other nodes. An aggregate without GROUP BY has a row
+/// even if its input has none, and a volatile condition on groups, or on the rows of an index pipeline, is not one on the
+/// rows of the input.
 pub(super) fn push_down_filter(
     rule: &Rule,
     plan: LogicalPlan,
@@ -20,6 +22,7 @@ pub(super) fn push_down_filter(
 ) -> Result<Transformed<LogicalPlan>> {
     match &plan {
         LogicalPlan::Filter(filter) if is_bound_to_aggregate(filter) => Ok(Transformed::no(plan)),
+        LogicalPlan::Filter(filter) if is_volatile_above_pipeline(filter) => Ok(Transformed::no(plan)),
         _ => inferred::push_below_join(rule, plan, config),
     }
 }
@@ -34,6 +37,11 @@ fn is_bound_to_aggregate(filter: &Filter) -> bool {
     }
     let LogicalPlan::Aggregate(aggregate) = input else { return false };
     volatile || aggregate.group_expr.is_empty() || matches!(aggregate.group_expr[..], [Expr::GroupingSet(_)])
+}
+
+fn is_volatile_above_pipeline(filter: &Filter) -> bool {
+    let LogicalPlan::Extension(extension) = filter.input.as_ref() else { return false };
+    filter.predicate.is_volatile() && extension.node.as_any().is::<PipelineNode>()
 }
 
 /// DataFusion moves an expression that occurs twice into a projection below. A projection cannot compute a window function.

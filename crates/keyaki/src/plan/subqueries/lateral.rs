@@ -37,9 +37,11 @@ pub(super) fn before_lateral(filter: Filter) -> Result<LogicalPlan> {
     let is_kept = matches!(join.join_type, JoinType::Inner | JoinType::Left);
     let schema = join.left.schema();
     let is_before = |condition: &Expr| {
-        is_kept && !condition.is_volatile() && !is_subquery_in(condition) && {
-            condition.column_refs().iter().all(|column| schema.has_column(column))
-        }
+        is_kept
+            && !condition.is_volatile()
+            && !condition.contains_outer()
+            && !is_subquery_in(condition)
+            && condition.column_refs().iter().all(|column| schema.has_column(column))
     };
     let (before, after): (Vec<Expr>, Vec<Expr>) =
         split_conjunction_owned(filter.predicate.clone()).into_iter().partition(is_before);

@@ -146,9 +146,11 @@ impl Rewriter {
 
     fn filter(&mut self, filter: Filter) -> Result<LogicalPlan> {
         let schema = filter.input.schema().clone();
-        let (with, without): (Vec<Expr>, Vec<Expr>) =
-            split_conjunction_owned(filter.predicate).into_iter().partition(is_subquery_in);
-        // The subqueries are evaluated for the rows that pass the other conditions.
+        let (with, without): (Vec<Expr>, Vec<Expr>) = split_conjunction_owned(filter.predicate)
+            .into_iter()
+            .partition(|c| is_subquery_in(c) || c.contains_outer());
+        // The subqueries are evaluated for the rows that pass the other conditions. DataFusion moves conditions with outer
+        // columns, but not from below other nodes.
         let passing = match conjunction(without) {
             Some(predicate) => Arc::new(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?)),
             None => filter.input,
@@ -199,7 +201,7 @@ impl Rewriter {
             Some((_, column)) => names.save(&expr).restore(column.clone()),
             None => expr,
         };
-        let on_expr = on_expr.into_iter().map(column).collect();
+        let on_expr = on_expr.into_iter().map(|expr| column(expr).unalias()).collect();
         let select_expr = select_expr.into_iter().map(column).collect();
         let key = |key: SortExpr| SortExpr { expr: column(key.expr.clone()).unalias(), ..key };
         let sort_expr = sort_expr.map(|keys| keys.into_iter().map(key).collect());

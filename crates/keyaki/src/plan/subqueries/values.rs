@@ -82,11 +82,6 @@ impl Input {
         Input { plan: original.clone().into_plan(), is_scanned: false, original }
     }
 
-    /// The input before subqueries were joined with it.
-    fn original_plan(&self) -> &LogicalPlan {
-        &self.original.input
-    }
-
     /// A scan of the values of outer columns, which may be values of other subqueries.
     pub fn scan(&mut self, columns: &[Column], rewriter: &mut Rewriter) -> Result<LogicalPlan> {
         if columns.iter().all(|column| self.original.columns.contains(column)) {
@@ -374,7 +369,7 @@ fn is_for_few(input: &Input, plan: &LogicalPlan) -> Result<bool> {
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(plan_rows(input.original_plan()) * FEW < largest)
+    Ok(plan_rows(&input.original.input) * FEW < largest)
 }
 
 /// Removes DISTINCT and ORDER BY, which do not change the set of rows.
