@@ -29,8 +29,8 @@ mod tree;
 
 // The store: open it, write batches and bulk loads, take snapshots, read with cursors.
 pub use base::{
-    Column, ColumnType, Direction, Durability, Error, KeyRange, Options, Prior, RangeEstimate, Result, Schema, TreeId,
-    TreeKind, UpsertFunction, UpsertFunctions, successor,
+    Column, ColumnType, Direction, Durability, Error, KeyRange, ListType, Options, Prior, RangeEstimate, Result,
+    Schema, TreeId, TreeKind, UpsertFunction, UpsertFunctions, successor,
 };
 pub use engine::{
     BulkWriter, Loaded, MemoryBuilder, MemoryTreeStats, Savepoint, Store, StoreStats, Submitted, Transaction,

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int16Type, Int64Type, IntervalMonthDayNanoType};
 use arrow_array::{
-    Array, ArrayRef, FixedSizeBinaryArray, Int16Array, Int64Array, IntervalMonthDayNanoArray, RecordBatch,
+    Array, ArrayRef, FixedSizeBinaryArray, Int16Array, Int64Array, IntervalMonthDayNanoArray, ListArray, RecordBatch,
     StringViewArray,
 };
 use arrow_buffer::IntervalMonthDayNano;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::{
-    Column, ColumnChange, ColumnType, Direction, Durability, Error, KeyRange, Options, Schema, Snapshot, Store, TreeId,
-    WriteBatch, block_on,
+    Column, ColumnChange, ColumnType, Direction, Durability, Error, KeyRange, ListType, Options, Schema, Snapshot,
+    Store, TreeId, WriteBatch, block_on,
 };
 
 const TREE: TreeId = TreeId::new(20);
@@ -28,7 +28,10 @@ const LAST_COLUMNS: usize = 9;
 fn column_type(column: usize) -> ColumnType {
     match column {
         0 | 1 => ColumnType::Int64,
-        _ => [ColumnType::Text, ColumnType::Int16, ColumnType::Uuid, ColumnType::Interval][column % 4],
+        _ => {
+            let list = ColumnType::List(ListType::of(ColumnType::Int64).unwrap());
+            [ColumnType::Text, ColumnType::Int16, ColumnType::Uuid, ColumnType::Interval, list][column % 5]
+        }
     }
 }
 
@@ -37,7 +40,7 @@ fn schema(columns: usize) -> Schema {
     Schema::new((0..columns).map(column).collect(), 1)
 }
 
-/// The values of the columns behind the key; texts, UUIDs and intervals are written as numbers.
+/// The values of the columns behind the key; texts, UUIDs, intervals and lists are written as numbers.
 type Row = Vec<Option<i64>>;
 type Model = BTreeMap<i64, Row>;
 
@@ -46,6 +49,9 @@ fn array(column: usize, values: Vec<Option<i64>>) -> ArrayRef {
         ColumnType::Int64 => Arc::new(Int64Array::from(values)),
         ColumnType::Int16 => Arc::new(values.iter().map(|v| v.map(|v| v as i16)).collect::<Int16Array>()),
         ColumnType::Text => Arc::new(values.iter().map(|v| v.map(|v| v.to_string())).collect::<StringViewArray>()),
+        ColumnType::List(_) => Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(
+            values.iter().map(|value| value.map(|value| [None, Some(value)])),
+        )),
         ColumnType::Interval => {
             let interval = |days| IntervalMonthDayNano::new(1, days as i32, 0);
             Arc::new(values.iter().map(|value| value.map(interval)).collect::<IntervalMonthDayNanoArray>())
@@ -62,6 +68,7 @@ fn value(column: usize, array: &ArrayRef, row: usize) -> Option<i64> {
         ColumnType::Int64 => array.as_primitive::<Int64Type>().value(row),
         ColumnType::Int16 => array.as_primitive::<Int16Type>().value(row).into(),
         ColumnType::Text => array.as_string_view().value(row).parse().unwrap(),
+        ColumnType::List(_) => array.as_list::<i32>().value(row).as_primitive::<Int64Type>().value(1),
         ColumnType::Interval => array.as_primitive::<IntervalMonthDayNanoType>().value(row).days.into(),
         _ => i128::from_be_bytes(array.as_fixed_size_binary().value(row).try_into().unwrap()) as i64,
     })

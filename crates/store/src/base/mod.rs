@@ -13,6 +13,7 @@ mod schema;
 mod selection;
 mod snapshots;
 mod tree_id;
+mod type_code;
 mod upsert;
 
 pub(crate) use bytes::{Malformed, Reader};
@@ -29,4 +30,5 @@ pub(crate) use schema::{
 pub(crate) use selection::{is_selected, is_selected_hash, selection_hash};
 pub(crate) use snapshots::{Live, Registration, Snapshots};
 pub use tree_id::{TreeId, TreeKind};
+pub use type_code::ListType;
 pub use upsert::{UpsertFunction, UpsertFunctions};

@@ -7,7 +7,7 @@ use arrow_array::{Array, ArrayRef};
 use arrow_buffer::IntervalMonthDayNano;
 use arrow_schema::{DataType, Field, IntervalUnit, SchemaRef, TimeUnit};
 
-use super::{Error, Result};
+use super::{Error, ListType, Result};
 
 /// Bytes of a UUID.
 pub(crate) const UUID_LEN: usize = 16;
@@ -97,6 +97,8 @@ pub enum ColumnType {
     Uuid,
     /// Months, days and microseconds, read as `Interval(MonthDayNano)`. The store drops fractions of a microsecond.
     Interval,
+    /// Lists, read as `List`. Not for key columns.
+    List(ListType),
 }
 
 impl ColumnType {
@@ -119,7 +121,13 @@ impl ColumnType {
             ColumnType::Time => DataType::Time64(TimeUnit::Microsecond),
             ColumnType::Uuid => DataType::FixedSizeBinary(UUID_LEN as i32),
             ColumnType::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
+            ColumnType::List(list) => DataType::List(Arc::new(Field::new_list_field(list.element().arrow(), true))),
         }
+    }
+
+    /// True for lists.
+    pub fn is_list(self) -> bool {
+        matches!(self, ColumnType::List(_))
     }
 
     /// True if values have 128 bits: decimals, UUIDs and intervals.
@@ -191,10 +199,11 @@ impl Schema {
     /// A schema whose first `key_columns` columns form the key.
     ///
     /// # Panics
-    /// If `key_columns` is 0, exceeds the number of columns, or is above 32,767.
+    /// If `key_columns` is 0, exceeds the number of columns, or is above 32,767, or if a key column has lists.
     pub fn new(columns: Vec<Column>, key_columns: usize) -> Self {
         assert!(key_columns <= KEY_COLUMNS_MAX, "{key_columns} key columns");
         assert!(key_columns >= 1 && key_columns <= columns.len(), "{key_columns} key columns of {}", columns.len());
+        assert!(!columns[..key_columns].iter().any(|column| column.ty.is_list()), "key column of lists");
         let fields: Vec<Field> = columns.iter().map(|c| Field::new(&c.name, c.ty.arrow(), c.nullable)).collect();
         let arrow = Arc::new(arrow_schema::Schema::new(fields));
         Schema { columns: columns.into(), key_columns, is_sampled: false, arrow }

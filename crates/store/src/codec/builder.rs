@@ -14,6 +14,7 @@ use arrow_array::{
 };
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer, ScalarBuffer};
 
+use super::lists;
 use super::scalar::Scalar;
 use super::views::ViewBuilder;
 use crate::base::{ColumnType, UUID_LEN, interval_of_wide, uuid_of_wide, uuids, wide_of_interval, wide_of_uuid};
@@ -28,7 +29,8 @@ pub struct ColumnBuilder {
     pub(super) values: Values,
 }
 
-/// The values so far, with a default value for every null. The views of a text column are valid UTF-8.
+/// The values so far, with a default value for every null. The views of a text column are valid UTF-8, those of a list
+/// column encoded lists.
 #[derive(Debug)]
 pub(super) enum Values {
     Boolean(BooleanBufferBuilder),
@@ -59,7 +61,9 @@ impl ColumnBuilder {
             ColumnType::Decimal { .. } | ColumnType::Uuid | ColumnType::Interval => {
                 Values::Wide(Vec::with_capacity(capacity))
             }
-            ColumnType::Text | ColumnType::Bytes => Values::Views(ViewBuilder::with_capacity(capacity)),
+            ColumnType::Text | ColumnType::Bytes | ColumnType::List(_) => {
+                Values::Views(ViewBuilder::with_capacity(capacity))
+            }
         };
         ColumnBuilder { ty, len: 0, validity: None, values }
     }
@@ -142,6 +146,10 @@ impl ColumnBuilder {
             }
             (Values::Wide(values), _) => extend::<Decimal128Type>(values, array, &rows),
             (Values::Views(values), ColumnType::Text) => extend_views(values, array.as_string_view(), &rows),
+            (Values::Views(values), ColumnType::List(ty)) => {
+                let encoded = lists::encode(&array.as_list().slice(rows.start, rows.len()), ty);
+                extend_views(values, &encoded, &(0..rows.len()));
+            }
             (Values::Views(values), _) => extend_views(values, array.as_binary_view(), &rows),
         }
         match array.nulls() {
@@ -216,10 +224,13 @@ impl ColumnBuilder {
                 if ty == ColumnType::Text {
                     // SAFETY: every view lies within its buffer (`ViewBuilder` made them) and, by the invariant of
                     // `Values`, is valid UTF-8.
-                    Arc::new(unsafe { StringViewArray::new_unchecked(views, buffers, nulls) })
-                } else {
-                    // SAFETY: every view lies within its buffer (`ViewBuilder` made them).
-                    Arc::new(unsafe { BinaryViewArray::new_unchecked(views, buffers, nulls) })
+                    return Arc::new(unsafe { StringViewArray::new_unchecked(views, buffers, nulls) });
+                }
+                // SAFETY: every view lies within its buffer (`ViewBuilder` made them).
+                let bytes = unsafe { BinaryViewArray::new_unchecked(views, buffers, nulls) };
+                match ty {
+                    ColumnType::List(ty) => Arc::new(lists::decode(&bytes, ty)),
+                    _ => Arc::new(bytes),
                 }
             }
         }

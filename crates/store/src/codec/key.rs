@@ -23,7 +23,7 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 
 use super::ColumnBuilder;
-use super::scalar::{Scalar, Values, fixed_len, scalar_at};
+use super::scalar::{Scalar, Values, fixed_len};
 use crate::base::{Column, ColumnType, Error, Result, Schema};
 
 /// Encodes and decodes the key columns of one schema. Comparing encodings as bytes compares keys. The encoding of the
@@ -55,7 +55,7 @@ impl KeyCodec {
     /// If an array does not have the Arrow type of its column.
     pub fn encode(&self, columns: &[ArrayRef], row: usize, out: &mut Vec<u8>) {
         for (column, array) in self.columns.iter().zip(columns) {
-            put_key(column, scalar_at(array, column.ty, row), out);
+            put_key(column, Values::new(array, column.ty).get(row), out);
         }
     }
 

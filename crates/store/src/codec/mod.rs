@@ -17,6 +17,7 @@ mod chunk;
 mod codecs;
 mod column;
 mod key;
+mod lists;
 mod page;
 mod row;
 mod row_upsert;
@@ -31,6 +32,7 @@ pub use builder::ColumnBuilder;
 pub use chunk::{Chunk, ChunkPart, RowBatch};
 pub(crate) use codecs::Codecs;
 pub use key::{KeyCodec, KeyEncoder};
+pub(crate) use lists::encode as encode_lists;
 pub(crate) use page::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX};
 pub use page::{
     IndexEntry, MessageKind, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal,

@@ -3,8 +3,8 @@
 //! ```text
 //! null bitmap    one bit per nullable column, set if null (bit i % 8 of byte i / 8; unused bits are clear)
 //! fixed part     each fixed-length column, little endian in its own width, zero if null
-//! lengths        a varint for each text or bytes column except the last one
-//! bytes          text and bytes, concatenated; the last value takes the remaining bytes
+//! lengths        a varint for each text, bytes or list column except the last one
+//! bytes          text, bytes and lists, concatenated; the last value takes the remaining bytes
 //! ```
 //!
 //! Columns are in schema order. A part that no column needs takes no bytes, so a row with a single non-nullable bytes
@@ -15,8 +15,9 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 
 use super::ColumnBuilder;
+use super::lists::is_sound;
 use super::row_upsert::{is_bounded, magnitude};
-use super::scalar::{Scalar, Values, fixed_len, scalar_at};
+use super::scalar::{Scalar, Values, fixed_len};
 use super::varint::{Reader, put_varint};
 use crate::base::{Column, ColumnType, Error, Result, Schema};
 
@@ -30,7 +31,7 @@ pub struct RowCodec {
     key_columns: usize,
     /// Length in bytes of null bitmap and fixed part together.
     fixed_end: usize,
-    /// Number of text and bytes columns.
+    /// Number of text, bytes and list columns.
     variable: usize,
     /// The value columns of integers and decimals: number, offset, type.
     numbers: Arc<[(usize, usize, ColumnType)]>,
@@ -40,7 +41,7 @@ pub struct RowCodec {
 #[derive(Debug, Clone, Copy)]
 struct ColumnLayout {
     null_bit: Option<usize>,
-    /// Offset of a fixed-length column; for text and bytes, the number of the column among the variable-length ones.
+    /// Offset of a fixed-length column; for text, bytes and lists, the number of the column among the variable-length ones.
     at: usize,
     fixed_len: Option<usize>,
 }
@@ -83,8 +84,12 @@ impl RowCodec {
     /// # Panics
     /// If an array does not have the Arrow type of its column.
     pub fn encode(&self, columns: &[ArrayRef], row: usize, out: &mut Vec<u8>) {
-        let scalar = |i: usize| scalar_at(&columns[i], self.columns[i].ty, row);
-        put_row(&self.columns, self.key_columns, scalar, out);
+        if !self.columns.iter().any(|column| column.ty.is_list()) {
+            return self.encoder(columns).encode(row, out);
+        }
+        // Encoders encode all lists of an array.
+        let columns: Vec<ArrayRef> = columns.iter().map(|array| array.slice(row, 1)).collect();
+        self.encoder(&columns).encode(0, out);
     }
 
     /// Returns an encoder for many rows of the same arrays; see [`RowCodec::encode`].
@@ -123,7 +128,7 @@ impl RowCodec {
             let len = if left == 0 { rest.len() } else { lengths.len()? };
             let (bytes, after) = rest.split_at_checked(len)?;
             rest = after;
-            if column.ty == ColumnType::Text && std::str::from_utf8(bytes).is_err() {
+            if !is_sound(bytes, column.ty) {
                 return None;
             }
         }
@@ -180,7 +185,7 @@ impl RowCodec {
         Ok(())
     }
 
-    /// Decodes the value of the column with `layout`; `None` if it is invalid or text that is not valid UTF-8. `row`
+    /// Decodes the value of the column with `layout`; `None` if it is invalid, such as text that is not valid UTF-8. `row`
     /// must have at least `fixed_end` bytes.
     fn scalar<'a>(&self, row: &'a [u8], ty: ColumnType, layout: &ColumnLayout) -> Option<Scalar<'a>> {
         if let Some(bit) = layout.null_bit
@@ -190,8 +195,7 @@ impl RowCodec {
         }
         let Some(len) = layout.fixed_len else {
             let bytes = self.variable_bytes(row, layout.at)?;
-            let sound = ty != ColumnType::Text || std::str::from_utf8(bytes).is_ok();
-            return sound.then_some(Scalar::Bytes(bytes, &[]));
+            return is_sound(bytes, ty).then_some(Scalar::Bytes(bytes, &[]));
         };
         let mut bytes = [0; 16];
         bytes[..len].copy_from_slice(&row[layout.at..layout.at + len]);
@@ -273,7 +277,7 @@ impl RowCodec {
         (&self.columns, self.key_columns)
     }
 
-    /// The bytes of the `number`th text or bytes column.
+    /// The bytes of the `number`th text, bytes or list column.
     fn variable_bytes<'a>(&self, row: &'a [u8], number: usize) -> Option<&'a [u8]> {
         let mut reader = Reader::new(row.get(self.fixed_end..)?);
         let (mut start, mut len) = (0usize, None);

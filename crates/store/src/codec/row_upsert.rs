@@ -31,9 +31,9 @@ pub enum ColumnChange {
     Set = 1,
     /// The sum, of integers, decimals and doubles.
     Add = 2,
-    /// The smaller value, not of intervals; NULLs are ignored. Floats are in total order.
+    /// The smaller value, not of intervals and lists; NULLs are ignored. Floats are in total order.
     Min = 3,
-    /// The larger value, not of intervals; NULLs are ignored.
+    /// The larger value, not of intervals and lists; NULLs are ignored.
     Max = 4,
     /// The argument if the column is NULL.
     Fill = 5,
@@ -62,7 +62,8 @@ impl ColumnChange {
             }
             ColumnChange::Append => matches!(ty, C::Text | C::Bytes),
             // Months and days have no common unit, so the store does not compare intervals.
-            ColumnChange::Min | ColumnChange::Max => ty != C::Interval,
+            // Lists are not compared, either.
+            ColumnChange::Min | ColumnChange::Max => !matches!(ty, C::Interval | C::List(_)),
             _ => true,
         }
     }

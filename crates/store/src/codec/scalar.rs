@@ -8,6 +8,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, BinaryViewArray, StringViewArray};
 use arrow_buffer::{BooleanBuffer, IntervalMonthDayNano, NullBuffer};
 
+use super::lists;
 use crate::base::{ColumnType, UUID_LEN, uuids, wide_of_interval, wide_of_uuid};
 
 /// A value of any column type.
@@ -18,11 +19,11 @@ pub(crate) enum Scalar<'a> {
     Word(i64),
     /// A decimal, or the number of a UUID or an interval.
     Wide(i128),
-    /// Text or bytes, the concatenation of two parts.
+    /// Text, bytes or an encoded list, the concatenation of two parts.
     Bytes(&'a [u8], &'a [u8]),
 }
 
-/// Length in bytes of a value of type `ty` in keys and message rows; `None` for text and bytes.
+/// Length in bytes of a value of type `ty` in keys and message rows; `None` for text, bytes and lists.
 pub(crate) fn fixed_len(ty: ColumnType) -> Option<usize> {
     match ty {
         ColumnType::Boolean | ColumnType::Int8 => Some(1),
@@ -30,7 +31,7 @@ pub(crate) fn fixed_len(ty: ColumnType) -> Option<usize> {
         ColumnType::Int32 | ColumnType::Float32 | ColumnType::Date => Some(4),
         ColumnType::Int64 | ColumnType::Float64 | ColumnType::Timestamp { .. } | ColumnType::Time => Some(8),
         ColumnType::Decimal { .. } | ColumnType::Uuid | ColumnType::Interval => Some(16),
-        ColumnType::Text | ColumnType::Bytes => None,
+        ColumnType::Text | ColumnType::Bytes | ColumnType::List(_) => None,
     }
 }
 
@@ -55,6 +56,8 @@ enum Typed<'a> {
     Bytes(&'a BinaryViewArray),
     Uuid(&'a [[u8; UUID_LEN]]),
     Interval(&'a [IntervalMonthDayNano]),
+    /// Encoded lists.
+    Lists(BinaryViewArray),
 }
 
 impl<'a> Values<'a> {
@@ -77,6 +80,7 @@ impl<'a> Values<'a> {
             ColumnType::Bytes => Typed::Bytes(array.as_binary_view()),
             ColumnType::Uuid => Typed::Uuid(uuids(array)),
             ColumnType::Interval => Typed::Interval(array.as_primitive::<IntervalMonthDayNanoType>().values()),
+            ColumnType::List(ty) => Typed::Lists(lists::encode(array.as_list(), ty)),
         };
         Values { nulls: array.nulls(), typed }
     }
@@ -86,11 +90,11 @@ impl<'a> Values<'a> {
     /// # Panics
     /// If `row` is out of bounds.
     #[inline]
-    pub(crate) fn get(&self, row: usize) -> Scalar<'a> {
+    pub(crate) fn get(&self, row: usize) -> Scalar<'_> {
         if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
             return Scalar::Null;
         }
-        match self.typed {
+        match &self.typed {
             Typed::Boolean(values) => Scalar::Word(values.value(row).into()),
             Typed::Int8(values) => Scalar::Word(values[row].into()),
             Typed::Int16(values) => Scalar::Word(values[row].into()),
@@ -103,14 +107,7 @@ impl<'a> Values<'a> {
             Typed::Bytes(values) => Scalar::Bytes(values.value(row), &[]),
             Typed::Uuid(values) => Scalar::Wide(wide_of_uuid(&values[row])),
             Typed::Interval(values) => Scalar::Wide(wide_of_interval(&values[row])),
+            Typed::Lists(values) => Scalar::Bytes(values.value(row), &[]),
         }
     }
-}
-
-/// The value of row `row` of `array`.
-///
-/// # Panics
-/// If `array` does not have the Arrow type of `ty`, or `row` is out of bounds.
-pub(crate) fn scalar_at(array: &ArrayRef, ty: ColumnType, row: usize) -> Scalar<'_> {
-    Values::new(array, ty).get(row)
 }

@@ -1,7 +1,7 @@
 //! The encoding of a schema, in the log and in the node table.
 //!
 //! ```text
-//! key columns: u15, sampled: u1, column count: u16, columns: name length: u32, name, type: u8, precision: u8, scale: u8, nullable: u8
+//! key columns: u15, sampled: u1, column count: u16, columns: name length: u32, name, type code (3 bytes), nullable: u8
 //! ```
 //!
 //! Numbers are little endian.
@@ -23,25 +23,8 @@ pub(crate) fn encode_schema(schema: &Schema, out: &mut Vec<u8>) {
     for column in schema.columns() {
         out.extend_from_slice(&(column.name.len() as u32).to_le_bytes());
         out.extend_from_slice(column.name.as_bytes());
-        let (tag, precision, scale) = match column.ty {
-            ColumnType::Boolean => (1, 0, 0),
-            ColumnType::Int8 => (2, 0, 0),
-            ColumnType::Int16 => (3, 0, 0),
-            ColumnType::Int32 => (4, 0, 0),
-            ColumnType::Int64 => (5, 0, 0),
-            ColumnType::Float32 => (6, 0, 0),
-            ColumnType::Float64 => (7, 0, 0),
-            ColumnType::Decimal { precision, scale } => (8, precision, scale as u8),
-            ColumnType::Text => (9, 0, 0),
-            ColumnType::Bytes => (10, 0, 0),
-            ColumnType::Date => (11, 0, 0),
-            ColumnType::Timestamp { utc: false } => (12, 0, 0),
-            ColumnType::Timestamp { utc: true } => (13, 0, 0),
-            ColumnType::Time => (14, 0, 0),
-            ColumnType::Uuid => (15, 0, 0),
-            ColumnType::Interval => (16, 0, 0),
-        };
-        out.extend_from_slice(&[tag, precision, scale, u8::from(column.nullable)]);
+        out.extend_from_slice(&column.ty.code());
+        out.push(u8::from(column.nullable));
     }
 }
 
@@ -57,32 +40,17 @@ pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema, Malformed
         return Err(reader.malformed(format!("{key_columns} key columns of {count} columns (at most {COLUMNS_MAX})")));
     }
     let mut columns = Vec::with_capacity(count.min(1024));
-    for _ in 0..count {
+    for i in 0..count {
         let name = String::from_utf8(reader.string()?.to_vec())
             .map_err(|_| reader.malformed("column name is not valid UTF-8"))?;
-        let ty = match (reader.u8()?, reader.u8()?, reader.u8()? as i8) {
-            (1, 0, 0) => ColumnType::Boolean,
-            (2, 0, 0) => ColumnType::Int8,
-            (3, 0, 0) => ColumnType::Int16,
-            (4, 0, 0) => ColumnType::Int32,
-            (5, 0, 0) => ColumnType::Int64,
-            (6, 0, 0) => ColumnType::Float32,
-            (7, 0, 0) => ColumnType::Float64,
-            (8, precision @ 1..=38, scale) if scale >= -38 && i16::from(scale) <= i16::from(precision) => {
-                ColumnType::Decimal { precision, scale }
-            }
-            (9, 0, 0) => ColumnType::Text,
-            (10, 0, 0) => ColumnType::Bytes,
-            (11, 0, 0) => ColumnType::Date,
-            (12, 0, 0) => ColumnType::Timestamp { utc: false },
-            (13, 0, 0) => ColumnType::Timestamp { utc: true },
-            (14, 0, 0) => ColumnType::Time,
-            (15, 0, 0) => ColumnType::Uuid,
-            (16, 0, 0) => ColumnType::Interval,
-            (tag, precision, scale) => {
-                return Err(reader.malformed(format!("unknown column type {tag} ({precision}, {scale})")));
-            }
+        let code = [reader.u8()?, reader.u8()?, reader.u8()?];
+        let Some(ty) = ColumnType::of_code(code) else {
+            let [number, precision, scale] = code;
+            return Err(reader.malformed(format!("unknown column type {number} ({precision}, {})", scale as i8)));
         };
+        if i < key_columns && ty.is_list() {
+            return Err(reader.malformed("key column of lists"));
+        }
         let nullable = match reader.u8()? {
             0 => false,
             1 => true,

@@ -38,7 +38,7 @@ use crate::base::{
     wide_of_interval,
 };
 use crate::buffer::RootBuffer;
-use crate::codec::Codecs;
+use crate::codec::{Codecs, encode_lists};
 use crate::pages::{Extent, ExtentWriter, Files};
 use crate::tree::rewrite::{Output, read_rows};
 use crate::tree::{Flusher, InnerNode, Run, TreeView};
@@ -165,6 +165,10 @@ fn add_values(sketch: &mut HyperLogLog, ty: ColumnType, column: &ArrayRef) {
         ColumnType::Text => {
             let values = column.as_string_view();
             add(sketch, column, (0..values.len()).map(|row| xxh3_64(values.value(row).as_bytes())));
+        }
+        ColumnType::List(ty) => {
+            let values = encode_lists(column.as_list(), ty);
+            add(sketch, column, (0..values.len()).map(|row| xxh3_64(values.value(row))));
         }
         ColumnType::Bytes => {
             let values = column.as_binary_view();

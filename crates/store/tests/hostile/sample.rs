@@ -11,15 +11,16 @@ use arrow_array::types::{
 };
 use arrow_array::{
     Array, ArrayRef, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, FixedSizeBinaryArray, Float32Array,
-    Float64Array, Int8Array, Int16Array, Int32Array, Int64Array, IntervalMonthDayNanoArray, RecordBatch,
+    Float64Array, Int8Array, Int16Array, Int32Array, Int64Array, IntervalMonthDayNanoArray, ListArray, RecordBatch,
     StringViewArray, Time64MicrosecondArray, TimestampMicrosecondArray,
 };
-use arrow_buffer::IntervalMonthDayNano;
+use arrow_buffer::{IntervalMonthDayNano, NullBuffer, OffsetBuffer};
+use arrow_schema::Field;
 use keyaki_device::Device;
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
 use keyaki_store::{
-    Column, ColumnType, Direction, KeyRange, Options, Result, Schema, Store, TreeId, UpsertFunctions, WriteBatch,
-    block_on,
+    Column, ColumnType, Direction, KeyRange, ListType, Options, Result, Schema, Store, TreeId, UpsertFunctions,
+    WriteBatch, block_on,
 };
 
 use crate::image::{DIR, Image};
@@ -47,6 +48,7 @@ pub enum Cell {
     Number(i128),
     Text(String),
     Bytes(Vec<u8>),
+    List(Vec<Cell>),
 }
 
 impl std::fmt::Display for Cell {
@@ -56,6 +58,10 @@ impl std::fmt::Display for Cell {
             Cell::Number(number) => write!(f, "{number}"),
             Cell::Text(text) => write!(f, "{text:?}"),
             Cell::Bytes(bytes) => write!(f, "'{}'", bytes.escape_ascii()),
+            Cell::List(cells) => {
+                let cells: Vec<String> = cells.iter().map(Cell::to_string).collect();
+                write!(f, "[{}]", cells.join(","))
+            }
         }
     }
 }
@@ -86,6 +92,7 @@ pub fn options() -> Options {
 }
 
 pub fn types() -> Schema {
+    let list = |ty| ColumnType::List(ListType::of(ty).unwrap());
     let column = |(i, (ty, nullable)): (usize, (ColumnType, bool))| Column { name: format!("c{i}"), ty, nullable };
     let types = [
         (ColumnType::Int32, false),
@@ -106,6 +113,8 @@ pub fn types() -> Schema {
         (ColumnType::Time, false),
         (ColumnType::Uuid, true),
         (ColumnType::Interval, true),
+        (list(ColumnType::Text), true),
+        (list(list(ColumnType::Decimal { precision: 38, scale: 0 })), false),
     ];
     Schema::new(types.into_iter().enumerate().map(column).collect(), 2)
 }
@@ -197,6 +206,17 @@ fn types_row(i: u64, edition: u64) -> Row {
         never_null(number(15, micros)),
         number(16, [0, u128::MAX as i128, 1 << 64]),
         number(17, [INTERVALS.0, INTERVALS.1, -1]),
+        match random(18) % 6 {
+            5 => Cell::Null,
+            n => Cell::List(
+                (0..n).map(|k| if k == 2 { Cell::Null } else { Cell::Text(text[k as usize].into()) }).collect(),
+            ),
+        },
+        Cell::List(match random(19) % 4 {
+            0 => Vec::new(),
+            1 => vec![Cell::Null, Cell::List(Vec::new())],
+            n => vec![Cell::List((0..n).map(|k| number(19 + k, [-wide, wide, -1])).collect())],
+        }),
     ]
 }
 
@@ -253,6 +273,14 @@ fn array(ty: ColumnType, cells: &[&Cell]) -> ArrayRef {
             _ => None,
         }))),
         ColumnType::Bytes => Arc::new(BinaryViewArray::from_iter(cells.iter().map(bytes))),
+        ColumnType::List(ty) => {
+            let lists = || cells.iter().map(|cell| if let Cell::List(cells) = cell { Some(cells) } else { None });
+            let elements: Vec<&Cell> = lists().flatten().flatten().collect();
+            let lengths = OffsetBuffer::from_lengths(lists().map(|cells| cells.map_or(0, Vec::len)));
+            let nulls = NullBuffer::from_iter(lists().map(|cells| cells.is_some()));
+            let field = Arc::new(Field::new_list_field(ty.element().arrow(), true));
+            Arc::new(ListArray::new(field, lengths, array(ty.element(), &elements), Some(nulls)))
+        }
         ColumnType::Date => Arc::new(words().map(|n| n.map(|n| n as i32)).collect::<Date32Array>()),
         ColumnType::Timestamp { .. } => {
             Arc::new(words().collect::<TimestampMicrosecondArray>().with_data_type(ty.arrow()))
@@ -281,6 +309,10 @@ fn cell(ty: ColumnType, array: &ArrayRef, row: usize) -> Cell {
         ColumnType::Float64 => (array.as_primitive::<Float64Type>().value(row).to_bits() as i64).into(),
         ColumnType::Decimal { .. } => array.as_primitive::<Decimal128Type>().value(row),
         ColumnType::Text => return Cell::Text(array.as_string_view().value(row).into()),
+        ColumnType::List(ty) => {
+            let elements = array.as_list::<i32>().value(row);
+            return Cell::List((0..elements.len()).map(|i| cell(ty.element(), &elements, i)).collect());
+        }
         ColumnType::Bytes => return Cell::Bytes(array.as_binary_view().value(row).into()),
         ColumnType::Date => array.as_primitive::<Date32Type>().value(row).into(),
         ColumnType::Timestamp { .. } => array.as_primitive::<TimestampMicrosecondType>().value(row).into(),

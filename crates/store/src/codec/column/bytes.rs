@@ -12,6 +12,9 @@
 //! valid UTF-8 before it is returned: the prefix and uncompressed heaps when the page is opened, compressed heaps on
 //! first use. A compressed heap that is damaged in a page with a correct checksum counts as empty, and
 //! [`BytesColumn::decompress`] returns false for it.
+//!
+//! The values of a column of lists are encoded lists ([`lists`]), which are checked as text is. They have neither a dictionary
+//! nor a prefix.
 
 use std::sync::OnceLock;
 
@@ -19,8 +22,10 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::ints::{Ints, IntsEncoder};
+use crate::base::ColumnType;
 use crate::codec::bits;
 use crate::codec::bits::{SLACK, pack, packed_len, width_of};
+use crate::codec::lists;
 use crate::codec::varint::{Reader, put_varint, varint_len};
 
 const DICTIONARY: u8 = 1;
@@ -59,15 +64,15 @@ pub(crate) struct Codes {
 #[derive(Debug)]
 struct Compressed {
     len: u32,
-    text: bool,
+    ty: ColumnType,
     /// The decompressed heap, set on first use.
     plain: OnceLock<Box<[u8]>>,
 }
 
 impl BytesColumn {
-    /// Parses and checks the layout of a column of `count` values; `None` if it is invalid. If `text` is set, values
-    /// must be valid UTF-8.
-    pub(crate) fn parse(reader: &mut Reader<'_>, count: usize, text: bool) -> Option<BytesColumn> {
+    /// Parses and checks the layout of a column of `count` values; `None` if it is invalid. Values of
+    /// type `ty`, which are text, bytes or lists, must be sound.
+    pub(crate) fn parse(reader: &mut Reader<'_>, count: usize, ty: ColumnType) -> Option<BytesColumn> {
         let flags = reader.u8().filter(|flags| flags & !(DICTIONARY | COMPRESSED) == 0)?;
         let prefix_len = reader.len()?;
         let prefix = reader.skip(prefix_len)?;
@@ -88,7 +93,7 @@ impl BytesColumn {
             if heap_len > len.checked_mul(COMPRESS_RATIO_MAX)? {
                 return None;
             }
-            compressed = Some(Box::new(Compressed { len: len as u32, text, plain: OnceLock::new() }));
+            compressed = Some(Box::new(Compressed { len: len as u32, ty, plain: OnceLock::new() }));
             heap
         } else {
             reader.skip(heap_len)?
@@ -102,12 +107,14 @@ impl BytesColumn {
         if !column.ends_ascend(reader.bytes, entries) {
             return None;
         }
-        if text {
-            let raw = column.compressed.is_none();
-            std::str::from_utf8(column.prefix(reader.bytes)).ok()?;
-            if raw && !column.is_text(reader.bytes, column.raw_heap(reader.bytes), entries) {
-                return None;
-            }
+        match ty {
+            ColumnType::Text => _ = std::str::from_utf8(column.prefix(reader.bytes)).ok()?,
+            ColumnType::List(_) if flags & DICTIONARY != 0 || prefix_len != 0 => return None,
+            _ => (),
+        }
+        let raw = column.compressed.is_none();
+        if raw && !column.is_sound(reader.bytes, ty, column.raw_heap(reader.bytes), entries) {
+            return None;
         }
         Some(column)
     }
@@ -149,7 +156,7 @@ impl BytesColumn {
             let stored = bytes.get(start..start + compressed.len as usize).unwrap_or_default();
             let mut plain = vec![0; self.heap_len as usize];
             let sound = decompress_into(stored, &mut plain).is_ok_and(|len| len == plain.len());
-            if !sound || (compressed.text && !self.is_text(bytes, &plain, entries)) {
+            if !sound || !self.is_sound(bytes, compressed.ty, &plain, entries) {
                 plain.clear();
             }
             plain.into()
@@ -171,6 +178,21 @@ impl BytesColumn {
     /// Number of entries in the heap of a column with `rows` rows.
     fn entries(&self, rows: usize) -> usize {
         self.codes.map_or(rows, |codes| codes.entries as usize)
+    }
+
+    /// Returns true if every entry of `heap` is a value of type `ty`.
+    fn is_sound(&self, bytes: &[u8], ty: ColumnType, heap: &[u8], entries: usize) -> bool {
+        match ty {
+            ColumnType::Text => self.is_text(bytes, heap, entries),
+            ColumnType::List(_) => {
+                let mut sound = true;
+                self.for_ends(bytes, heap, 0..entries, |start, end| {
+                    sound = sound && lists::is_sound(&heap[start..end], ty);
+                });
+                sound
+            }
+            _ => true,
+        }
     }
 
     /// Returns true if every entry of `heap` is valid UTF-8.

@@ -4,19 +4,21 @@
 //! page writer can find the number of rows that fill a page. [`ColumnEncoder::write`] writes the last plan.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ByteViewType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
     IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
-use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, GenericByteViewArray};
+use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, BinaryViewArray, GenericByteViewArray};
 use arrow_buffer::NullBuffer;
 
 use super::bytes::{BytesEncoder, BytesOptions};
 use super::ints::IntsEncoder;
 use super::{FLOAT_BITS, NARROW, NULLS_ALL, NULLS_BITMAP, NULLS_NONE, WIDE, floats};
-use crate::base::{ColumnType, uuids, wide_of_interval, wide_of_uuid};
+use crate::base::{ColumnType, ListType, uuids, wide_of_interval, wide_of_uuid};
+use crate::codec::lists;
 
 /// Encodes one column of successive pages. Buffers and properties of the values, such as the exponent of floats, carry
 /// over from page to page.
@@ -35,6 +37,8 @@ pub(crate) struct ColumnEncoder {
     exponent: u8,
     wide: bool,
     scratch: Vec<i64>,
+    /// The last array of lists, and its encoding.
+    lists: Option<(ArrayRef, BinaryViewArray)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +60,7 @@ impl ColumnEncoder {
             exponent: 0,
             wide: false,
             scratch: Vec::new(),
+            lists: None,
         }
     }
 
@@ -73,6 +78,7 @@ impl ColumnEncoder {
             + match self.ty {
                 ColumnType::Text => self.plan_bytes(array.as_string_view(), rows),
                 ColumnType::Bytes => self.plan_bytes(array.as_binary_view(), rows),
+                ColumnType::List(ty) => self.plan_lists(array, ty, rows),
                 ColumnType::Decimal { .. } => {
                     self.plan_wide(array.as_primitive::<Decimal128Type>().values()[rows].iter().copied())
                 }
@@ -155,8 +161,19 @@ impl ColumnEncoder {
         1 + self.ints.plan() + self.low.plan()
     }
 
+    /// Plans are made for several ranges of an array, one after another.
+    fn plan_lists(&mut self, array: &ArrayRef, ty: ListType, rows: Range<usize>) -> usize {
+        let encoded = match self.lists.take() {
+            Some((known, encoded)) if Arc::ptr_eq(&known, array) => encoded,
+            _ => lists::encode(array.as_list(), ty),
+        };
+        let len = self.plan_bytes(&encoded, rows);
+        self.lists = Some((array.clone(), encoded));
+        len
+    }
+
     fn plan_bytes<T: ByteViewType>(&mut self, array: &GenericByteViewArray<T>, rows: Range<usize>) -> usize {
-        let options = BytesOptions { text: T::IS_UTF8, compress: self.compress, share: true };
+        let options = BytesOptions { text: T::IS_UTF8, compress: self.compress, share: !self.ty.is_list() };
         let nulls = array.nulls().filter(|_| self.nulls != Nulls::None);
         let value = |i: usize| {
             let row = rows.start + i;
@@ -177,7 +194,7 @@ impl ColumnEncoder {
             }
         }
         match self.ty {
-            ColumnType::Text | ColumnType::Bytes => return self.bytes.write(out),
+            ColumnType::Text | ColumnType::Bytes | ColumnType::List(_) => return self.bytes.write(out),
             ColumnType::Float32 | ColumnType::Float64 => out.push(self.exponent),
             ty if ty.is_wide() => out.push(if self.wide { WIDE } else { NARROW }),
             _ => (),

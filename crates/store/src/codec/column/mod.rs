@@ -8,7 +8,7 @@
 //! | boolean, integers, date, time, timestamp | integers ([`ints`]) |
 //! | float | exponent (1 byte), integers: the values times 10^exponent ([`floats`]), or their bits if the exponent is 255 |
 //! | decimal, UUID | 0, integers: the values; or 1, integers: the high, integers: the low 64 bits |
-//! | text, bytes | [`bytes`] |
+//! | text, bytes, list | [`bytes`] |
 //!
 //! The value of a UUID is a signed 128-bit number in the order of the bytes. Null rows have a value too, which is ignored.
 
@@ -71,8 +71,8 @@ impl Column {
             _ => return None,
         };
         let data = match ty {
-            ColumnType::Text | ColumnType::Bytes => {
-                Data::Bytes(Box::new(BytesColumn::parse(reader, count, ty == ColumnType::Text)?))
+            ColumnType::Text | ColumnType::Bytes | ColumnType::List(_) => {
+                Data::Bytes(Box::new(BytesColumn::parse(reader, count, ty)?))
             }
             ColumnType::Float32 | ColumnType::Float64 => {
                 let exponent = reader.u8()?;

@@ -14,7 +14,7 @@ use super::{
     BLOCK, Body, BytesColumn, Column, HEADER_LEN, Ints, MAGIC, Messages, PAGE_BYTES_MAX, PAGE_FORMAT, Page, PageRef,
     index,
 };
-use crate::base::{Error, Result, Schema, TreeId};
+use crate::base::{ColumnType, Error, Result, Schema, TreeId};
 use crate::codec::bits::SLACK;
 use crate::codec::varint::Reader;
 
@@ -124,7 +124,7 @@ fn parse_rows(
     }
     let messages = || {
         let kinds = Ints::parse(&mut reader(written)?, rows)?;
-        let operands = BytesColumn::parse(&mut reader(written + 1)?, rows, false)?;
+        let operands = BytesColumn::parse(&mut reader(written + 1)?, rows, ColumnType::Bytes)?;
         Some(Box::new(Messages { kinds, operands }))
     };
     let messages = if run { Some(messages().ok_or("invalid messages")?) } else { None };

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef};
 use proptest::prelude::*;
 
-use super::scalar::{Scalar, scalar_at};
+use super::scalar::{Scalar, Values};
 use super::*;
-use crate::base::{Column, ColumnType, Schema, TreeId};
+use crate::base::{Column, ColumnType, ListType, Schema, TreeId};
 
 mod codecs;
 mod damage;
+mod list_values;
 mod pages;
 
 const TYPES: [ColumnType; 17] = [
@@ -34,6 +35,24 @@ const TYPES: [ColumnType; 17] = [
     ColumnType::Uuid,
     ColumnType::Interval,
 ];
+
+/// Types of value columns: those of keys, and lists.
+fn value_types() -> Vec<ColumnType> {
+    let list = |ty| ColumnType::List(ListType::of(ty).unwrap());
+    let scalars = [4, 1, 8, 10, 16].map(|i| TYPES[i]);
+    let lists = scalars.into_iter().map(list);
+    let nested = [list(list(TYPES[2])), list(list(list(ColumnType::Text)))];
+    TYPES.into_iter().chain(lists).chain([list(ColumnType::Text)]).chain(nested).collect()
+}
+
+/// The value of a row. It leaks a little memory.
+fn scalar_at(array: &ArrayRef, ty: ColumnType, row: usize) -> Scalar<'_> {
+    if !ty.is_list() {
+        return Box::leak(Box::new(Values::new(array, ty))).get(row);
+    }
+    let array: &ArrayRef = Box::leak(Box::new(array.slice(row, 1)));
+    Box::leak(Box::new(Values::new(array, ty))).get(0)
+}
 
 /// An owned value.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,6 +93,16 @@ fn value_of(ty: ColumnType, word: i64, text: &[u8]) -> Value {
         ColumnType::Interval => Value::Wide((i128::from(word) << 64) + i128::from(word / 1000)),
         ColumnType::Text => Value::Bytes(String::from_utf8_lossy(text).into_owned().into_bytes()),
         ColumnType::Bytes => Value::Bytes(text.to_vec()),
+        ColumnType::List(list) => {
+            let element = |i: usize| match text[i] % 4 {
+                0 => Value::Null,
+                _ => value_of(list.element(), word.wrapping_add(i as i64), &text[i + 1..]),
+            };
+            let elements: Vec<Value> = (0..text.len() % 5).map(element).collect();
+            let mut encoded = Vec::new();
+            lists::put(elements.len(), list.element(), |i| elements[i].scalar(), &mut encoded);
+            Value::Bytes(encoded)
+        }
     }
 }
 
@@ -118,7 +147,7 @@ enum Shape {
 
 fn column() -> impl Strategy<Value = (ColumnType, bool, Shape)> {
     let shape = prop::sample::select(vec![Shape::Any, Shape::Equal, Shape::Sorted, Shape::FewDistinct]);
-    (prop::sample::select(TYPES.to_vec()), any::<bool>(), shape)
+    (prop::sample::select(value_types()), any::<bool>(), shape)
 }
 
 #[derive(Debug, Clone)]
@@ -147,8 +176,13 @@ impl Table {
 fn table(rows_max: usize) -> impl Strategy<Value = Table> {
     let columns = prop::collection::vec(column(), 1..6);
     let seeds = prop::collection::vec((words(), texts(), 0u8..8), 1..rows_max);
-    (columns, seeds, 1usize..4).prop_map(|(shapes, seeds, key_columns)| {
+    (columns, seeds, 1usize..4).prop_map(|(mut shapes, seeds, key_columns)| {
         let key_columns = key_columns.min(shapes.len());
+        for (ty, ..) in &mut shapes[..key_columns] {
+            if let ColumnType::List(list) = *ty {
+                *ty = list.innermost();
+            }
+        }
         let named = shapes.iter().map(|&(ty, nullable, _)| Column { name: format!("{ty:?}"), ty, nullable }).collect();
         let schema = Arc::new(Schema::new(named, key_columns));
         let mut rows: Vec<Vec<Value>> = Vec::new();
