@@ -3,6 +3,7 @@
 //! Nothing in this folder accesses a database. [`options::MemoryBudget`] divides the memory of a database among page
 //! cache, root buffers and queries.
 
+pub(crate) mod arrays;
 mod error;
 pub(crate) mod from_sql;
 pub(crate) mod interrupt;

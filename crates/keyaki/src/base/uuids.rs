@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, FixedSizeBinaryArray, FixedSizeBinaryBuilder, ListArray, RecordBatch, StringViewArray,
+    Array, ArrayRef, AsArray, FixedSizeBinaryArray, FixedSizeBinaryBuilder, RecordBatch, StringViewArray,
 };
 use arrow::datatypes::{DataType, Field, Schema};
 use uuid::Uuid;
 
-use super::intervals;
+use super::{arrays, intervals};
 
 /// Bytes of a UUID.
 pub(crate) const UUID_LEN: i32 = 16;
@@ -99,22 +99,18 @@ pub fn printable(batch: &RecordBatch) -> RecordBatch {
     RecordBatch::try_new(schema, columns).unwrap_or_else(|_| batch.clone())
 }
 
-/// True for UUIDs, intervals, and lists of them.
+/// True for UUIDs, intervals and arrays.
 fn is_unprintable(ty: &DataType) -> bool {
-    match ty {
-        DataType::List(field) => is_unprintable(field.data_type()),
-        ty => is_uuid(ty) || intervals::is_interval(ty),
-    }
+    is_uuid(ty) || intervals::is_interval(ty) || arrays::is_list(ty)
 }
 
-fn printable_column(column: &ArrayRef) -> ArrayRef {
+/// A column whose values Arrow prints as SQL.
+pub(crate) fn printable_column(column: &ArrayRef) -> ArrayRef {
     match column.data_type() {
-        DataType::List(field) if is_unprintable(field.data_type()) => {
-            let list = column.as_list::<i32>();
-            let values = printable_column(list.values());
-            let field = Arc::new(field.as_ref().clone().with_data_type(values.data_type().clone()));
-            Arc::new(ListArray::new(field, list.offsets().clone(), values, list.nulls().cloned()))
-        }
+        ty if arrays::is_list(ty) => match arrays::printed(column, &printable_column) {
+            Some(texts) => Arc::new(texts),
+            None => column.clone(),
+        },
         ty if is_uuid(ty) => Arc::new(texts(column.as_fixed_size_binary())),
         _ => match intervals::intervals(column) {
             Some(intervals) => Arc::new(intervals::texts(&intervals)),

@@ -20,6 +20,7 @@ use keyaki_store::{Column, ColumnType, KeyCodec, RowCodec, Schema, TreeId};
 
 use super::definitions::{IndexKey, IndexMethod, TableDef};
 use super::expressions::{Compiled, Predicate, VirtualValue};
+use crate::base::type_name;
 use crate::catalog::TableStatistics;
 use crate::{Error, Result};
 
@@ -285,10 +286,10 @@ impl Table {
     }
 }
 
-/// Keys are compared bytewise, but intervals of different parts can be equal.
+/// Keys are compared bytewise, but intervals of different parts can be equal. The store has no keys of arrays.
 ///
 /// # Errors
-/// `Unsupported` for a key of type INTERVAL.
+/// `Unsupported` for a key of type INTERVAL or an array.
 fn check_keys(def: &TableDef) -> Result<()> {
     let column = |column: &usize| (&def.columns[*column].name, def.columns[*column].ty.column);
     let key = |key| match key {
@@ -297,8 +298,12 @@ fn check_keys(def: &TableDef) -> Result<()> {
     };
     let of_indexes = def.indexes.iter().flat_map(|index| index.keys.iter().map(key));
     let mut keys = def.primary_key.iter().map(column).chain(of_indexes);
-    match keys.find(|(_, ty)| *ty == ColumnType::Interval) {
+    match keys.find(|(_, ty)| *ty == ColumnType::Interval || ty.is_list()) {
         None => Ok(()),
+        Some((name, ty)) if ty.is_list() => Err(Error::Unsupported(format!(
+            "key \"{name}\" of type {} (arrays cannot be keys)",
+            type_name(&ty.arrow())
+        ))),
         Some((name, _)) => Err(Error::Unsupported(format!(
             "key \"{name}\" of type interval (index an expression, such as extract(epoch FROM {name}))"
         ))),

@@ -9,10 +9,11 @@
 use std::fmt;
 
 use datafusion::sql::sqlparser::ast::{
-    CharacterLength, DataType as SqlDataType, ExactNumberInfo, ObjectName, TimezoneInfo,
+    ArrayElemTypeDef, CharacterLength, DataType as SqlDataType, ExactNumberInfo, ObjectName, TimezoneInfo,
 };
-use keyaki_store::ColumnType;
+use keyaki_store::{ColumnType, ListType};
 
+use crate::base::arrays;
 use crate::base::type_name;
 use crate::base::uuids::is_uuid;
 use crate::catalog::SqlType;
@@ -70,6 +71,7 @@ pub fn column_type_name(ty: ColumnType) -> String {
         ColumnType::Time => "TIME".into(),
         ColumnType::Uuid => "UUID".into(),
         ColumnType::Interval => "INTERVAL".into(),
+        ColumnType::List(list) => format!("{}[]", column_type_name(list.element())),
     }
 }
 
@@ -91,6 +93,12 @@ fn parse_column_type(text: &str) -> Option<ColumnType> {
         "TIME" => ColumnType::Time,
         "UUID" => ColumnType::Uuid,
         "INTERVAL" => ColumnType::Interval,
+        _ if text.ends_with("[]") => {
+            // The depth of the recursion is limited by the number of dimensions.
+            let dimensions = text.bytes().rev().filter(|byte| *byte == b']').count();
+            let element = text.strip_suffix("[]").filter(|_| dimensions <= usize::from(ListType::DIMENSIONS_MAX))?;
+            ColumnType::List(ListType::of(parse_column_type(element)?)?)
+        }
         _ => {
             let (precision, scale) = text.strip_prefix("DECIMAL(")?.strip_suffix(')')?.split_once(',')?;
             let (precision, scale) = (precision.parse().ok()?, scale.parse().ok()?);
@@ -104,6 +112,9 @@ fn parse_column_type(text: &str) -> Option<ColumnType> {
 
 impl fmt::Display for SqlType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let ColumnType::List(list) = self.column {
+            return write!(f, "{}[]", SqlType { column: list.element(), ..*self });
+        }
         match self.max_chars {
             _ if self.json => f.write_str("JSON"),
             Some(chars) => write!(f, "VARCHAR({chars})"),
@@ -159,10 +170,20 @@ pub fn from_sql(ty: &SqlDataType) -> Result<SqlType> {
             },
         },
         T::TimestampNtz(None | Some(6)) | T::Datetime(None | Some(6)) => ColumnType::Timestamp { utc: false },
+        T::Array(ArrayElemTypeDef::SquareBracket(element, _) | ArrayElemTypeDef::AngleBracket(element)) => {
+            return array(from_sql(element)?);
+        }
         T::Custom(name, arguments) if arguments.is_empty() => custom(name).ok_or_else(unsupported)?,
         _ => return Err(unsupported()),
     };
     Ok(column.into())
+}
+
+/// The type of arrays of elements of a type.
+fn array(element: SqlType) -> Result<SqlType> {
+    let list = ListType::of(element.column)
+        .ok_or_else(|| Error::Unsupported(format!("arrays of more than {} dimensions", ListType::DIMENSIONS_MAX)))?;
+    Ok(SqlType { column: ColumnType::List(list), ..element })
 }
 
 /// The error for INTERVAL with fields or another precision.
@@ -251,12 +272,19 @@ pub fn from_arrow(ty: &arrow::datatypes::DataType) -> Result<ColumnType> {
         T::Dictionary(_, value) => from_arrow(value)?,
         // A column with only nulls.
         T::Null => ColumnType::Text,
-        other => return Err(Error::Unsupported(format!("column of type {}", type_name(other)))),
+        other => {
+            let unsupported = || Error::Unsupported(format!("column of type {}", type_name(other)));
+            let element = from_arrow(arrays::element_type(other).ok_or_else(unsupported)?)?;
+            ColumnType::List(ListType::of(element).ok_or_else(unsupported)?)
+        }
     })
 }
 
 /// PostgreSQL's name of a column's type, for messages.
 pub(crate) fn sql_type_name(ty: SqlType) -> String {
+    if let ColumnType::List(list) = ty.column {
+        return format!("{}[]", sql_type_name(SqlType { column: list.element(), ..ty }));
+    }
     match ty.max_chars {
         _ if ty.json => "json".into(),
         Some(chars) => format!("character varying({chars})"),
@@ -307,6 +335,12 @@ mod tests {
             ("interval(6)", "INTERVAL"),
             ("json", "JSON"),
             ("jsonb", "JSON"),
+            ("int[]", "INTEGER[]"),
+            ("integer[3][]", "INTEGER[][]"),
+            ("text array", "TEXT[]"),
+            ("varchar(10)[]", "VARCHAR(10)[]"),
+            ("jsonb[]", "JSON[]"),
+            ("numeric(5,2)[][][]", "DECIMAL(5,2)[][][]"),
         ];
         for (sql, name) in types {
             let ty = parsed(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
@@ -327,7 +361,8 @@ mod tests {
             "time(3)",
             "interval(3)",
             "interval day to second",
-            "int[]",
+            "int[][][][][][][][]",
+            "mytype[]",
             "timestamp(3)",
             "decimal(39,0)",
             "decimal(5,6)",

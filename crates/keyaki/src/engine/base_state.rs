@@ -11,7 +11,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
-use datafusion::execution::{FunctionRegistry, SessionState};
+use datafusion::execution::{FunctionRegistry, SessionState, SessionStateDefaults};
 use datafusion::prelude::SessionConfig;
 
 use super::query_memory::QueryPool;
@@ -23,7 +23,7 @@ use crate::values::conversions::at_time_zone;
 use crate::values::sum::sum;
 use crate::values::uuids;
 use crate::values::zone::STORED;
-use crate::values::{intervals, json, operators};
+use crate::values::{arrays, intervals, json, operators};
 
 /// SQL name of the database.
 pub(crate) const CATALOG_NAME: &str = "keyaki";
@@ -71,11 +71,15 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     // Each partition of a sort reserves this for merging. All partitions together must fit into a small budget.
     let reservation = &mut options.execution.sort_spill_reservation_bytes;
     *reservation = (*reservation).min(query_bytes / (SORT_RESERVATIONS_SHARE * threads.max(1)));
+    // DataFusion's planners compare arrays otherwise.
+    let mut planners = SessionStateDefaults::default_expr_planners();
+    planners.insert(0, Arc::new(arrays::Operators));
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
         .with_default_features()
         .with_type_planner(Arc::new(ColumnTypes))
+        .with_expr_planners(planners)
         .build();
     state.register_udaf(Arc::new(average()))?;
     state.register_udaf(Arc::new(sum()))?;
@@ -85,7 +89,7 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     }
     state.register_expr_planner(Arc::new(json::Operators))?;
     state.register_expr_planner(Arc::new(operators::Operators))?;
-    for function in intervals::functions() {
+    for function in arrays::functions().chain(intervals::functions()) {
         state.register_udf(Arc::new(function))?;
     }
     state.register_udf(Arc::new(uuids::random()))?;

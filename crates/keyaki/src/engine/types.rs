@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{DataType as SqlType, TimezoneInfo};
 
 use crate::base::intervals::INTERVAL;
 use crate::base::uuids::UUID;
-use crate::catalog::types::interval_fields;
+use crate::catalog::types::{from_sql, interval_fields};
 use crate::values::zone::STORED;
 
 /// Gives types the Arrow types of columns: DataFusion's TIMESTAMP has nanoseconds, and ends in the year 2262; its BYTEA is not
@@ -24,6 +24,10 @@ impl TypePlanner for ColumnTypes {
                 return Ok(Some(Arc::new(Field::new("", INTERVAL, true))));
             }
             SqlType::Interval { .. } => return Err(interval_fields(ty).into()),
+            SqlType::Array(_) => {
+                let ty = from_sql(ty)?.column.arrow();
+                return Ok(Some(Arc::new(Field::new("", ty, true))));
+            }
             SqlType::Uuid => return Ok(Some(Arc::new(Field::new("", UUID, true)))),
             SqlType::Time(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
                 return Ok(Some(Arc::new(Field::new("", DataType::Time64(TimeUnit::Microsecond), true))));

@@ -12,7 +12,8 @@
 //! | dictionaries, run-end encoding | as their values |
 //! | fixed-size binary | `Bytes` |
 //! | durations, other intervals | `Interval` |
-//! | times, lists, structs, maps … | text |
+//! | arrays | text, as PostgreSQL prints them |
+//! | times, structs, maps … | text |
 
 use std::sync::Arc;
 
@@ -22,7 +23,9 @@ use arrow::datatypes::{DataType, TimeUnit, TimestampNanosecondType, UInt64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use crate::Result;
+use crate::base::arrays;
 use crate::base::intervals::intervals;
+use crate::base::uuids::printable_column;
 use crate::base::value::{DECIMAL_DIGITS_MAX, has_values};
 
 /// Decimal digits of the greatest 64-bit integer.
@@ -44,6 +47,9 @@ pub(super) fn convert(columns: &mut [ArrayRef]) -> Result<()> {
 fn converted(column: &ArrayRef) -> Result<ArrayRef> {
     if let Some(intervals) = intervals(column) {
         return Ok(Arc::new(intervals));
+    }
+    if let Some(texts) = arrays::printed(column, &printable_column) {
+        return Ok(Arc::new(texts));
     }
     let exact = exact_type(column).and_then(|ty| {
         // The cast fails if a value does not fit.

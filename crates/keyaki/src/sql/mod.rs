@@ -54,6 +54,7 @@ mod plan_cache;
 mod precedence;
 pub(crate) mod prepared;
 mod qualify;
+mod quantified;
 mod renames;
 mod schemas;
 mod sequence_options;

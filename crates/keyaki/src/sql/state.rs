@@ -32,7 +32,8 @@ use crate::engine::{CATALOG_NAME, Engine};
 use crate::plan::register;
 use crate::sql::names::{SearchPath, relation_name};
 use crate::sql::{
-    SqlSession, casts, columns, constants, file_tables, interval_literals, qualify, schemas, sequences, zones,
+    SqlSession, casts, columns, constants, file_tables, interval_literals, qualify, quantified, schemas, sequences,
+    zones,
 };
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
@@ -205,6 +206,7 @@ impl StatementState {
             casts::distinguish(&mut statement);
             zones::as_calls(&mut statement)?;
             interval_literals::read(&mut statement)?;
+            quantified::as_calls(&mut statement)?;
             let files = file_tables::take(&mut statement, self.tables.extra.read().len())?;
             for table in &files {
                 self.add_table(RelationName::public(&table.name), file_tables::provider(table, &self.state).await?);

@@ -9,6 +9,8 @@
 //! | text to float, double to real | an error if the value becomes infinite, or zero |
 //! | text to BYTEA, UUID, TIME, INTERVAL | PostgreSQL's formats ([`super::bytes`], [`uuids`], [`super::time`], [`intervals`]) |
 //! | INTERVAL to text | PostgreSQL's default style |
+//! | arrays from and to arrays | element by element |
+//! | arrays from and to text | `{1,2,NULL}`; `[1, 2, NULL]` is also read ([`arrays`]) |
 //! | any to float | canonical ([`super::floats`]) |
 //! | TIMESTAMPTZ to and from text, DATE and TIMESTAMP | in the time zone of the session |
 //!
@@ -27,6 +29,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use super::floats::{self, Float};
 use super::zone::{STORED, Zone, is_instant, labelled};
 use super::{bytes, time};
+use crate::base::arrays;
 use crate::base::intervals::{self, INTERVAL, is_interval};
 use crate::base::type_name;
 use crate::base::uuids::{self, is_uuid};
@@ -39,6 +42,7 @@ const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: For
 pub(crate) fn is_own(from: &DataType, to: &DataType, zone: Zone) -> bool {
     match (from, to) {
         (DataType::Dictionary(_, from), to) => is_own(from, to, zone),
+        (from, to) if arrays::is_list(from) || arrays::is_list(to) => from != to && *from != DataType::Null,
         (from, to) if to.is_integer() => from.is_floating() || from.is_decimal(),
         (from, DataType::Float32) => is_text(from) || *from == DataType::Float64,
         (from, DataType::Float64) => is_text(from),
@@ -62,6 +66,9 @@ pub(crate) fn is_own(from: &DataType, to: &DataType, zone: Zone) -> bool {
 /// # Errors
 /// `InvalidText` or `OutOfRange` with the first value that does not fit; `CannotCast` if the types have no cast.
 pub(crate) fn cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<ArrayRef> {
+    if let Some(lists) = cast_lists(values, to, zone, false)? {
+        return Ok(lists);
+    }
     let converted = try_cast(values, to, zone)?;
     match converted.null_count() > values.logical_null_count() {
         true => Err(unfit(values, &converted, to)?),
@@ -77,6 +84,9 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
     let from = values.data_type();
     if from == to {
         return Ok(floats::canonical(values));
+    }
+    if let Some(lists) = cast_lists(values, to, zone, true)? {
+        return Ok(lists);
     }
     Ok(match (from, to) {
         (DataType::Dictionary(_, inner), _) => try_cast(&arrow(values, inner)?, to, zone)?,
@@ -140,6 +150,47 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
         }
         _ => arrow(values, to)?,
     })
+}
+
+/// Conversions of and to arrays, element by element; `None` for other types. With `is_try`, elements that do not fit become
+/// null, as do texts that are not arrays.
+///
+/// # Errors
+/// As [`cast`]; `InvalidText` for a text that is not an array.
+fn cast_lists(values: &ArrayRef, to: &DataType, zone: Zone, is_try: bool) -> Result<Option<ArrayRef>> {
+    let cast = if is_try { try_cast } else { cast };
+    let from = values.data_type();
+    let to_list = matches!(to, DataType::List(_));
+    if let DataType::Dictionary(_, inner) = from
+        && (to_list || arrays::is_list(inner))
+    {
+        return cast_lists(&arrow(values, inner)?, to, zone, is_try);
+    }
+    if from == to || *from == DataType::Null || !(to_list || arrays::is_list(from)) {
+        return Ok(None);
+    }
+    let Some(lists) = arrays::lists(values)? else {
+        // From text, or another type.
+        let element = arrays::element_type(to).filter(|_| is_text(from)).ok_or_else(|| no_cast(from, to))?;
+        let texts = arrow(values, &DataType::Utf8View)?;
+        let (lists, malformed) = arrays::split(texts.as_string_view(), arrays::is_list(element));
+        if let Some(row) = malformed
+            && !is_try
+        {
+            return Err(Error::invalid_text(type_name(to), texts.as_string_view().value(row), None));
+        }
+        let elements = cast(lists.values(), element, zone)?;
+        return Ok(Some(Arc::new(arrays::with_elements(&lists, elements))));
+    };
+    if is_text(to) {
+        let elements = cast(lists.values(), &DataType::Utf8View, zone)?;
+        let texts = arrays::texts(&lists, elements.as_string_view(), arrays::is_list(lists.values().data_type()));
+        return Ok(Some(arrow(&(Arc::new(texts) as ArrayRef), to)?));
+    }
+    let element = arrays::element_type(to).ok_or_else(|| no_cast(from, to))?;
+    let converted: ArrayRef = Arc::new(arrays::with_elements(&lists, cast(lists.values(), element, zone)?));
+    // The names of elements may differ, and lists may have a fixed size.
+    Ok(Some(if converted.data_type() == to { converted } else { arrow(&converted, to)? }))
 }
 
 fn arrow(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`arithmetic`] | `+ - * / %` without overflow |
+//! | [`arrays`] | comparisons and sets of elements of arrays |
 //! | [`average`] | the aggregate function `avg`, with rounded decimals |
 //! | [`bytes`] | BYTEA from text |
 //! | [`cast`] | conversions between types, for casts, assignments and parameters |
@@ -19,6 +20,7 @@
 //! | [`zone`] | time zones |
 
 pub(crate) mod arithmetic;
+pub(crate) mod arrays;
 pub(crate) mod average;
 pub(crate) mod bytes;
 pub(crate) mod cast;

@@ -6,18 +6,19 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, IntervalMonthDayNanoType, Time64MicrosecondType};
 use arrow::util::display::FormatOptions;
-use keyaki_store::ColumnType;
+use keyaki_store::{ColumnType, ListType};
 
+use crate::base::arrays;
 use crate::base::intervals::{NANOS_PER_MICRO, Text, rounded};
 use crate::base::shown;
 use crate::base::type_name;
 use crate::base::uuids::is_uuid;
-use crate::catalog::ColumnDef;
 use crate::catalog::types::sql_type_name;
+use crate::catalog::{ColumnDef, SqlType};
 use crate::values::cast::cast;
 use crate::values::floats::canonical;
 use crate::values::json;
@@ -34,12 +35,50 @@ const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: For
 /// `InvalidText`, `OutOfRange` or `StringTooLong` with the first value that does not fit; `DatatypeMismatch` if the
 /// types have no assignment cast; `Constraint` for a null.
 pub(crate) fn assign(values: &ArrayRef, table: &str, column: &ColumnDef, zone: Zone) -> Result<ArrayRef> {
+    if let ColumnType::List(ty) = column.ty.column {
+        let lists = assign_lists(values, table, column, ty, zone)?;
+        check_not_null(&lists, table, column)?;
+        return Ok(lists);
+    }
     let converted = convert(values, column, zone)?;
     check_text(&converted, column)?;
     check_time(&converted, column)?;
     let converted = whole_microseconds(converted, column)?;
     check_not_null(&converted, table, column)?;
     Ok(converted)
+}
+
+/// Converts arrays, or texts of arrays, as [`assign`] does their elements.
+fn assign_lists(values: &ArrayRef, table: &str, column: &ColumnDef, ty: ListType, zone: Zone) -> Result<ArrayRef> {
+    let source = values.data_type();
+    if let DataType::Dictionary(_, inner) = source {
+        return assign_lists(&cast_with_options(values, inner, &CAST)?, table, column, ty, zone);
+    }
+    if *source == DataType::Null {
+        return Ok(new_null_array(&column.ty.column.arrow(), values.len()));
+    }
+    if !is_assignable(source, column.ty.column) {
+        return Err(mismatch(column, source));
+    }
+    let lists = match arrays::lists(values)? {
+        Some(lists) => lists,
+        None => {
+            let texts = cast_with_options(values, &DataType::Utf8View, &CAST)?;
+            let (lists, malformed) = arrays::split(texts.as_string_view(), ty.element().is_list());
+            if let Some(row) = malformed {
+                let text = texts.as_string_view().value(row);
+                return Err(Error::invalid_text(sql_type_name(column.ty), text, Some(&column.name)));
+            }
+            lists
+        }
+    };
+    let element = ColumnDef {
+        ty: SqlType { column: ty.element(), ..column.ty },
+        nullable: true,
+        ..ColumnDef::new(&column.name, ty.element())
+    };
+    let elements = assign(lists.values(), table, &element, zone)?;
+    Ok(Arc::new(arrays::with_elements(&lists, elements)))
 }
 
 /// # Errors
@@ -59,6 +98,9 @@ pub(crate) fn not_null(table: &str, column: &ColumnDef) -> Error {
 /// # Errors
 /// `StringTooLong` if a text has more characters than the column allows, `InvalidText` if it is not JSON but has to be.
 pub(crate) fn check_text(values: &ArrayRef, column: &ColumnDef) -> Result<()> {
+    if let Some(lists) = values.as_list_opt::<i32>() {
+        return check_text(lists.values(), column);
+    }
     let Some(texts) = values.as_string_view_opt() else { return Ok(()) };
     if column.ty.json
         && let Some(text) = texts.iter().flatten().find(|text| !json::is_valid(text))
@@ -116,14 +158,18 @@ fn convert(values: &ArrayRef, column: &ColumnDef, zone: Zone) -> Result<ArrayRef
         return convert(&cast_with_options(values, inner, &CAST)?, column, zone);
     }
     if !is_assignable(source, column.ty.column) {
-        return Err(Error::DatatypeMismatch(format!(
-            "column \"{}\" is of type {} but expression is of type {}",
-            column.name,
-            sql_type_name(column.ty),
-            type_name(source)
-        )));
+        return Err(mismatch(column, source));
     }
     cast(values, &target, zone).map_err(|error| error.of_column(&column.name))
+}
+
+fn mismatch(column: &ColumnDef, source: &DataType) -> Error {
+    let ty = sql_type_name(column.ty);
+    Error::DatatypeMismatch(format!(
+        "column \"{}\" is of type {ty} but expression is of type {}",
+        column.name,
+        type_name(source)
+    ))
 }
 
 fn is_integer(ty: ColumnType) -> bool {
@@ -147,7 +193,11 @@ fn is_assignable(source: &DataType, target: ColumnType) -> bool {
         D::Binary | D::LargeBinary | D::BinaryView => matches!(target, C::Bytes | C::Uuid),
         D::Time32(_) | D::Time64(_) => matches!(target, C::Time | C::Text),
         D::Interval(_) | D::Duration(_) => matches!(target, C::Interval | C::Text),
-        _ => false,
+        source => match (arrays::element_type(source), target) {
+            (Some(element), C::List(ty)) => is_assignable(element, ty.element()),
+            (Some(_), C::Text) => true,
+            _ => false,
+        },
     }
 }
 

@@ -13,6 +13,8 @@
 //!
 //! Functions that could compare intervals in another way are errors.
 //!
+//! Arrays are compared by their keys ([`arrays::key`]) in the places of the first row of the table.
+//!
 //! [`PrepareIntervals`] runs before the types are resolved. A date plus an interval is a timestamp, as in PostgreSQL, unless
 //! the interval is a literal of months and days: then the date is exact, and an index of dates is used. `extract` gets
 //! PostgreSQL's parts of intervals.
@@ -37,7 +39,9 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::rewritten;
 use crate::Error;
+use crate::base::arrays::is_list;
 use crate::base::intervals::INTERVAL;
+use crate::values::arrays;
 use crate::values::conversions::is_conversion;
 use crate::values::intervals::{is_own, key, of_key, of_part_averages, of_part_sums, order, part, parts};
 use crate::values::operators::date_operand;
@@ -93,6 +97,11 @@ fn unsupported(what: impl std::fmt::Display) -> Error {
     Error::Unsupported(format!("{what} of intervals (use extract(epoch FROM interval), or a cast to TEXT)"))
 }
 
+/// Functions that compare arrays as Arrow does.
+fn of_arrays(function: &str) -> Error {
+    Error::Unsupported(format!("function {function} of arrays (use ORDER BY with LIMIT 1)"))
+}
+
 /// Dates beside intervals, and parts of intervals.
 ///
 /// # Errors
@@ -142,7 +151,12 @@ fn prepared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
-/// The operand of a comparison: the number of an interval, or the operand itself.
+/// True for values that are compared by others in their place, or not at all.
+fn is_replaced(ty: &DataType) -> bool {
+    has_intervals(ty) || is_list(ty)
+}
+
+/// The operand of a comparison: the number of an interval, the key of an array, or the operand itself.
 ///
 /// # Errors
 /// `Unsupported` for arrays and structs of intervals.
@@ -153,6 +167,7 @@ fn operand(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
     match has_intervals(&ty) {
         true => Err(unsupported("comparison of arrays or structs").into()),
+        false if is_list(&ty) => Ok(Transformed::yes(arrays::key(expr))),
         false => Ok(Transformed::no(expr)),
     }
 }
@@ -191,7 +206,7 @@ fn ordered(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let type_of = |expr: &Expr| expr.get_type(schema);
     let concerns = |exprs: &mut dyn Iterator<Item = &Expr>| -> Result<bool> {
         for expr in exprs {
-            if has_intervals(&type_of(expr)?) {
+            if is_replaced(&type_of(expr)?) {
                 return Ok(true);
             }
         }
@@ -203,7 +218,8 @@ fn ordered(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 let (left, right) = (boxed(*left, schema)?, boxed(*right, schema)?);
                 return Ok(Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right })));
             }
-            if !matches!(op, Operator::Plus | Operator::Minus | Operator::StringConcat) {
+            let is_interval = has_intervals(&type_of(&left)?) || has_intervals(&type_of(&right)?);
+            if is_interval && !matches!(op, Operator::Plus | Operator::Minus | Operator::StringConcat) {
                 return Err(unsupported(format!("operator {op}")).into());
             }
             Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right }))
@@ -269,9 +285,12 @@ fn ordered_subquery(subquery: Subquery) -> Result<Subquery> {
 }
 
 fn scalar_function(mut call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let types = call.args.iter().map(|arg| arg.get_type(schema)).collect::<Result<Vec<_>>>()?;
+    let has_intervals = types.iter().any(has_intervals);
     match call.func.name() {
+        name @ ("greatest" | "least") if !has_intervals => Err(of_arrays(name).into()),
+        name if name != "nullif" && !has_intervals => Ok(Transformed::no(Expr::ScalarFunction(call))),
         "greatest" | "least" => {
-            let types = call.args.iter().map(|arg| arg.get_type(schema)).collect::<Result<Vec<_>>>()?;
             if types.iter().any(|ty| *ty != INTERVAL) {
                 return Err(unsupported(format!("function {}", call.func.name())).into());
             }
@@ -391,6 +410,11 @@ fn ordered_aggregate(mut aggregate: Aggregate) -> Result<Transformed<LogicalPlan
         }
     }
     if !is_grouped && !is_computed {
+        for expr in &aggregate.aggr_expr {
+            if let Some((call, _)) = aggregate_call(expr) {
+                Restored::of(call.func.name(), &call.params.args, call.params.distinct, &input)?;
+            }
+        }
         return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
     }
     let schema = aggregate.schema.clone();
@@ -466,7 +490,10 @@ impl Restored {
     fn of(name: &str, args: &[Expr], is_distinct: bool, input: &DFSchema) -> Result<Restored> {
         let types = args.iter().map(|arg| arg.get_type(input)).collect::<Result<Vec<_>>>()?;
         if !types.iter().any(has_intervals) {
-            return Ok(Restored::Plain);
+            return match matches!(name, "min" | "max") && types.iter().any(is_list) {
+                true => Err(of_arrays(name).into()),
+                false => Ok(Restored::Plain),
+            };
         }
         match (name, args, types.as_slice()) {
             ("count", _, _) if is_distinct => {

@@ -5,6 +5,7 @@
 //! - Timestamps and texts, dates or timestamps with nanoseconds: DataFusion converts all to nanoseconds, which end in the
 //!   year 2262. The common type is that of columns, with microseconds.
 //! - UUIDs and texts: DataFusion has no common type. Texts become UUIDs.
+//! - Arrays and texts: texts become arrays.
 //! - Intervals and texts: as UUIDs. Differences of timestamps become intervals, too.
 //!
 //! [`ConvertOperands`] runs before DataFusion resolves the types.
@@ -22,6 +23,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Projection, Union, cast};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::base::arrays::is_list;
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
 
@@ -112,6 +114,8 @@ enum Common {
     Uuid,
     /// Texts and durations are converted to intervals.
     Interval,
+    /// Texts are converted to arrays of this type.
+    Array(DataType),
 }
 
 impl Common {
@@ -120,6 +124,9 @@ impl Common {
         let types: Vec<DataType> = types.into_iter().collect();
         if types.iter().any(DataType::is_floating) && types.iter().any(DataType::is_decimal) {
             return Some(Common::Float);
+        }
+        if let Some(array) = types.iter().find(|ty| is_list(ty)) {
+            return types.iter().any(DataType::is_string).then(|| Common::Array(array.clone()));
         }
         if types.iter().any(is_uuid) {
             return types.iter().any(DataType::is_string).then_some(Common::Uuid);
@@ -143,6 +150,7 @@ impl Common {
             }
             (Common::Timestamp(common, true), ty) if ty.is_string() => Some(common.clone()),
             (Common::Uuid, ty) if ty.is_string() => Some(UUID),
+            (Common::Array(array), ty) if ty.is_string() => Some(array.clone()),
             (Common::Interval, ty) if ty.is_string() || is_interval(ty) && *ty != INTERVAL => Some(INTERVAL),
             _ => None,
         }

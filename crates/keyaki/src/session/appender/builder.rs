@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder,
+    Array, ArrayRef, BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder,
     Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder, Int64Builder, IntervalMonthDayNanoBuilder,
-    StringViewBuilder, Time64MicrosecondBuilder, TimestampMicrosecondBuilder,
+    StringViewBuilder, Time64MicrosecondBuilder, TimestampMicrosecondBuilder, new_empty_array, new_null_array,
 };
+use arrow::compute::concat;
 use arrow::datatypes::{DataType, IntervalMonthDayNano};
 use keyaki_store::ColumnType;
 
@@ -53,9 +54,25 @@ enum Values {
     Time(Time64MicrosecondBuilder),
     Uuid(FixedSizeBinaryBuilder),
     Interval(IntervalMonthDayNanoBuilder),
+    Arrays(Arrays),
 }
 
-/// Applies an expression to the builder of every variant.
+/// Arrays of a column, each an Arrow array of one value.
+#[derive(Debug)]
+struct Arrays {
+    ty: DataType,
+    arrays: Vec<ArrayRef>,
+}
+
+impl Arrays {
+    fn finish(&mut self) -> Result<ArrayRef> {
+        let arrays = std::mem::take(&mut self.arrays);
+        let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+        Ok(if arrays.is_empty() { new_empty_array(&self.ty) } else { concat(&arrays)? })
+    }
+}
+
+/// Applies an expression to the builder of every variant but that of arrays.
 macro_rules! each {
     ($values:expr, $builder:ident => $result:expr) => {
         match $values {
@@ -75,6 +92,7 @@ macro_rules! each {
             Values::Time($builder) => $result,
             Values::Uuid($builder) => $result,
             Values::Interval($builder) => $result,
+            Values::Arrays(_) => unreachable!("arrays have no builder"),
         }
     };
 }
@@ -106,6 +124,7 @@ impl ColumnBuilder {
             ColumnType::Time => Values::Time(Time64MicrosecondBuilder::new()),
             ColumnType::Uuid => Values::Uuid(FixedSizeBinaryBuilder::new(UUID_LEN)),
             ColumnType::Interval => Values::Interval(IntervalMonthDayNanoBuilder::new()),
+            ColumnType::List(_) => Values::Arrays(Arrays { ty: arrow(), arrays: Vec::new() }),
         };
         ColumnBuilder { def: def.clone(), table: table.into(), zone, values }
     }
@@ -191,6 +210,11 @@ impl ColumnBuilder {
     #[cold]
     fn push_converted(&mut self, value: ValueRef<'_>) -> Result<usize> {
         let array = assign(&value.to_array(), &self.table, &self.def, self.zone)?;
+        if let Values::Arrays(arrays) = &mut self.values {
+            let bytes = array.get_array_memory_size();
+            arrays.arrays.push(array);
+            return Ok(bytes);
+        }
         let converted = value_at(&array, 0).filter(|converted| !converted.is_null());
         let converted = converted.ok_or_else(|| Error::Internal("an assignment cast gave no value".into()))?;
         self.push(converted)
@@ -198,12 +222,21 @@ impl ColumnBuilder {
 
     /// Appends a null, also to a column that is NOT NULL.
     pub fn push_null(&mut self) {
+        if let Values::Arrays(arrays) = &mut self.values {
+            return arrays.arrays.push(new_null_array(&arrays.ty, 1));
+        }
         each!(&mut self.values, builder => builder.append_null());
     }
 
     /// The values, as an array of the column's type. The builder is then empty.
-    pub fn finish(&mut self) -> ArrayRef {
-        each!(&mut self.values, builder => Arc::new(builder.finish()))
+    ///
+    /// # Errors
+    /// If arrays have too many elements in all.
+    pub fn finish(&mut self) -> Result<ArrayRef> {
+        if let Values::Arrays(arrays) = &mut self.values {
+            return arrays.finish();
+        }
+        Ok(each!(&mut self.values, builder => Arc::new(builder.finish())))
     }
 }
 
@@ -243,7 +276,7 @@ mod tests {
             let mut column = builder(ty, true);
             column.push(value).unwrap();
             column.push(ValueRef::Null).unwrap();
-            let array = column.finish();
+            let array = column.finish().unwrap();
             assert_eq!(*array.data_type(), ty.arrow());
             assert_eq!(value_at(&array, 0), Some(value));
             assert_eq!(value_at(&array, 1), Some(ValueRef::Null));
@@ -259,7 +292,7 @@ mod tests {
         {
             assert!(decimal.push(wrong).is_err(), "{wrong:?}");
         }
-        let array = decimal.finish();
+        let array = decimal.finish().unwrap();
         assert_eq!(value_at(&array, 0), Some(ValueRef::Decimal { unscaled: 500, scale: 2 }));
         assert_eq!(value_at(&array, 1), Some(ValueRef::Decimal { unscaled: 125, scale: 2 }));
         assert_eq!(arrow::array::Array::len(&array), 2);

@@ -211,7 +211,7 @@ impl Appender {
         if rows == 0 {
             return Ok(());
         }
-        let mut columns: Vec<ArrayRef> = self.columns.iter_mut().map(ColumnBuilder::finish).collect();
+        let mut columns: Vec<ArrayRef> = self.columns.iter_mut().map(ColumnBuilder::finish).collect::<Result<_>>()?;
         if !refused.is_empty() {
             let mut kept = vec![true; rows];
             refused.iter().for_each(|&row| kept[row] = false);

@@ -189,6 +189,9 @@ pub(crate) fn covers(
     condition: &Expr,
     is_column: &dyn Fn(&Column) -> bool,
 ) -> bool {
+    if ty.is_list() {
+        return false;
+    }
     let domain = Domain::new(ty);
     let wanted = constraint::of(condition, &domain, is_column);
     if !wanted.exact {
@@ -207,6 +210,10 @@ pub(crate) fn value_intervals(
     filters: &[&Expr],
     is_column: &dyn Fn(&Column) -> bool,
 ) -> Option<Vec<(Bound<ScalarValue>, Bound<ScalarValue>)>> {
+    // Arrays have no encoding as keys.
+    if ty.is_list() {
+        return None;
+    }
     let domain = Domain::new(ty);
     let sets = filters.iter().map(|filter| constraint::of(filter, &domain, is_column).set);
     let set = sets.fold(ValueSet::all(), |all, set| all.intersect(&set));

@@ -1,10 +1,11 @@
 //! Formats values as text.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Decimal128Array, FixedSizeBinaryArray, PrimitiveArray,
-    StringViewArray,
+    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, Decimal128Array, FixedSizeBinaryArray, ListArray,
+    PrimitiveArray, StringViewArray,
 };
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
@@ -12,6 +13,7 @@ use arrow::datatypes::{
 };
 
 use super::calendar::date_from_days;
+use crate::base::arrays;
 use crate::base::intervals::{self, INTERVAL};
 use crate::base::uuids::{UUID_LEN, uuid_at};
 
@@ -35,6 +37,7 @@ pub(crate) enum Formatter<'a> {
     Time(&'a PrimitiveArray<Time64MicrosecondType>),
     Uuid(&'a FixedSizeBinaryArray),
     Interval(&'a PrimitiveArray<IntervalMonthDayNanoType>),
+    List(&'a ListArray, Box<Formatter<'a>>),
 }
 
 impl<'a> Formatter<'a> {
@@ -60,6 +63,10 @@ impl<'a> Formatter<'a> {
             DataType::Time64(TimeUnit::Microsecond) => Formatter::Time(array.as_primitive()),
             DataType::FixedSizeBinary(UUID_LEN) => Formatter::Uuid(array.as_fixed_size_binary()),
             &INTERVAL => Formatter::Interval(array.as_primitive()),
+            DataType::List(_) => {
+                let lists = array.as_list();
+                Formatter::List(lists, Box::new(Formatter::new(lists.values())?))
+            }
             _ => return None,
         })
     }
@@ -82,6 +89,7 @@ impl<'a> Formatter<'a> {
             Formatter::Time(array) => time(array.value(row), out),
             Formatter::Uuid(array) => put(out, format_args!("{}", uuid_at(array, row))),
             Formatter::Interval(array) => put(out, format_args!("{}", intervals::Text(array.value(row)))),
+            Formatter::List(lists, elements) => list(lists, elements, row, out),
         }
     }
 
@@ -90,6 +98,30 @@ impl<'a> Formatter<'a> {
         use Formatter::{Decimal, Int8, Int16, Int32, Int64};
         matches!(self, Int8(_) | Int16(_) | Int32(_) | Int64(_) | Decimal(..))
     }
+}
+
+fn list(lists: &ListArray, elements: &Formatter<'_>, row: usize, out: &mut String) {
+    let mut text = String::new();
+    out.push('{');
+    for (i, element) in elements_of(lists, row).enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        if lists.values().is_null(element) {
+            out.push_str("NULL");
+            continue;
+        }
+        text.clear();
+        elements.write(element, &mut text);
+        arrays::put_element(&text, matches!(elements, Formatter::List(..)), out);
+    }
+    out.push('}');
+}
+
+/// The positions of the elements of a list.
+pub(crate) fn elements_of(lists: &ListArray, row: usize) -> Range<usize> {
+    let offsets = lists.value_offsets();
+    offsets[row] as usize..offsets[row + 1] as usize
 }
 
 /// Appends formatted text. Writing to a string cannot fail.

@@ -10,5 +10,5 @@ mod calendar;
 mod format;
 mod parse;
 
-pub(crate) use format::Formatter;
+pub(crate) use format::{Formatter, elements_of};
 pub(crate) use parse::parse_column;

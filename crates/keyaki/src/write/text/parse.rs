@@ -3,16 +3,16 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BinaryViewBuilder, BooleanBuilder, PrimitiveBuilder, StringViewArray};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryViewBuilder, BooleanBuilder, PrimitiveBuilder, StringViewArray};
 use arrow::datatypes::{
     ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
     Int64Type, IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
-use keyaki_store::ColumnType;
+use keyaki_store::{ColumnType, ListType};
 
 use super::calendar::days_from_date;
 use crate::Error;
-use crate::base::{intervals, uuids};
+use crate::base::{arrays, intervals, uuids};
 use crate::catalog::SqlType;
 use crate::catalog::types::sql_type_name;
 use crate::values::floats::Float;
@@ -50,6 +50,7 @@ type Parsed<T> = Result<T, Problem>;
 /// local time of `zone`. The length limit of VARCHAR(n) is not checked.
 pub(crate) fn parse_column(texts: &StringViewArray, ty: SqlType, zone: Zone) -> Result<ArrayRef, BadValue> {
     let values = match ty.column {
+        ColumnType::List(list) => return parse_lists(texts, ty, list, zone),
         ColumnType::Text => Ok(Arc::new(texts.clone()) as ArrayRef),
         ColumnType::Boolean => booleans(texts),
         ColumnType::Bytes => byte_strings(texts),
@@ -84,6 +85,20 @@ pub(crate) fn parse_column(texts: &StringViewArray, ty: SqlType, zone: Zone) -> 
             .map_err(|error| BadValue { row: 0, error: error.into() }),
         Err((row, problem)) => Err(BadValue { row, error: describe(texts.value(row), ty, problem) }),
     }
+}
+
+/// Parses the texts of arrays.
+fn parse_lists(texts: &StringViewArray, ty: SqlType, list: ListType, zone: Zone) -> Result<ArrayRef, BadValue> {
+    let (lists, malformed) = arrays::split(texts, list.element().is_list());
+    if let Some(row) = malformed {
+        return Err(BadValue { row, error: describe(texts.value(row), ty, Problem::Syntax) });
+    }
+    let element = SqlType { column: list.element(), ..ty };
+    let elements = parse_column(lists.values().as_string_view(), element, zone).map_err(|bad| {
+        let ends = &lists.value_offsets()[1..];
+        BadValue { row: ends.partition_point(|end| *end as usize <= bad.row), ..bad }
+    })?;
+    Ok(Arc::new(arrays::with_elements(&lists, elements)))
 }
 
 fn describe(text: &str, ty: SqlType, problem: Problem) -> Error {

@@ -10,6 +10,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 
 use super::options::{CopyOptions, Format};
+use crate::base::arrays::{element_type, is_list, list_of};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::is_uuid;
 use crate::values::cast::cast;
@@ -65,6 +66,7 @@ fn column_type(ty: &DataType) -> Option<DataType> {
         DataType::Timestamp(_, Some(_)) => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
         DataType::Dictionary(_, values) => return column_type(values),
         DataType::Interval(_) | DataType::Duration(_) => INTERVAL,
+        ty if is_list(ty) => list_of(column_type(element_type(ty)?)?),
         // Untyped NULL is written as text.
         DataType::Null => DataType::Utf8View,
         _ => return None,
@@ -75,7 +77,7 @@ fn column_type(ty: &DataType) -> Option<DataType> {
 fn convert(column: &ArrayRef, name: &str) -> Result<ArrayRef> {
     match column_type(column.data_type()) {
         Some(ty) if ty == *column.data_type() => Ok(column.clone()),
-        Some(ty) if is_interval(&ty) => cast(column, &ty, Zone::UTC),
+        Some(ty) if is_interval(&ty) || is_list(&ty) => cast(column, &ty, Zone::UTC),
         Some(ty) => Ok(arrow::compute::cast(column, &ty)?),
         None => Err(unsupported(name, column.data_type())),
     }

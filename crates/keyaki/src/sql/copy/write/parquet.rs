@@ -11,6 +11,7 @@ use datafusion::parquet::file::properties::WriterProperties;
 
 use super::{Sink, column_type, convert, unsupported};
 use crate::Result;
+use crate::base::arrays::{element_type, list_of};
 use crate::base::intervals::INTERVAL;
 use crate::sql::copy::options::{Compression, CopyOptions};
 use crate::values::cast::cast;
@@ -38,9 +39,7 @@ impl ParquetSink {
         }
         let fields = schema.fields().iter().map(|field| {
             let ty = column_type(field.data_type()).ok_or_else(|| unsupported(field.name(), field.data_type()))?;
-            // Parquet's intervals have milliseconds.
-            let ty = if ty == INTERVAL { DataType::Utf8View } else { ty };
-            Ok(Field::new(field.name(), ty, field.is_nullable()))
+            Ok(Field::new(field.name(), without_intervals(ty), field.is_nullable()))
         });
         let schema = Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?));
         let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties.build()))?;
@@ -48,13 +47,22 @@ impl ParquetSink {
     }
 }
 
+/// The type with texts in place of intervals: those of Parquet have milliseconds.
+fn without_intervals(ty: DataType) -> DataType {
+    match element_type(&ty) {
+        Some(element) => list_of(without_intervals(element.clone())),
+        None if ty == INTERVAL => DataType::Utf8View,
+        None => ty,
+    }
+}
+
 impl Sink for ParquetSink {
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let columns = batch.columns().iter().zip(self.schema.fields()).map(|(column, field)| {
             let converted = convert(column, field.name())?;
-            match *converted.data_type() == INTERVAL {
-                true => cast(&converted, field.data_type(), Zone::UTC),
-                false => Ok(converted),
+            match converted.data_type() == field.data_type() {
+                true => Ok(converted),
+                false => cast(&converted, field.data_type(), Zone::UTC),
             }
         });
         let batch = RecordBatch::try_new(self.schema.clone(), columns.collect::<Result<_>>()?);

@@ -14,7 +14,7 @@ use arrow::datatypes::SchemaRef;
 
 use super::{Sink, column_type, convert, unsupported};
 use crate::sql::copy::options::Dialect;
-use crate::write::text::Formatter;
+use crate::write::text::{Formatter, elements_of};
 use crate::{Error, Result};
 
 const BUFFER_BYTES: usize = 1 << 20;
@@ -115,17 +115,7 @@ impl TextSink {
                 self.buffer.push_str("null");
                 continue;
             }
-            self.value.clear();
-            column.formatter.write(row, &mut self.value);
-            match &column.formatter {
-                formatter if formatter.is_number() => self.buffer.push_str(&self.value),
-                Formatter::Boolean(_) => self.buffer.push_str(&self.value),
-                // JSON has no numbers for "Infinity" and "NaN".
-                Formatter::Float32(_) | Formatter::Float64(_) if self.value.ends_with(|c: char| c.is_ascii_digit()) => {
-                    self.buffer.push_str(&self.value);
-                }
-                _ => json_text(&self.value, &mut self.buffer),
-            }
+            json_value(&column.formatter, row, &mut self.value, &mut self.buffer);
         }
         self.buffer.push_str("}\n");
     }
@@ -134,6 +124,34 @@ impl TextSink {
         self.file.write_all(self.buffer.as_bytes()).map_err(|error| Error::io("write", Path::new(""), error))?;
         self.buffer.clear();
         Ok(())
+    }
+}
+
+/// Appends a value that is not null. `text` is scratch space.
+fn json_value(formatter: &Formatter<'_>, row: usize, text: &mut String, out: &mut String) {
+    if let Formatter::List(lists, elements) = formatter {
+        out.push('[');
+        for (i, element) in elements_of(lists, row).enumerate() {
+            if i > 0 {
+                out.push(',');
+            }
+            match lists.values().is_null(element) {
+                true => out.push_str("null"),
+                false => json_value(elements, element, text, out),
+            }
+        }
+        return out.push(']');
+    }
+    text.clear();
+    formatter.write(row, text);
+    match formatter {
+        formatter if formatter.is_number() => out.push_str(text),
+        Formatter::Boolean(_) => out.push_str(text),
+        // JSON has no numbers for "Infinity" and "NaN".
+        Formatter::Float32(_) | Formatter::Float64(_) if text.ends_with(|c: char| c.is_ascii_digit()) => {
+            out.push_str(text);
+        }
+        _ => json_text(text, out),
     }
 }
 

@@ -1,0 +1,46 @@
+//! Comparisons with the elements of an array, `x = ANY (array)` and `x <> ALL (array)`, as calls of functions.
+//!
+//! DataFusion plans them as functions of arrays for which elements that are NULL do not count.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{Expr, VisitMut, VisitorMut};
+
+use super::parameters::call;
+use crate::values::arrays::quantified_name;
+use crate::{Error, Result};
+
+/// Replaces ANY and ALL of arrays in a statement or an expression. Those of subqueries stay.
+///
+/// # Errors
+/// None for the templates of this module.
+pub(crate) fn as_calls(node: &mut impl VisitMut) -> Result<()> {
+    match node.visit(&mut AsCalls) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+struct AsCalls;
+
+impl VisitorMut for AsCalls {
+    type Break = Error;
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        let (name, args) = match expr {
+            Expr::AnyOp { left, compare_op, right, .. } if !matches!(**right, Expr::Subquery(_)) => {
+                (quantified_name(compare_op, false), [left, right])
+            }
+            Expr::AllOp { left, compare_op, right } if !matches!(**right, Expr::Subquery(_)) => {
+                (quantified_name(compare_op, true), [left, right])
+            }
+            _ => return ControlFlow::Continue(()),
+        };
+        let Some(name) = name else { return ControlFlow::Continue(()) };
+        match call(&format!("\"{name}\"(NULL, NULL)"), args.map(|arg| (**arg).clone())) {
+            Ok(call) => *expr = call,
+            Err(error) => return ControlFlow::Break(error),
+        }
+        ControlFlow::Continue(())
+    }
+}
