@@ -58,6 +58,7 @@ mod table;
 mod values;
 mod write;
 
+pub use base::elements::Elements;
 pub use base::from_sql::FromSql;
 pub use base::interrupt::InterruptHandle;
 pub use base::options::{

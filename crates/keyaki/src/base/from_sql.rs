@@ -26,6 +26,7 @@ const EXACT_POWER_OF_TEN: u8 = 22;
 /// | `Vec<u8>`, `&[u8]`, `Cow<[u8]>` | BYTEA |
 /// | [`SystemTime`] | TIMESTAMPTZ |
 /// | [`uuid::Uuid`] | UUID |
+/// | `Vec` of `bool`, `i16` … `i64`, floats, `String`, `Uuid`, [`Value`], and of options | arrays of these types |
 /// | `Option<T>` | as `T`; `None` for NULL |
 /// | [`Value`], [`ValueRef`] | every type |
 ///
@@ -154,6 +155,23 @@ impl<'a> FromSql<'a> for SystemTime {
         time.ok_or_else(|| out_of_range(value, "SystemTime"))
     }
 }
+
+/// Implements [`FromSql`] for arrays of types. An array of any type `T` would be in conflict with BYTEA.
+macro_rules! array_from_sql {
+    ($($type:ty),+) => {$(
+        impl<'a> FromSql<'a> for Vec<$type> {
+            fn from_sql(value: ValueRef<'a>) -> Result<Self> {
+                match value {
+                    ValueRef::Array(elements) => elements.iter().map(FromSql::from_sql).collect(),
+                    other => Err(mismatch(other, concat!("Vec<", stringify!($type), ">"))),
+                }
+            }
+        }
+    )+};
+}
+
+array_from_sql!(bool, i16, i32, i64, f32, f64, String, uuid::Uuid, Value);
+array_from_sql!(Option<bool>, Option<i16>, Option<i32>, Option<i64>, Option<f32>, Option<f64>, Option<String>);
 
 impl<'a, T: FromSql<'a>> FromSql<'a> for Option<T> {
     fn from_sql(value: ValueRef<'a>) -> Result<Self> {

@@ -4,6 +4,7 @@
 //! cache, root buffers and queries.
 
 pub(crate) mod arrays;
+pub(crate) mod elements;
 mod error;
 pub(crate) mod from_sql;
 pub(crate) mod interrupt;

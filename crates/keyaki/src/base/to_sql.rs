@@ -19,6 +19,7 @@ use crate::{Error, Result};
 /// | `str`, `String`, `Cow<str>` | TEXT |
 /// | `[u8]`, `Vec<u8>`, `[u8; N]`, `Cow<[u8]>` | BYTEA |
 /// | [`uuid::Uuid`] | UUID |
+/// | `[T]` and `Vec<T>` of `bool`, `i16` … `i64`, floats, texts, `Uuid`, [`Value`], and of options | arrays |
 /// | [`SystemTime`] | TIMESTAMPTZ, truncated to microseconds |
 /// | `Option<T>` | NULL for `None` |
 /// | [`Value`], [`ValueRef`] | any type: [`Value::Decimal`], [`Value::Date`], [`Value::Time`], [`Value::Timestamp`] and [`Value::Interval`] have no counterpart in Rust's library |
@@ -146,6 +147,36 @@ impl ToSql for SystemTime {
         Ok(ToSqlOutput::Borrowed(ValueRef::TimestampTz(micros)))
     }
 }
+
+/// Implements [`ToSql`] for arrays of types. An array of any type would be in conflict with BYTEA.
+macro_rules! array_to_sql {
+    ($($type:ty),+) => {$(
+        impl ToSql for [$type] {
+            fn to_sql(&self) -> Result<ToSqlOutput<'_>> {
+                let values = self.iter().map(|value| Ok(value.to_sql()?.as_ref().to_owned()));
+                Ok(ToSqlOutput::Owned(Value::Array(values.collect::<Result<_>>()?)))
+            }
+        }
+
+        impl ToSql for Vec<$type> {
+            fn to_sql(&self) -> Result<ToSqlOutput<'_>> {
+                self.as_slice().to_sql()
+            }
+        }
+    )+};
+}
+
+array_to_sql!(bool, i16, i32, i64, f32, f64, &str, String, uuid::Uuid, Value);
+array_to_sql!(
+    Option<bool>,
+    Option<i16>,
+    Option<i32>,
+    Option<i64>,
+    Option<f32>,
+    Option<f64>,
+    Option<&str>,
+    Option<String>
+);
 
 impl<T: ToSql> ToSql for Option<T> {
     fn to_sql(&self) -> Result<ToSqlOutput<'_>> {

@@ -105,7 +105,7 @@ fn is_unprintable(ty: &DataType) -> bool {
 }
 
 /// A column whose values Arrow prints as SQL.
-pub(crate) fn printable_column(column: &ArrayRef) -> ArrayRef {
+fn printable_column(column: &ArrayRef) -> ArrayRef {
     match column.data_type() {
         ty if arrays::is_list(ty) => match arrays::printed(column, &printable_column) {
             Some(texts) => Arc::new(texts),

@@ -16,6 +16,7 @@ use arrow::datatypes::{
 };
 use uuid::Uuid;
 
+use super::elements::{Elements, elements_at, has_elements};
 use super::{intervals, uuids};
 
 /// Maximum number of decimal digits of a [`Value::Decimal`].
@@ -63,6 +64,8 @@ pub enum Value {
         /// The time in microseconds, which are not converted to days.
         micros: i64,
     },
+    /// An array. Its elements should be of one type, or NULL.
+    Array(Vec<Value>),
 }
 
 /// A value that borrows its text or bytes; see [`Value`].
@@ -90,6 +93,7 @@ pub enum ValueRef<'a> {
         days: i32,
         micros: i64,
     },
+    Array(Elements<'a>),
 }
 
 impl Value {
@@ -111,6 +115,7 @@ impl Value {
             Value::Interval { months, days, micros } => {
                 ValueRef::Interval { months: *months, days: *days, micros: *micros }
             }
+            Value::Array(values) => ValueRef::Array(values.as_slice().into()),
         }
     }
 }
@@ -132,6 +137,7 @@ impl ValueRef<'_> {
             ValueRef::Time(micros) => Value::Time(micros),
             ValueRef::Uuid(uuid) => Value::Uuid(uuid),
             ValueRef::Interval { months, days, micros } => Value::Interval { months, days, micros },
+            ValueRef::Array(elements) => Value::Array(elements.iter().map(ValueRef::to_owned).collect()),
         }
     }
 
@@ -156,6 +162,7 @@ impl ValueRef<'_> {
             ValueRef::Time(_) => "time",
             ValueRef::Uuid(_) => "uuid",
             ValueRef::Interval { .. } => "interval",
+            ValueRef::Array(_) => "array",
         }
     }
 
@@ -189,6 +196,7 @@ impl ValueRef<'_> {
                 let nanoseconds = micros.saturating_mul(intervals::NANOS_PER_MICRO);
                 Arc::new(IntervalMonthDayNanoArray::from_value(IntervalMonthDayNano { months, days, nanoseconds }, 1))
             }
+            ValueRef::Array(elements) => elements.to_array(),
         }
     }
 }
@@ -216,7 +224,7 @@ pub(crate) fn has_values(ty: &DataType) -> bool {
         | &intervals::INTERVAL
         | DataType::Timestamp(TimeUnit::Microsecond, _) => true,
         DataType::Decimal128(_, scale) => *scale >= 0,
-        _ => false,
+        ty => has_elements(ty),
     }
 }
 
@@ -256,7 +264,7 @@ pub(crate) fn value_at(array: &dyn Array, row: usize) -> Option<ValueRef<'_>> {
             let IntervalMonthDayNano { months, days, nanoseconds } = intervals::rounded(interval).unwrap_or(interval);
             ValueRef::Interval { months, days, micros: nanoseconds / intervals::NANOS_PER_MICRO }
         }
-        _ => return None,
+        _ => return elements_at(array, row),
     })
 }
 
@@ -272,6 +280,7 @@ impl fmt::Display for ValueRef<'_> {
             }
             ValueRef::Uuid(uuid) => uuid.fmt(f),
             ValueRef::Interval { months, days, micros } => intervals::write(*months, *days, *micros, 6, f),
+            ValueRef::Array(elements) => elements.fmt(f),
             other => {
                 let array = other.to_array();
                 match arrow::util::display::array_value_to_string(&array, 0) {
@@ -310,6 +319,9 @@ mod tests {
             Value::Time(86_399_999_999),
             Value::Uuid(Uuid::from_u128(7)),
             Value::Interval { months: i32::MIN, days: i32::MAX, micros: -9_223_372_036_854_775 },
+            Value::Array(vec![]),
+            Value::Array(vec![Value::Null, Value::Integer(1)]),
+            Value::Array(vec![Value::Array(vec![Value::Text("a".into())]), Value::Array(vec![]), Value::Null]),
         ];
         for value in values {
             let array = value.as_ref().to_array();
@@ -328,5 +340,9 @@ mod tests {
         let interval = Value::Interval { months: 14, days: -3, micros: 500_000 };
         assert_eq!(interval.to_string(), "1 year 2 mons -3 days +00:00:00.5");
         assert_eq!(Value::Null.to_string(), "NULL");
+        let array = |values: &[Value]| Value::Array(values.to_vec());
+        let text = |text: &str| Value::Text(text.into());
+        assert_eq!(array(&[text("a b"), Value::Null, text(""), text("x")]).to_string(), "{\"a b\",NULL,\"\",x}");
+        assert_eq!(array(&[array(&[Value::Integer(1)]), array(&[])]).to_string(), "{{1},{}}");
     }
 }

@@ -337,7 +337,7 @@ mod tests {
             ("jsonb", "JSON"),
             ("int[]", "INTEGER[]"),
             ("integer[3][]", "INTEGER[][]"),
-            ("text array", "TEXT[]"),
+            ("text[]", "TEXT[]"),
             ("varchar(10)[]", "VARCHAR(10)[]"),
             ("jsonb[]", "JSON[]"),
             ("numeric(5,2)[][][]", "DECIMAL(5,2)[][][]"),

@@ -12,7 +12,7 @@
 //! | dictionaries, run-end encoding | as their values |
 //! | fixed-size binary | `Bytes` |
 //! | durations, other intervals | `Interval` |
-//! | arrays | text, as PostgreSQL prints them |
+//! | arrays | `Array` of converted elements |
 //! | times, structs, maps … | text |
 
 use std::sync::Arc;
@@ -25,7 +25,6 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use crate::Result;
 use crate::base::arrays;
 use crate::base::intervals::intervals;
-use crate::base::uuids::printable_column;
 use crate::base::value::{DECIMAL_DIGITS_MAX, has_values};
 
 /// Decimal digits of the greatest 64-bit integer.
@@ -48,8 +47,11 @@ fn converted(column: &ArrayRef) -> Result<ArrayRef> {
     if let Some(intervals) = intervals(column) {
         return Ok(Arc::new(intervals));
     }
-    if let Some(texts) = arrays::printed(column, &printable_column) {
-        return Ok(Arc::new(texts));
+    if let Some(lists) = arrays::lists(column)? {
+        let mut elements = [lists.values().clone()];
+        convert(&mut elements)?;
+        let [elements] = elements;
+        return Ok(Arc::new(arrays::with_elements(&lists, elements)));
     }
     let exact = exact_type(column).and_then(|ty| {
         // The cast fails if a value does not fit.

@@ -207,6 +207,10 @@ fn literal(array: &ArrayRef) -> Result<Expr> {
             return cast(text(micros.to_string()), &["Int64", &array.data_type().to_string()]);
         }
         Some(value @ Value::Interval { .. }) => return call("CAST(NULL AS INTERVAL)", [text(value.to_string())]),
+        Some(value @ Value::Array(_)) => {
+            let ty = SqlType::from(from_arrow(array.data_type())?);
+            return call(&format!("CAST(NULL AS {ty})"), [text(value.to_string())]);
+        }
         Some(Value::Uuid(uuid)) => return call("CAST(NULL AS UUID)", [text(uuid.to_string())]),
         Some(Value::TimestampTz(micros)) => {
             return cast(text(micros.to_string()), &["Int64", &array.data_type().to_string()]);

@@ -20,12 +20,12 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use arrow::row::{Row, RowConverter, Rows, SortField};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr};
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility, cast as cast_expr, lit,
+    ColumnarValue, Expr, ExprSchemable, GetFieldAccess, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility, cast as cast_expr, lit,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
@@ -64,11 +64,35 @@ pub(crate) fn quantified_name(operator: &BinaryOperator, is_all: bool) -> Option
     Some(compare.name(is_all))
 }
 
+/// An index or bound of an array as BIGINT: numbers of elements are unsigned.
+fn index(expr: Box<Expr>, schema: &DFSchema) -> Box<Expr> {
+    match expr.get_type(schema) {
+        Ok(ty) if ty.is_unsigned_integer() => Box::new(cast_expr(*expr, DataType::Int64)),
+        _ => expr,
+    }
+}
+
 /// `@>`, `<@` and `&&` of arrays. Texts beside arrays become arrays.
 #[derive(Debug)]
 pub(crate) struct Operators;
 
 impl ExprPlanner for Operators {
+    fn plan_field_access(
+        &self,
+        expr: RawFieldAccessExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawFieldAccessExpr>> {
+        let RawFieldAccessExpr { field_access, expr } = expr;
+        let field_access = match field_access {
+            GetFieldAccess::ListIndex { key } => GetFieldAccess::ListIndex { key: index(key, schema) },
+            GetFieldAccess::ListRange { start, stop, stride } => {
+                GetFieldAccess::ListRange { start: index(start, schema), stop: index(stop, schema), stride }
+            }
+            other => other,
+        };
+        Ok(PlannerResult::Original(RawFieldAccessExpr { field_access, expr }))
+    }
+
     fn plan_binary_op(&self, mut expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         use BinaryOperator as Op;
         let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
@@ -88,6 +112,8 @@ impl ExprPlanner for Operators {
             expr.left = cast_expr(expr.left, right);
         } else if right.is_string() && is_converted(&left) {
             expr.right = cast_expr(expr.right, left);
+        } else if expr.op == Op::StringConcat {
+            appended((&mut expr.left, left), (&mut expr.right, right));
         }
         let (relation, left, right) = match expr.op {
             Op::AtArrow => (Relation::Contains, expr.left, expr.right),
@@ -99,6 +125,27 @@ impl ExprPlanner for Operators {
         let list = relation.common(&a, &b)?;
         let args = [(left, a), (right, b)].map(|(arg, ty)| if ty == list { arg } else { cast_expr(arg, list.clone()) });
         Ok(PlannerResult::Planned(call(Related { relation, signature: any(2) }, args.into())))
+    }
+}
+
+/// Converts an array and a value beside it, or another array, to a common type of elements. NULL is an array, as in PostgreSQL.
+fn appended((a, a_type): (&mut Expr, DataType), (b, b_type): (&mut Expr, DataType)) {
+    let (element, other, is_array) = match (element_type(&a_type), element_type(&b_type)) {
+        (Some(own), Some(other)) => (own, other, [true, true]),
+        (Some(own), None) => (own, &b_type, [true, b_type == DataType::Null]),
+        (None, Some(own)) => (own, &a_type, [a_type == DataType::Null, true]),
+        (None, None) => return,
+    };
+    // Arrays in arrays are left to the function.
+    if is_list(element) || is_list(other) {
+        return;
+    }
+    let Some(common) = common(element, other) else { return };
+    for (expr, ty, is_array) in [(a, &a_type, is_array[0]), (b, &b_type, is_array[1])] {
+        let to = if is_array { list_of(common.clone()) } else { common.clone() };
+        if *ty != to {
+            *expr = cast_expr(expr.clone(), to);
+        }
     }
 }
 
