@@ -124,6 +124,37 @@ async fn every_type_survives_every_format() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn arrays_survive_every_format() {
+    let fixture = Fixture::new();
+    let table = "CREATE TABLE NAME (id INTEGER PRIMARY KEY, n INT[], t TEXT[], f REAL[], x BYTEA[], day DATE[], \
+        tz TIMESTAMPTZ[], i INTERVAL[], u UUID[], nn INT[][])";
+    let values = "id,n,t,f,x,day,tz,i,u,nn\n\
+        1,\"{1,NULL,-3}\",\"{\"\"a \\\"\"b\\\"\"\"\",\"\"x\ny\t\\\\\"\",NULL,\"\"\"\",é}\",\"{1.5,NaN}\",\"{\"\"\\\\x00ff\"\"}\",\
+        {2024-02-29},\"{\"\"2024-02-29 10:00:00+00\"\"}\",\"{\"\"1 mon\"\",NULL}\",\
+        {a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11},\"{{1,2},{},NULL}\"\n\
+        2,{},{},{},{},{},{},{},{},{}\n\
+        3,,,,,,,,,\n";
+    fixture.run(&table.replace("NAME", "a")).await;
+    fixture.run(&copy_from("a", &fixture.write("first.csv", values))).await;
+    for (i, file) in ["a.parquet", "a.csv", "a.json", "a.tsv"].into_iter().enumerate() {
+        let path = fixture.path(file);
+        fixture.run(&copy_to("a", &path)).await;
+        let name = format!("b{i}");
+        fixture.run(&table.replace("NAME", &name)).await;
+        fixture.run(&copy_from(&name, &path)).await;
+        let again = fixture.path("again.csv");
+        fixture.run(&copy_to(&format!("(SELECT * FROM {name} ORDER BY id)"), &again)).await;
+        assert_eq!(std::fs::read_to_string(again).unwrap(), values, "{file}");
+    }
+    let broken = fixture.write("broken.csv", "id,n\n10,{1}\n11,\"{1,x}\"\n");
+    let error = fixture.fail(&copy_from("a (id, n)", &broken)).await;
+    assert!(error.contains("invalid input syntax for type integer: \"x\""), "{error}");
+    let parquet = fixture.path("a.parquet");
+    let query = format!("SELECT n[1], cardinality(t) FROM '{}' ORDER BY id", parquet.display());
+    assert_eq!(fixture.rows(&query).await, "1|5;∅|0;∅|∅");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tbl_files_of_dbgen() {
     let fixture = Fixture::new();
     fixture.run("CREATE TABLE r (r_regionkey INTEGER PRIMARY KEY, r_name CHAR(25), r_comment VARCHAR(152))").await;

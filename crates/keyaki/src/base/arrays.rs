@@ -123,6 +123,12 @@ pub(crate) fn printed(array: &ArrayRef, printable: &dyn Fn(&ArrayRef) -> ArrayRe
     if is_list(lists.values().data_type()) {
         return Some(texts(&lists, &printed(lists.values(), printable)?, true));
     }
+    if let DataType::Binary | DataType::LargeBinary | DataType::BinaryView = lists.values().data_type() {
+        let bytes = arrow::compute::cast(lists.values(), &DataType::BinaryView).ok()?;
+        let hex = |bytes: &[u8]| bytes.iter().fold(String::from("\\x"), |hex, byte| hex + &format!("{byte:02x}"));
+        let hex: StringViewArray = bytes.as_binary_view().iter().map(|bytes| bytes.map(hex)).collect();
+        return Some(texts(&lists, &hex, false));
+    }
     let elements = printable(lists.values());
     let options = FormatOptions::default();
     let formatter = ArrayFormatter::try_new(&elements, &options).ok()?;

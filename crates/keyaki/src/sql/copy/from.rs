@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::RecordBatch;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use keyaki_store::ColumnType;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{Sender, channel};
 
@@ -138,11 +139,20 @@ impl Import {
             Format::Json => {
                 let names: Vec<String> =
                     self.targets.iter().map(|&column| self.table.def.columns[column].name.clone()).collect();
-                (Reader::Json(JsonReader::open(path, &names)?), self.conform(path, Given::Named(&names))?)
+                let dimensions: Vec<u8> = self.targets.iter().map(|&column| self.dimensions(column)).collect();
+                (Reader::Json(JsonReader::open(path, &names, &dimensions)?), self.conform(path, Given::Named(&names))?)
             }
             Format::Csv | Format::Tbl => self.open_delimited(path, dialect)?,
         };
         Ok(OpenFile { path, reader, conform, rows: 0 })
+    }
+
+    /// The number of dimensions of a column of arrays; 0 for other columns.
+    fn dimensions(&self, column: usize) -> u8 {
+        match self.table.def.columns[column].ty.column {
+            ColumnType::List(list) => list.dimensions(),
+            _ => 0,
+        }
     }
 
     /// Opens a text file and decides whether it has a header.

@@ -9,13 +9,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, RecordBatch, StringViewArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use arrow::json::reader::Decoder;
 
 use super::{FileRows, bad, within};
+use crate::base::arrays::{self, list_of};
 use crate::{Error, Result};
 
 const BLOCK_BYTES: usize = 1 << 20;
@@ -39,11 +40,12 @@ pub(crate) struct JsonReader {
 }
 
 impl JsonReader {
-    /// Opens a file. `columns` are the names that objects may have, compared without case against the first object.
+    /// Opens a file. `columns` are the names that objects may have, compared without case against the first object. The
+    /// values of those with `dimensions` are arrays.
     ///
     /// # Errors
     /// `Io`; `Import` if the start of the file is not a sequence or an array of objects.
-    pub fn open(path: &Path, columns: &[String]) -> Result<Self> {
+    pub fn open(path: &Path, columns: &[String], dimensions: &[u8]) -> Result<Self> {
         let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
         let empty = Arc::new(Schema::empty());
         let decoder = decoder(&empty, BATCH_ROWS).map_err(|error| describe(path, None, &error))?;
@@ -62,7 +64,9 @@ impl JsonReader {
         };
         reader.fill()?;
         let spelling = spelling(&reader.block, columns);
-        let fields: Vec<Field> = spelling.iter().map(|name| Field::new(name, DataType::Utf8View, true)).collect();
+        let ty = |dimensions: u8| (0..dimensions).fold(DataType::Utf8View, |element, _| list_of(element));
+        let field = |(name, dimensions): (&String, &u8)| Field::new(name, ty(*dimensions), true);
+        let fields: Vec<Field> = spelling.iter().zip(dimensions).map(field).collect();
         reader.schema = Arc::new(Schema::new(fields));
         reader.decoder = decoder_of(&reader)?;
         Ok(reader)
@@ -105,7 +109,7 @@ impl JsonReader {
             return match batch {
                 Some(batch) => {
                     self.records += batch.num_rows() as u64;
-                    Ok(Some(texts(&batch)))
+                    Ok(Some(texts(&batch)?))
                 }
                 None if finished => self.array.finish(&self.path).map(|()| None),
                 None => continue,
@@ -166,8 +170,15 @@ fn describe(path: &Path, row: Option<u64>, error: &ArrowError) -> crate::Error {
     within(path, row, error)
 }
 
-fn texts(batch: &RecordBatch) -> FileRows {
-    FileRows::Text(batch.columns().iter().map(|column| column.as_string_view().clone()).collect())
+fn texts(batch: &RecordBatch) -> Result<FileRows> {
+    Ok(FileRows::Text(batch.columns().iter().map(column_texts).collect::<Result<_>>()?))
+}
+
+/// Texts as they are, and the texts of arrays of them.
+fn column_texts(column: &ArrayRef) -> Result<StringViewArray> {
+    let Some(lists) = arrays::lists(column)? else { return Ok(column.as_string_view().clone()) };
+    let is_nested = arrays::is_list(lists.values().data_type());
+    Ok(arrays::texts(&lists, &column_texts(lists.values())?, is_nested))
 }
 
 /// The names of the columns as the first object spells them.
@@ -278,7 +289,8 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(text).expect("write");
         let columns = ["a".to_string(), "b".to_string()];
-        let mut reader = JsonReader::open(file.path(), &columns).map_err(|error| error.to_string())?;
+        let mut reader =
+            JsonReader::open(file.path(), &columns, &vec![0; columns.len()]).map_err(|error| error.to_string())?;
         let mut records = Vec::new();
         while let Some(rows) = reader.next().map_err(|error| error.to_string())? {
             let FileRows::Text(columns) = rows else { panic!("text") };
