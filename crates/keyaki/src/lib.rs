@@ -66,7 +66,7 @@ pub use base::options::{
 };
 pub use base::progress::{NoProgress, Progress};
 pub use base::to_sql::{ToSql, ToSqlOutput};
-pub use base::uuids::printable;
+pub use base::uuids::{printable, printable_as_json};
 pub use base::value::{Value, ValueRef};
 pub use base::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};
 pub use catalog::IndexMethod;

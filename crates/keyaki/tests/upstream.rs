@@ -62,6 +62,20 @@ async fn null_safe_joins_are_flattened_with_others() {
 }
 
 #[tokio::test]
+async fn null_elements_do_not_count() {
+    answers("SELECT 5 = ANY(make_array(1, NULL))", &["false"]).await;
+    answers("SELECT 5 < ANY(make_array(1, NULL))", &["false"]).await;
+    answers("SELECT make_array(1, NULL) @> make_array(arrow_cast(NULL, 'Int64'))", &["true"]).await;
+}
+
+#[tokio::test]
+async fn null_elements_have_two_orders() {
+    answers("SELECT make_array(1, NULL) < make_array(1, 2)", &["true"]).await;
+    let sorted = "SELECT x[2] IS NULL FROM (VALUES (make_array(1, NULL)), (make_array(1, 2))) v(x) ORDER BY x LIMIT 1";
+    answers(sorted, &["false"]).await;
+}
+
+#[tokio::test]
 async fn nullability_of_case_differs() {
     let sql = "SELECT DISTINCT CASE WHEN b > 0 AND c = 5 THEN b ELSE a END AS x FROM t";
     refuses(sql, "Physical input schema should be the same").await;

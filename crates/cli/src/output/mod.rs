@@ -40,13 +40,15 @@ impl Mode {
 
     /// A writer of results with this schema. `width` is the number of columns of the terminal; none means no limit.
     pub fn format(self, schema: SchemaRef, width: Option<usize>) -> Box<dyn Format> {
-        Box::new(Printable(match self {
+        let printable = if self == Mode::Json { keyaki::printable_as_json } else { keyaki::printable };
+        let format: Box<dyn Format> = match self {
             Mode::Table => Box::new(table::Table::new(schema, width)),
             Mode::Csv => Box::new(delimited::Csv::new(schema)),
             Mode::Json => Box::new(delimited::Json::new()),
             Mode::Line => Box::new(lines::Line::new(schema)),
             Mode::Markdown => Box::new(lines::Markdown::new(schema)),
-        }))
+        };
+        Box::new(Printable { format, printable })
     }
 
     /// True if a footer such as "(3 rows, 0.01 s)" may follow the result.
@@ -67,15 +69,18 @@ pub trait Format {
 }
 
 /// A format of rows whose values Arrow prints as SQL.
-struct Printable(Box<dyn Format>);
+struct Printable {
+    format: Box<dyn Format>,
+    printable: fn(&RecordBatch) -> RecordBatch,
+}
 
 impl Format for Printable {
     fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()> {
-        self.0.batch(&keyaki::printable(batch), out)
+        self.format.batch(&(self.printable)(batch), out)
     }
 
     fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
-        self.0.end(out)
+        self.format.end(out)
     }
 }
 

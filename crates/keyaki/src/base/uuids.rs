@@ -82,14 +82,23 @@ pub(crate) fn texts(array: &FixedSizeBinaryArray) -> StringViewArray {
     builder.finish()
 }
 
-/// The rows with texts in place of values that Arrow does not print as SQL: UUIDs and intervals. For programs that print results with
-/// Arrow.
+/// The rows with texts in place of values that Arrow does not print as SQL: UUIDs, intervals and arrays. For programs that print
+/// results with Arrow.
 pub fn printable(batch: &RecordBatch) -> RecordBatch {
+    with_columns(batch, &printable_column)
+}
+
+/// As [`printable`], for Arrow's writer of JSON: arrays stay arrays, with texts in place of UUIDs and intervals.
+pub fn printable_as_json(batch: &RecordBatch) -> RecordBatch {
+    with_columns(batch, &printable_elements)
+}
+
+fn with_columns(batch: &RecordBatch, printable: &dyn Fn(&ArrayRef) -> ArrayRef) -> RecordBatch {
     if !batch.columns().iter().any(|column| is_unprintable(column.data_type())) {
         return batch.clone();
     }
     let schema = batch.schema();
-    let columns: Vec<ArrayRef> = batch.columns().iter().map(printable_column).collect();
+    let columns: Vec<ArrayRef> = batch.columns().iter().map(printable).collect();
     let fields = schema.fields().iter().zip(&columns).map(|(field, column)| match is_unprintable(field.data_type()) {
         true => Arc::new(Field::new(field.name(), column.data_type().clone(), field.is_nullable())),
         false => field.clone(),
@@ -102,6 +111,14 @@ pub fn printable(batch: &RecordBatch) -> RecordBatch {
 /// True for UUIDs, intervals and arrays.
 fn is_unprintable(ty: &DataType) -> bool {
     is_uuid(ty) || intervals::is_interval(ty) || arrays::is_list(ty)
+}
+
+/// A column whose elements Arrow prints as SQL.
+fn printable_elements(column: &ArrayRef) -> ArrayRef {
+    match arrays::lists(column) {
+        Ok(Some(lists)) => Arc::new(arrays::with_elements(&lists, printable_elements(lists.values()))),
+        _ => printable_column(column),
+    }
 }
 
 /// A column whose values Arrow prints as SQL.
