@@ -104,6 +104,10 @@ impl Format for Json {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array, ListBuilder, RecordBatch, StringBuilder};
+
     use crate::output::Mode;
     use crate::output::tests::{batch, written};
 
@@ -111,6 +115,19 @@ mod tests {
     fn csv_quotes_and_continues() {
         let batches = [batch(&[Some(1), None], &[Some("a,\"b\""), None]), batch(&[Some(2)], &[Some("")])];
         assert_eq!(written(Mode::Csv, None, &batches), "id,name,total\n1,\"a,\"\"b\"\"\",1.50\n,,\n2,,3.00\n");
+    }
+
+    #[test]
+    fn arrays_are_texts_in_csv_and_arrays_in_json() {
+        let mut builder = ListBuilder::new(StringBuilder::new());
+        builder.append_value([Some("a b"), None, Some("c")]);
+        builder.append_null();
+        let column: ArrayRef = Arc::new(builder.finish());
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+        let rows = RecordBatch::try_from_iter([("x", column), ("n", numbers)]).unwrap();
+        let rows = std::slice::from_ref(&rows);
+        assert_eq!(written(Mode::Csv, None, rows), "x,n\n\"{\"\"a b\"\",NULL,c}\",1\n,2\n");
+        assert_eq!(written(Mode::Json, None, rows), "[{\"x\":[\"a b\",null,\"c\"],\"n\":1},\n {\"x\":null,\"n\":2}]\n");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Texts of arrays, and lists of elements.
 //!
-//! Arrays are printed as in PostgreSQL: `{1,2,NULL}`, `{{a,b},{}}`, `{"a b","say \"hi\"",""}`. Two forms are read: that of
-//! PostgreSQL, and that of DuckDB and JSON in brackets, `[1, 2, NULL]`, `['a b', "c"]`.
+//! Arrays are printed as in PostgreSQL: `{1,2,NULL}`, `{{a,b},{}}`, `{"a b","say \"hi\"",""}`. Two forms are read: that
+//! of PostgreSQL, and that of DuckDB and JSON in brackets, `[1, 2, NULL]`, `['a b', "c"]`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -116,8 +116,8 @@ pub(crate) fn put_element(element: &str, is_nested: bool, text: &mut String) {
     text.push('"');
 }
 
-/// The texts of an array of lists whose elements Arrow prints after `printable`; `None` for other types, and for values that
-/// Arrow cannot print.
+/// The texts of an array of lists whose elements Arrow prints after `printable`; `None` for other types, and for values
+/// that Arrow cannot print.
 pub(crate) fn printed(array: &ArrayRef, printable: &dyn Fn(&ArrayRef) -> ArrayRef) -> Option<StringViewArray> {
     let lists = lists(array).ok()??;
     if is_list(lists.values().data_type()) {
@@ -143,8 +143,8 @@ pub(crate) fn printed(array: &ArrayRef, printable: &dyn Fn(&ArrayRef) -> ArrayRe
     Some(texts(&lists, &printed.finish(), false))
 }
 
-/// Lists of the elements of texts as texts, with null for texts that are not arrays, and the first such text. The elements are
-/// `is_nested` arrays, or none of them is.
+/// Lists of the elements of texts as texts, with null for texts that are not arrays, and the row of the first such text.
+/// With `is_nested`, all elements are arrays; without, none of them is.
 pub(crate) fn split(texts: &StringViewArray, is_nested: bool) -> (ListArray, Option<usize>) {
     let mut elements = StringViewBuilder::new();
     let (mut offsets, mut valid, mut malformed) = (vec![0], Vec::with_capacity(texts.len()), None);

@@ -82,8 +82,8 @@ pub(crate) fn texts(array: &FixedSizeBinaryArray) -> StringViewArray {
     builder.finish()
 }
 
-/// The rows with texts in place of values that Arrow does not print as SQL: UUIDs, intervals and arrays. For programs that print
-/// results with Arrow.
+/// The rows with texts in place of values that Arrow does not print as SQL: UUIDs, intervals and arrays. For programs that
+/// print results with Arrow.
 pub fn printable(batch: &RecordBatch) -> RecordBatch {
     with_columns(batch, &printable_column)
 }

@@ -6,8 +6,8 @@
 //! | `a @> b`, `a <@ b`, `a && b` | elements that are NULL are not equal to others |
 //! | comparisons, ORDER BY, joins | element by element; NULL is the greatest element and equals NULL; then by length |
 //!
-//! Arrow's comparisons take NULL for the least element, and those of DataFusion's accumulators for the greatest. [`key`]
-//! gives bytes with PostgreSQL's order, which are equal for equal arrays.
+//! Arrow's comparisons take NULL for the least element, DataFusion's accumulators take it for the greatest. [`key`] gives
+//! bytes with PostgreSQL's order, which are equal for equal arrays.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -128,7 +128,8 @@ impl ExprPlanner for Operators {
     }
 }
 
-/// Converts an array and a value beside it, or another array, to a common type of elements. NULL is an array, as in PostgreSQL.
+/// Converts an array and a value beside it, or another array, to a common type of elements. NULL is an array, as in
+/// PostgreSQL.
 fn appended((a, a_type): (&mut Expr, DataType), (b, b_type): (&mut Expr, DataType)) {
     let (element, other, is_array) = match (element_type(&a_type), element_type(&b_type)) {
         (Some(own), Some(other)) => (own, other, [true, true]),

@@ -152,8 +152,8 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
     })
 }
 
-/// Conversions of and to arrays, element by element; `None` for other types. With `is_try`, elements that do not fit become
-/// null, as do texts that are not arrays.
+/// Conversions of and to arrays, element by element; `None` for other types. With `is_try`, elements that do not fit
+/// become null, as do texts that are not arrays.
 ///
 /// # Errors
 /// As [`cast`]; `InvalidText` for a text that is not an array.

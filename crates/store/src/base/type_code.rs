@@ -4,8 +4,8 @@
 //! code: u8, precision: u8, scale: i8
 //! ```
 //!
-//! The low five bits of the code are the number of a scalar type, the high three bits the number of dimensions of a list of
-//! such values, 0 for the scalar itself. Precision and scale are those of decimals.
+//! The low five bits of the code are the number of a scalar type, the high three bits the number of dimensions of a list
+//! of such values, 0 for the scalar itself. Precision and scale are those of decimals.
 
 use std::fmt;
 

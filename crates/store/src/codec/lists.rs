@@ -7,7 +7,8 @@
 //!            otherwise: a varint for the length of each element, 0 if null; then text, bytes or lists, concatenated
 //! ```
 //!
-//! The empty list has no bytes. Each element takes at least one byte, which bounds the memory that hostile bytes can claim.
+//! The empty list has no bytes. Each element takes at least one byte, which bounds the memory that hostile bytes can
+//! claim.
 //!
 //! *Invariant.* [`decode`] gets lists that [`encode`] has made or [`is_sound`] has accepted. Others lose elements.
 
@@ -85,8 +86,8 @@ pub(super) fn put<'a>(len: usize, element: ColumnType, scalar: impl Fn(usize) ->
     }
 }
 
-/// Calls `take` with each element of an encoded list; `None` if the bytes are no encoding of a list. With `deep`, elements are
-/// sound, too.
+/// Calls `take` with each element of an encoded list; `None` if the bytes are no encoding of a list. With `deep`, elements
+/// are checked, too.
 fn for_elements<'a>(list: &'a [u8], element: ColumnType, deep: bool, mut take: impl FnMut(Scalar<'a>)) -> Option<()> {
     if list.is_empty() {
         return Some(());

@@ -41,7 +41,8 @@ pub struct RowCodec {
 #[derive(Debug, Clone, Copy)]
 struct ColumnLayout {
     null_bit: Option<usize>,
-    /// Offset of a fixed-length column; for text, bytes and lists, the number of the column among the variable-length ones.
+    /// Offset of a fixed-length column; for text, bytes and lists, the number of the column among the variable-length
+    /// ones.
     at: usize,
     fixed_len: Option<usize>,
 }
@@ -185,8 +186,8 @@ impl RowCodec {
         Ok(())
     }
 
-    /// Decodes the value of the column with `layout`; `None` if it is invalid, such as text that is not valid UTF-8. `row`
-    /// must have at least `fixed_end` bytes.
+    /// Decodes the value of the column with `layout`; `None` if it is invalid, such as text that is not valid UTF-8.
+    /// `row` must have at least `fixed_end` bytes.
     fn scalar<'a>(&self, row: &'a [u8], ty: ColumnType, layout: &ColumnLayout) -> Option<Scalar<'a>> {
         if let Some(bit) = layout.null_bit
             && row[bit / 8] >> (bit % 8) & 1 == 1

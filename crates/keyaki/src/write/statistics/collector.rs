@@ -286,6 +286,11 @@ fn value_bytes(column: &ArrayRef) -> u64 {
         DataType::BinaryView => view_bytes(column.as_binary_view().views()),
         DataType::Boolean => column.len() as u64,
         DataType::FixedSizeBinary(len) => *len as u64 * column.len() as u64,
+        DataType::List(_) => {
+            let (lists, offsets) = (column.as_list::<i32>(), column.as_list::<i32>().value_offsets());
+            let (first, last) = (offsets[0] as usize, offsets[lists.len()] as usize);
+            value_bytes(&lists.values().slice(first, last - first))
+        }
         ty => (ty.primitive_width().unwrap_or(0) * column.len()) as u64,
     }
 }

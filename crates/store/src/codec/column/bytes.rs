@@ -13,8 +13,8 @@
 //! first use. A compressed heap that is damaged in a page with a correct checksum counts as empty, and
 //! [`BytesColumn::decompress`] returns false for it.
 //!
-//! The values of a column of lists are encoded lists ([`lists`]), which are checked as text is. They have neither a dictionary
-//! nor a prefix.
+//! The values of a column of lists are encoded lists ([`lists`]), which are checked as text is. They have neither a
+//! dictionary nor a prefix.
 
 use std::sync::OnceLock;
 
