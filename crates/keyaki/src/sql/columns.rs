@@ -21,7 +21,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::names::plain_ident;
 use crate::Error;
-use crate::values::zone::{Zone, is_instant, labelled};
+use crate::base::arrays::element_type;
+use crate::values::zone::{Zone, labelled, labelled_type};
 
 /// The zero-width space.
 const REPEATED: char = '\u{200b}';
@@ -68,15 +69,13 @@ pub(crate) fn shown_schema(schema: &SchemaRef) -> SchemaRef {
 
 /// A schema with the time zone of the session for TIMESTAMPTZ.
 pub(crate) fn in_zone(schema: &SchemaRef, zone: Zone) -> SchemaRef {
-    if zone.is_utc() || !schema.fields().iter().any(|field| is_instant(field.data_type())) {
+    if zone.is_utc() || !schema.fields().iter().any(|field| is_labelled(field.data_type())) {
         return schema.clone();
     }
-    let labelled = |field: &Arc<Field>| match field.data_type() {
-        DataType::Timestamp(unit, Some(_)) => {
-            let ty = DataType::Timestamp(*unit, Some(zone.to_string().into()));
-            Arc::new(field.as_ref().clone().with_data_type(ty))
-        }
-        _ => field.clone(),
+    let zone = zone.to_string();
+    let labelled = |field: &Arc<Field>| match is_labelled(field.data_type()) {
+        true => Arc::new(field.as_ref().clone().with_data_type(labelled_type(field.data_type(), &zone))),
+        false => field.clone(),
     };
     Arc::new(Schema::new_with_metadata(
         schema.fields().iter().map(labelled).collect::<Vec<_>>(),
@@ -87,11 +86,24 @@ pub(crate) fn in_zone(schema: &SchemaRef, zone: Zone) -> SchemaRef {
 /// Columns with the time zones of `schema`.
 pub(crate) fn labelled_columns(columns: Vec<ArrayRef>, schema: &SchemaRef) -> Vec<ArrayRef> {
     let both = columns.into_iter().zip(schema.fields());
-    both.map(|(column, field)| match field.data_type() {
-        DataType::Timestamp(_, Some(zone)) if column.data_type() != field.data_type() => labelled(&column, zone),
+    both.map(|(column, field)| match zone_of(field.data_type()) {
+        Some(zone) if column.data_type() != field.data_type() => labelled(&column, zone),
         _ => column,
     })
     .collect()
+}
+
+/// The time zone of TIMESTAMPTZ, or of arrays of it.
+fn zone_of(ty: &DataType) -> Option<&str> {
+    match (ty, element_type(ty)) {
+        (DataType::Timestamp(_, zone), _) => zone.as_deref(),
+        (_, element) => zone_of(element?),
+    }
+}
+
+/// True for types that [`labelled`] changes.
+fn is_labelled(ty: &DataType) -> bool {
+    zone_of(ty).is_some()
 }
 
 /// A batch with the names and time zones of `schema`.

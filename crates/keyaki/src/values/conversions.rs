@@ -12,9 +12,8 @@ use datafusion::logical_expr::{
 
 use super::cast::{cast, is_own, try_cast};
 use super::functions::{any, call, result, strict_field};
-use super::zone::{STORED, Zone, is_instant};
+use super::zone::{STORED, Zone, has_instants, is_instant};
 use crate::Error;
-use crate::base::arrays::element_type;
 use crate::base::type_name;
 
 /// The cast of `expr`, of type `from`; `None` if Arrow's cast has the same result.
@@ -24,14 +23,6 @@ pub(crate) fn conversion(expr: &Expr, from: &DataType, to: &DataType, is_try: bo
     // The same cast in all sessions if it has the same results.
     let zone = if has_instants(from) || has_instants(to) { zone } else { Zone::UTC };
     is_own.then(|| call(Conversion { name, to: to.clone(), is_try, zone, signature: any(1) }, vec![expr.clone()]))
-}
-
-/// True for TIMESTAMPTZ, and for arrays of it.
-fn has_instants(ty: &DataType) -> bool {
-    match ty {
-        DataType::Dictionary(_, values) => has_instants(values),
-        ty => element_type(ty).map_or_else(|| is_instant(ty), has_instants),
-    }
 }
 
 /// True for a cast of this module.

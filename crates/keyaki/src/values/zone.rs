@@ -18,6 +18,7 @@ use arrow::datatypes::{
 use chrono::{DateTime, MappedLocalTime, NaiveDateTime, Offset, TimeDelta, TimeZone};
 use chrono_tz::{TZ_VARIANTS, Tz};
 
+use crate::base::arrays::{element_type, list_of, lists, with_elements};
 use crate::{Error, Result};
 
 /// The zone of all columns of type TIMESTAMPTZ.
@@ -156,7 +157,7 @@ impl Zone {
     }
 }
 
-/// The same instants, labelled with a zone.
+/// The same instants, or arrays of instants, labelled with a zone.
 pub(crate) fn labelled(instants: &ArrayRef, zone: &str) -> ArrayRef {
     let zone: Arc<str> = zone.into();
     if let Some(array) = instants.as_any().downcast_ref::<TimestampMicrosecondArray>() {
@@ -167,8 +168,27 @@ pub(crate) fn labelled(instants: &ArrayRef, zone: &str) -> ArrayRef {
         Arc::new(array.clone().with_timezone(zone))
     } else if let Some(array) = instants.as_any().downcast_ref::<TimestampSecondArray>() {
         Arc::new(array.clone().with_timezone(zone))
+    } else if let Ok(Some(lists)) = lists(instants) {
+        Arc::new(with_elements(&lists, labelled(lists.values(), &zone)))
     } else {
         instants.clone()
+    }
+}
+
+/// The type of [`labelled`] values of a type.
+pub(crate) fn labelled_type(ty: &DataType, zone: &str) -> DataType {
+    match (ty, element_type(ty)) {
+        (DataType::Timestamp(unit, Some(_)), _) => DataType::Timestamp(*unit, Some(zone.into())),
+        (_, Some(element)) => list_of(labelled_type(element, zone)),
+        _ => ty.clone(),
+    }
+}
+
+/// True for TIMESTAMPTZ, and for arrays of it.
+pub(crate) fn has_instants(ty: &DataType) -> bool {
+    match ty {
+        DataType::Dictionary(_, values) => has_instants(values),
+        ty => element_type(ty).map_or_else(|| is_instant(ty), has_instants),
     }
 }
 
