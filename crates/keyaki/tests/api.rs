@@ -693,6 +693,8 @@ fn arrays() {
     }
     assert_eq!(find("id = ANY($1)", &vec![2_i64, 4, 9]), [2, 4]);
     assert_eq!(find("id <> ALL($1)", &"{2,4}"), [1, 3]);
+    assert!(find("id = ANY($1)", &Vec::<i64>::new()).is_empty() && find("n && $1", &vec![None::<i64>]).is_empty());
+    assert_eq!(find("id <> ALL($1)", &Vec::<i64>::new()), [1, 2, 3, 4]);
     assert_eq!(find("$1 = ANY(n)", &7), [3]);
     assert_eq!(find("n @> $1", &vec![1_i32]), [1, 2]);
     assert_eq!(find("t && $1", &vec!["x", "q"]), [3, 4]);

@@ -25,6 +25,11 @@ pub(crate) fn element_type(ty: &DataType) -> Option<&DataType> {
     }
 }
 
+/// The type of the elements of lists of any number of dimensions; other types themselves.
+pub(crate) fn innermost(ty: &DataType) -> &DataType {
+    element_type(ty).map_or(ty, innermost)
+}
+
 /// The type of lists of elements of a type.
 pub(crate) fn list_of(element: DataType) -> DataType {
     DataType::List(Arc::new(Field::new_list_field(element, true)))

@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
+use crate::base::arrays::innermost;
 use crate::base::value::{Value, ValueRef};
 use crate::base::{intervals, type_name};
 use crate::catalog::types::from_arrow;
@@ -207,6 +208,10 @@ fn literal(array: &ArrayRef) -> Result<Expr> {
             return cast(text(micros.to_string()), &["Int64", &array.data_type().to_string()]);
         }
         Some(value @ Value::Interval { .. }) => return call("CAST(NULL AS INTERVAL)", [text(value.to_string())]),
+        // The elements of an array without values have no type: operators convert the text.
+        Some(value @ Value::Array(_)) if *innermost(array.data_type()) == DataType::Null => {
+            return Ok(text(value.to_string()));
+        }
         Some(value @ Value::Array(_)) => {
             let ty = SqlType::from(from_arrow(array.data_type())?);
             return call(&format!("CAST(NULL AS {ty})"), [text(value.to_string())]);

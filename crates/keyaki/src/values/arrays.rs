@@ -21,7 +21,6 @@ use arrow::row::{Row, RowConverter, Rows, SortField};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, RawFieldAccessExpr};
-use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, GetFieldAccess, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
@@ -95,6 +94,10 @@ impl ExprPlanner for Operators {
 
     fn plan_binary_op(&self, mut expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         use BinaryOperator as Op;
+        let is_comparison = matches!(expr.op, Op::Eq | Op::NotEq | Op::Lt | Op::LtEq | Op::Gt | Op::GtEq);
+        if !is_comparison && !matches!(expr.op, Op::StringConcat | Op::AtArrow | Op::ArrowAt | Op::PGOverlap) {
+            return Ok(PlannerResult::Original(expr));
+        }
         let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema)) else {
             // The type of a parameter may not be known yet.
             return Ok(PlannerResult::Original(expr));
@@ -102,7 +105,6 @@ impl ExprPlanner for Operators {
         if !is_list(&left) && !is_list(&right) {
             return Ok(PlannerResult::Original(expr));
         }
-        let is_comparison = matches!(expr.op, Op::Eq | Op::NotEq | Op::Lt | Op::LtEq | Op::Gt | Op::GtEq);
         // A text appended to an array of texts is an element.
         let is_converted = |list: &DataType| {
             is_comparison
@@ -345,18 +347,18 @@ impl Quantified {
     }
 
     /// A list that the optimizer and indexes can use; `None` for other comparisons and arrays.
-    fn in_list(&self, value: &Expr, array: &Expr, info: &SimplifyContext) -> Result<Option<Expr>> {
+    fn in_list(&self, value: &Expr, array: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
         let Expr::Literal(literal, _) = array else { return Ok(None) };
-        let ty = info.get_data_type(value)?;
+        if !matches!((self.compare, self.is_all), (Compare::Equal, false) | (Compare::NotEqual, true)) {
+            return Ok(None);
+        }
+        let ty = value.get_type(schema)?;
         if compared(&ty, &literal.data_type()).as_ref() != Some(&ty) {
             return Ok(None);
         }
         // A text that is not an array is an error for the rows only.
         let Ok(array) = converted(&literal.to_array()?, &list_of(ty)) else { return Ok(None) };
         let array = argument(&array)?;
-        if !matches!((self.compare, self.is_all), (Compare::Equal, false) | (Compare::NotEqual, true)) {
-            return Ok(None);
-        }
         if array.is_null(0) {
             return Ok(Some(lit(ScalarValue::Boolean(None))));
         }
@@ -370,6 +372,16 @@ impl Quantified {
         let element = |i| Ok(lit(ScalarValue::try_from_array(&elements, i)?));
         let list = (0..elements.len()).map(element).collect::<Result<Vec<_>>>()?;
         Ok(Some(value.clone().in_list(list, self.is_all)))
+    }
+}
+
+/// `value = ANY (literal)` or `value <> ALL (literal)` as a list; `None` for other expressions.
+pub(crate) fn as_list(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
+    let Expr::ScalarFunction(call) = expr else { return Ok(None) };
+    let inner: &dyn std::any::Any = call.func.inner().as_ref();
+    match (inner.downcast_ref::<Quantified>(), call.args.as_slice()) {
+        (Some(quantified), [value, array]) => quantified.in_list(value, array, schema),
+        _ => Ok(None),
     }
 }
 
@@ -394,14 +406,6 @@ impl ScalarUDFImpl for Quantified {
 
     fn return_field_from_args(&self, _: ReturnFieldArgs) -> Result<FieldRef> {
         Ok(Arc::new(Field::new(self.name(), DataType::Boolean, true)))
-    }
-
-    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        let list = match args.as_slice() {
-            [value, array] => self.in_list(value, array, info)?,
-            _ => None,
-        };
-        Ok(list.map_or(ExprSimplifyResult::Original(args), ExprSimplifyResult::Simplified))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {

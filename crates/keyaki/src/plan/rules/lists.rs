@@ -4,6 +4,7 @@
 //! lists with NULL, and for operands that are NULL: `a NOT IN (1, 2) OR a NOT IN (3, 4)` becomes true. [`simplify`] hides
 //! lists of an operand that has several from the rule: it gives the operands different aliases and removes them afterwards.
 //! Equal lists get the same alias, so that a list that is common to the branches of a disjunction is still recognized.
+//! `= ANY` and `<> ALL` of literals become lists before that.
 
 use std::collections::HashMap;
 
@@ -11,10 +12,12 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Alias, InList};
 use datafusion::logical_expr::expr_rewriter::{NamePreserver, SavedName};
+use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use datafusion::optimizer::OptimizerConfig;
 
 use super::Rule;
+use crate::values::arrays;
 
 /// Start of the aliases of hidden operands.
 const HIDDEN: &str = "__keyaki_list_";
@@ -25,6 +28,7 @@ pub(super) fn simplify(
     plan: LogicalPlan,
     config: &dyn OptimizerConfig,
 ) -> Result<Transformed<LogicalPlan>> {
+    let plan = with_lists(plan)?;
     let mut hidden = false;
     plan.apply_expressions(|expr| {
         hidden |= has_two_lists(expr)?;
@@ -46,6 +50,29 @@ pub(super) fn simplify(
         let name = saved.next().unwrap_or(SavedName::None);
         Ok(show(expr)?.update_data(|expr| name.restore(expr)))
     })
+}
+
+/// Makes lists of comparisons with the elements of literal arrays.
+fn with_lists(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let schema = merge_schema(&plan.inputs());
+    let mut found = false;
+    plan.apply_expressions(|expr| {
+        found |= expr.exists(|expr| Ok(arrays::as_list(expr, &schema)?.is_some()))?;
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    if !found {
+        return Ok(plan);
+    }
+    let names = NamePreserver::new(&plan);
+    let listed = plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let listed = expr.transform_up(|expr| {
+            let list = arrays::as_list(&expr, &schema)?;
+            Ok(list.map_or(Transformed::no(expr), Transformed::yes))
+        })?;
+        Ok(listed.update_data(|expr| name.restore(expr)))
+    })?;
+    Ok(listed.data)
 }
 
 /// True if the lists of one operand occur in two places of an expression. A disjunction of comparisons with literals

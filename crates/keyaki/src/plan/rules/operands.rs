@@ -1,7 +1,7 @@
 //! Common types of operands, where DataFusion 55 chooses types that cannot represent all values.
 //!
-//! - Decimals and floats: DataFusion converts both to DECIMAL(30, 15), so small numbers become zero and large ones are
-//!   errors. The common type is DOUBLE PRECISION, as in PostgreSQL.
+//! - Decimals and floats, also as elements of arrays: DataFusion converts both to DECIMAL(30, 15), so small numbers become
+//!   zero and large ones are errors. The common type is DOUBLE PRECISION, as in PostgreSQL.
 //! - Timestamps and texts, dates or timestamps with nanoseconds: DataFusion converts all to nanoseconds, which end in the
 //!   year 2262. The common type is that of columns, with microseconds.
 //! - UUIDs and texts: DataFusion has no common type. Texts become UUIDs.
@@ -23,7 +23,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Projection, Union, cast};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::base::arrays::is_list;
+use crate::base::arrays::{element_type, innermost, is_list, list_of};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
 
@@ -70,14 +70,32 @@ struct Operands<'a> {
     operands: Vec<&'a Expr>,
     /// Texts are converted as well.
     is_comparison: bool,
+    /// Decimals beside floats only are converted.
+    only_decimals: bool,
 }
 
 /// Functions that return one of their arguments.
 const SELECTING: [&str; 6] = ["coalesce", "nullif", "nvl", "ifnull", "greatest", "least"];
 
+/// Functions of arrays and elements, or of elements.
+const OF_ELEMENTS: [&str; 12] = [
+    "make_array",
+    "array_append",
+    "array_prepend",
+    "array_concat",
+    "array_position",
+    "array_positions",
+    "array_has",
+    "array_remove",
+    "array_remove_n",
+    "array_remove_all",
+    "array_replace",
+    "array_replace_all",
+];
+
 impl<'a> Operands<'a> {
     fn of(expr: &'a Expr) -> Option<Operands<'a>> {
-        let compared = |operands| Some(Operands { operands, is_comparison: true });
+        let compared = |operands| Some(Operands { operands, is_comparison: true, only_decimals: false });
         match expr {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.supports_propagation() => {
                 compared(vec![left, right])
@@ -85,12 +103,15 @@ impl<'a> Operands<'a> {
             Expr::InList(InList { expr, list, .. }) => compared(std::iter::once(expr.as_ref()).chain(list).collect()),
             Expr::Between(Between { expr, low, high, .. }) => compared(vec![expr, low, high]),
             Expr::ScalarFunction(call) if SELECTING.contains(&call.func.name()) => {
-                Some(Operands { operands: call.args.iter().collect(), is_comparison: false })
+                Some(Operands { operands: call.args.iter().collect(), is_comparison: false, only_decimals: false })
+            }
+            Expr::ScalarFunction(call) if OF_ELEMENTS.contains(&call.func.name()) => {
+                Some(Operands { operands: call.args.iter().collect(), is_comparison: false, only_decimals: true })
             }
             Expr::Case(case) => {
                 let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
                 let operands = results.chain(case.else_expr.as_deref()).collect();
-                Some(Operands { operands, is_comparison: false })
+                Some(Operands { operands, is_comparison: false, only_decimals: false })
             }
             _ => None,
         }
@@ -100,7 +121,10 @@ impl<'a> Operands<'a> {
     fn common(&self, schema: &DFSchema) -> Option<Common> {
         // Types of parameters may not be known yet.
         let types = self.operands.iter().filter_map(|operand| operand.get_type(schema).ok());
-        Common::of(types, self.is_comparison)
+        match Common::of(types, self.is_comparison) {
+            Some(Common::Float) => Some(Common::Float),
+            other => other.filter(|_| !self.only_decimals),
+        }
     }
 }
 
@@ -122,7 +146,8 @@ impl Common {
     /// The common type; `None` if DataFusion's represents all values.
     fn of(types: impl IntoIterator<Item = DataType>, with_texts: bool) -> Option<Common> {
         let types: Vec<DataType> = types.into_iter().collect();
-        if types.iter().any(DataType::is_floating) && types.iter().any(DataType::is_decimal) {
+        let innermost = || types.iter().map(innermost);
+        if innermost().any(DataType::is_floating) && innermost().any(DataType::is_decimal) {
             return Some(Common::Float);
         }
         if let Some(array) = types.iter().find(|ty| is_list(ty)) {
@@ -143,7 +168,7 @@ impl Common {
     /// The type to which an operand of type `ty` is converted; `None` if it stays as it is.
     fn converted(&self, ty: &DataType) -> Option<DataType> {
         match (self, ty) {
-            (Common::Float, ty) if ty.is_decimal() => Some(DataType::Float64),
+            (Common::Float, ty) if innermost(ty).is_decimal() => Some(floats_of(ty)),
             (Common::Timestamp(common, _), DataType::Date32) => Some(common.clone()),
             (Common::Timestamp(_, _), DataType::Timestamp(TimeUnit::Nanosecond, zone)) => {
                 Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
@@ -163,6 +188,11 @@ impl Common {
             None => Transformed::no(operand),
         })
     }
+}
+
+/// Floats, in arrays of the dimensions of a type.
+fn floats_of(ty: &DataType) -> DataType {
+    element_type(ty).map_or(DataType::Float64, |element| list_of(floats_of(element)))
 }
 
 /// Converts the operands of an expression to their common type.
