@@ -31,7 +31,8 @@ type Columns = BTreeSet<ColumnId>;
 /// One access of the pipeline under construction.
 struct Stage<'a> {
     relation: usize,
-    /// The tree of the access; `None` for the rows of another plan, which are the driver. `relation` is one of its relations.
+    /// The tree of the access; `None` for the rows of another plan, which are the driver. `relation` is one of its
+    /// relations.
     tree: Option<&'a TreeFacts>,
     /// Values of the leading key columns to look up; empty for the driver.
     key: Vec<KeySource>,

@@ -528,8 +528,8 @@ fn join_tree(plan: &LogicalPlan) -> Option<(Graph, Facts)> {
     Some((graph, facts))
 }
 
-/// Number of groups of the rows of `input`: the product of the distinct values of columns of tables, at most the rows. Other keys
-/// are assumed to have a fifth as many values as there are rows.
+/// Number of groups of the rows of `input`: the product of the distinct values of columns of tables, at most the rows.
+/// Other keys are assumed to have a fifth as many values as there are rows.
 fn group_rows(input: &LogicalPlan, keys: &[Expr]) -> f64 {
     let (rows, tree) = match join_tree(input) {
         Some((graph, facts)) => (facts.rows(&graph, graph.all()), Some((graph, facts))),

@@ -274,8 +274,8 @@ impl Graph {
         Ok(output)
     }
 
-    /// Flattens a left, semi or anti join, or one of the right side as one of the left side with its inputs swapped. The other
-    /// side becomes one outer relation.
+    /// Flattens a left, semi or anti join, or one of the right side as one of the left side with its inputs swapped. The
+    /// other side becomes one outer relation.
     fn outer_join(&mut self, join: &Join, conjuncts: &mut Vec<Conjunct>) -> Result<Vec<Expr>> {
         let left = matches!(join.join_type, JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti);
         let kind = if left { join.join_type } else { join.join_type.swap() };

@@ -1,7 +1,8 @@
 //! Random schemas, indexes, rows and queries, compared in all modes.
 //!
 //! Environment variables: `SEED` is the first seed, `WORLDS` the number of databases, `QUERIES` the number of queries
-//! for each. `VERBOSE` prints them. With `LATE` set, half of the tables get their indexes after their rows, and half of them are analysed.
+//! for each. `VERBOSE` prints them. With `LATE` set, half of the tables get their indexes after their rows, and half of
+//! them are analysed.
 
 use std::path::Path;
 
