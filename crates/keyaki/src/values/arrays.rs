@@ -352,7 +352,8 @@ impl Quantified {
         if !matches!((self.compare, self.is_all), (Compare::Equal, false) | (Compare::NotEqual, true)) {
             return Ok(None);
         }
-        let ty = value.get_type(schema)?;
+        // The hidden rowid is in no schema.
+        let Ok(ty) = value.get_type(schema) else { return Ok(None) };
         if compared(&ty, &literal.data_type()).as_ref() != Some(&ty) {
             return Ok(None);
         }

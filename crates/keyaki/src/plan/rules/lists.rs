@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 
+use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Alias, InList};
@@ -54,7 +55,12 @@ pub(super) fn simplify(
 
 /// Makes lists of comparisons with the elements of literal arrays.
 fn with_lists(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let schema = merge_schema(&plan.inputs());
+    let schema = match &plan {
+        LogicalPlan::TableScan(scan) => {
+            DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?
+        }
+        other => merge_schema(&other.inputs()),
+    };
     let mut found = false;
     plan.apply_expressions(|expr| {
         found |= expr.exists(|expr| Ok(arrays::as_list(expr, &schema)?.is_some()))?;

@@ -59,10 +59,13 @@ pub(super) fn is_simple_scalar(plan: &LogicalPlan) -> Result<bool> {
     }
 }
 
-/// True for `inner = outer`, each side with columns of one query only.
+/// True for `inner = outer`, with a column of the subquery, which may be cast, and an expression of the outer query.
 fn is_equality(expr: &Expr) -> bool {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = expr else { return false };
-    let inner = |expr: &Expr| expr.any_column_refs() && !expr.contains_outer();
+    let inner = |expr: &Expr| match expr {
+        Expr::Cast(cast) => matches!(*cast.expr, Expr::Column(_)),
+        other => matches!(other, Expr::Column(_)),
+    };
     let outer = |expr: &Expr| expr.contains_outer() && !expr.any_column_refs();
     (inner(left) && outer(right)) || (outer(left) && inner(right))
 }
