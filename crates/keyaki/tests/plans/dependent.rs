@@ -113,5 +113,5 @@ async fn other_operators_drive_lookups() {
     }
     let recursive = "WITH RECURSIVE r AS (SELECT CAST(1 AS BIGINT) AS id UNION ALL SELECT i.id + 97 FROM r JOIN items i ON \
                      i.id = r.id AND i.line = 0) SELECT count(*), sum(id) FROM r";
-    check(&session, recursive, &["RecursiveQueryExec", "driver=r[rows] → items as i"], &["ScanExec: items"]).await;
+    check(&session, recursive, &["RecursiveQueryExec", "driver=input[rows] → items as i"], &["ScanExec: items"]).await;
 }
