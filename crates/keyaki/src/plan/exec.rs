@@ -174,7 +174,7 @@ impl LeafOperator for IndexPipelineOperator {
     fn execute(
         &self,
         _partition: usize,
-        context: &TaskContext,
+        context: &Arc<TaskContext>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Result<SendableRecordBatchStream> {
         if self.spec.accesses[0].ranges.is_empty() {

@@ -114,7 +114,7 @@ impl LeafOperator for FirstRowsOperator {
     fn execute(
         &self,
         _partition: usize,
-        task: &TaskContext,
+        task: &Arc<TaskContext>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Result<SendableRecordBatchStream> {
         let schema = self.spec.schema.inner().clone();

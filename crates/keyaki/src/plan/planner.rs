@@ -22,7 +22,9 @@ use super::exec::{IndexPipelineExec, IndexPipelineOperator};
 use super::first_rows::FirstRowsNode;
 use super::first_rows_exec::{FirstRowsExec, FirstRowsOperator};
 use super::input_exec::InputPipelineExec;
-use super::materialize::{self, Materialize, MaterializeExec, MaterializedScan, MaterializedScanExec};
+use super::materialize::{
+    self, Materialize, MaterializeExec, MaterializedScan, MaterializedScanExec, MaterializedScanOperator,
+};
 use super::node::PipelineNode;
 use super::rewrite::Rewriter;
 use super::small;
@@ -119,7 +121,8 @@ impl ExtensionPlanner for PipelinePlanner {
         }
         if let Some(node) = node.as_any().downcast_ref::<MaterializedScan>() {
             let (columns, schema) = (node.columns.clone(), node.schema.inner().clone());
-            return Ok(Some(Arc::new(MaterializedScanExec::new(node.name.clone(), columns, schema, node.rows))));
+            let operator = MaterializedScanOperator::new(node.name.clone(), columns, schema, node.rows);
+            return Ok(Some(Arc::new(MaterializedScanExec::new(operator))));
         }
         let Some(node) = node.as_any().downcast_ref::<PipelineNode>() else { return Ok(None) };
         let spec = &node.spec;

@@ -134,7 +134,7 @@ impl LeafOperator for SummaryOperator {
     fn execute(
         &self,
         _partition: usize,
-        _: &TaskContext,
+        _: &Arc<TaskContext>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Result<SendableRecordBatchStream> {
         let schema = self.spec.schema.inner().clone();

@@ -10,7 +10,7 @@ use super::parameters::call;
 use crate::values::arrays::quantified_name;
 use crate::{Error, Result};
 
-/// Replaces ANY and ALL of arrays in a statement or an expression. Those of subqueries stay.
+/// Replaces ANY and ALL of arrays in a statement or an expression. ANY and ALL of subqueries do not change.
 ///
 /// # Errors
 /// None for the templates of this module.

@@ -36,7 +36,7 @@ pub(crate) trait LeafOperator: Debug + Send + Sync + Sized + 'static {
     fn execute(
         &self,
         partition: usize,
-        task: &TaskContext,
+        task: &Arc<TaskContext>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Result<SendableRecordBatchStream>;
 
@@ -81,6 +81,11 @@ impl<O: LeafOperator> LeafExec<O> {
     pub fn new(operator: O) -> Self {
         let properties = Arc::new(operator.properties());
         LeafExec { operator, properties, metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    /// The operator.
+    pub fn operator(&self) -> &O {
+        &self.operator
     }
 }
 

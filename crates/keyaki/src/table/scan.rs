@@ -199,7 +199,7 @@ impl LeafOperator for ScanOperator {
     fn execute(
         &self,
         partition: usize,
-        task: &TaskContext,
+        task: &Arc<TaskContext>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Result<SendableRecordBatchStream> {
         if self.plan.partitions[partition].is_empty() || self.plan.limit == Some(0) {

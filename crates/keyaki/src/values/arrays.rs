@@ -376,12 +376,21 @@ impl Quantified {
     }
 }
 
+fn quantified(expr: &Expr) -> Option<(&Quantified, &[Expr])> {
+    let Expr::ScalarFunction(call) = expr else { return None };
+    let inner: &dyn std::any::Any = call.func.inner().as_ref();
+    Some((inner.downcast_ref()?, &call.args))
+}
+
+/// True for a comparison with the elements of an array.
+pub(crate) fn is_quantified(expr: &Expr) -> bool {
+    quantified(expr).is_some()
+}
+
 /// `value = ANY (literal)` or `value <> ALL (literal)` as a list; `None` for other expressions.
 pub(crate) fn as_list(expr: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
-    let Expr::ScalarFunction(call) = expr else { return Ok(None) };
-    let inner: &dyn std::any::Any = call.func.inner().as_ref();
-    match (inner.downcast_ref::<Quantified>(), call.args.as_slice()) {
-        (Some(quantified), [value, array]) => quantified.in_list(value, array, schema),
+    match quantified(expr) {
+        Some((quantified, [value, array])) => quantified.in_list(value, array, schema),
         _ => Ok(None),
     }
 }

@@ -17,7 +17,9 @@ use arrow_buffer::{BooleanBufferBuilder, NullBuffer, ScalarBuffer};
 use super::lists;
 use super::scalar::Scalar;
 use super::views::ViewBuilder;
-use crate::base::{ColumnType, UUID_LEN, interval_of_wide, uuid_of_wide, uuids, wide_of_interval, wide_of_uuid};
+use crate::base::{
+    ColumnType, Error, Result, UUID_LEN, interval_of_wide, uuid_of_wide, uuids, wide_of_interval, wide_of_uuid,
+};
 
 /// A builder of arrays of one column type; see [`ColumnType::arrow`].
 #[derive(Debug)]
@@ -97,6 +99,18 @@ impl ColumnBuilder {
             Values::Views(values) => values.memory_bytes(),
         };
         values + self.validity.as_ref().map_or(0, |v| v.capacity() / 8)
+    }
+
+    /// Checks that the elements of all lists fit into one array: each takes at least a byte of the encoded lists.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    pub(super) fn check_lists(&self) -> Result<()> {
+        let (bytes, limit) = (self.memory_bytes() as u64, i32::MAX as u64);
+        match self.ty {
+            ColumnType::List(_) if bytes > limit => Err(Error::TooLarge { what: "lists of one batch", bytes, limit }),
+            _ => Ok(()),
+        }
     }
 
     /// Appends `count` nulls.

@@ -186,7 +186,8 @@ impl Chunk {
     ///
     /// # Errors
     /// [`crate::Error::InvalidKey`] or [`crate::Error::InvalidRow`] if a message does not encode a row of this tree,
-    /// [`crate::Error::Corrupt`] if a compressed column is damaged.
+    /// [`crate::Error::Corrupt`] if a compressed column is damaged, [`crate::Error::TooLarge`] if a builder has more lists
+    /// than one array can have.
     pub fn append_to(&self, columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {
         for part in &self.parts {
             match part {
@@ -213,7 +214,7 @@ impl Chunk {
                 }
             }
         }
-        Ok(())
+        builders.iter().try_for_each(ColumnBuilder::check_lists)
     }
 
     fn append_row(&self, key: &[u8], value: &[u8], columns: &[usize], builders: &mut [ColumnBuilder]) -> Result<()> {

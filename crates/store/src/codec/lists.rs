@@ -155,7 +155,7 @@ pub(crate) fn is_sound(bytes: &[u8], ty: ColumnType) -> bool {
 /// The lists with these encodings.
 ///
 /// # Panics
-/// If they have 2^31 elements in all, and thus at least 2 GiB.
+/// If they have 2^31 elements in all, and thus at least 2 GiB, which [`ColumnBuilder::check_lists`] refuses.
 pub(crate) fn decode(lists: &BinaryViewArray, ty: ListType) -> ListArray {
     let element = ty.element();
     let mut values = ColumnBuilder::new(element, lists.len());

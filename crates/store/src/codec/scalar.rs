@@ -56,8 +56,8 @@ enum Typed<'a> {
     Bytes(&'a BinaryViewArray),
     Uuid(&'a [[u8; UUID_LEN]]),
     Interval(&'a [IntervalMonthDayNano]),
-    /// Encoded lists.
-    Lists(BinaryViewArray),
+    /// Encoded lists, boxed because they would make all others larger.
+    Lists(Box<BinaryViewArray>),
 }
 
 impl<'a> Values<'a> {
@@ -80,7 +80,7 @@ impl<'a> Values<'a> {
             ColumnType::Bytes => Typed::Bytes(array.as_binary_view()),
             ColumnType::Uuid => Typed::Uuid(uuids(array)),
             ColumnType::Interval => Typed::Interval(array.as_primitive::<IntervalMonthDayNanoType>().values()),
-            ColumnType::List(ty) => Typed::Lists(lists::encode(array.as_list(), ty)),
+            ColumnType::List(ty) => Typed::Lists(Box::new(lists::encode(array.as_list(), ty))),
         };
         Values { nulls: array.nulls(), typed }
     }

@@ -287,7 +287,7 @@ impl BufferContents {
         wanted.iter().map(column).collect()
     }
 
-    /// Records the outer rows that have a match, and adds those that continue single once their lookup is settled.
+    /// Records which outer rows have a match. When a lookup is settled, adds its single rows.
     fn settle_matches(&mut self, mask: &BooleanArray, join: Join) {
         for range in std::mem::take(&mut self.match_ranges) {
             if range.rows.into_iter().any(|row| mask.value(row)) {

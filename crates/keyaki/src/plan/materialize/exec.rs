@@ -22,6 +22,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Par
 use futures::{StreamExt, TryStreamExt};
 
 use super::rows::SharedRows;
+use crate::table::{LeafExec, LeafOperator};
 
 /// Keeps the rows of its input, and returns them with the partitions and the order of the input.
 #[derive(Debug)]
@@ -119,85 +120,68 @@ impl MaterializeExec {
     }
 }
 
+/// [`MaterializedScanOperator`] in a physical plan.
+pub(in crate::plan) type MaterializedScanExec = LeafExec<MaterializedScanOperator>;
+
 /// Returns columns of rows that a [`MaterializeExec`] keeps.
 #[derive(Debug)]
-pub(in crate::plan) struct MaterializedScanExec {
+pub(in crate::plan) struct MaterializedScanOperator {
     name: String,
-    /// Places of the columns among those that scans read; positions in the rows after [`bind`].
+    /// Before [`bind`], indices into [`Materialize::columns`](super::Materialize::columns). After it, positions in the rows.
     columns: Vec<usize>,
+    schema: SchemaRef,
     /// Estimated rows.
     estimate: u64,
     rows: Option<Arc<SharedRows>>,
-    properties: Arc<PlanProperties>,
 }
 
-impl MaterializedScanExec {
+impl MaterializedScanOperator {
     pub fn new(name: String, columns: Vec<usize>, schema: SchemaRef, estimate: u64) -> Self {
-        let properties = Arc::new(PlanProperties::new(
-            EquivalenceProperties::new(schema),
+        MaterializedScanOperator { name, columns, schema, estimate, rows: None }
+    }
+}
+
+impl LeafOperator for MaterializedScanOperator {
+    const NAME: &'static str = "MaterializedScanExec";
+
+    fn properties(&self) -> PlanProperties {
+        PlanProperties::new(
+            EquivalenceProperties::new(self.schema.clone()),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Incremental,
             Boundedness::Bounded,
-        ));
-        MaterializedScanExec { name, columns, estimate, rows: None, properties }
+        )
     }
-}
 
-impl DisplayAs for MaterializedScanExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
-        let fields = self.properties.eq_properties.schema().fields();
-        let columns: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
-        write!(f, "MaterializedScanExec: {}, columns=[{}]", self.name, columns.join(", "))
+    fn describe(&self, _: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
+        let columns: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
+        write!(f, "{}: {}, columns=[{}]", Self::NAME, self.name, columns.join(", "))
     }
-}
 
-impl ExecutionPlan for MaterializedScanExec {
-    fn name(&self) -> &str {
-        "MaterializedScanExec"
-    }
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-    fn replace_children(
-        self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
-        _: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-    fn apply_expressions(
+    fn execute(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-    fn execute(&self, _: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        _partition: usize,
+        task: &Arc<TaskContext>,
+        _: &ExecutionPlanMetricsSet,
+    ) -> Result<SendableRecordBatchStream> {
         let Some(rows) = &self.rows else {
             return Err(DataFusionError::Internal(format!("{} is not bound", self.name)));
         };
-        let (schema, columns) = (self.schema(), self.columns.clone());
-        let projected = rows.all(&context)?.map({
-            let schema = schema.clone();
-            move |batch| {
-                let batch = batch?;
-                // The optimizer may have changed whether a column of the input is nullable.
-                let columns = columns.iter().map(|&column| batch.column(column).clone()).collect();
-                let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-                Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
-            }
+        let (schema, columns) = (self.schema.clone(), self.columns.clone());
+        let projected = rows.all(task)?.map(move |batch| {
+            let batch = batch?;
+            // The optimizer may have changed whether a column of the input is nullable.
+            let columns = columns.iter().map(|&column| batch.column(column).clone()).collect();
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, projected)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), projected)))
     }
-    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        let mut statistics = Statistics::new_unknown(&self.schema());
+
+    fn statistics(&self, _: Option<usize>) -> Arc<Statistics> {
+        let mut statistics = Statistics::new_unknown(&self.schema);
         statistics.num_rows = Precision::Inexact(self.estimate as usize);
-        Ok(Arc::new(statistics))
+        Arc::new(statistics)
     }
 }
 
@@ -211,7 +195,7 @@ pub(in crate::plan) fn bind(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exec
     let mut scanned: HashSet<String> = HashSet::new();
     plan.apply(|node| {
         if let Some(scan) = node.downcast_ref::<MaterializedScanExec>() {
-            scanned.insert(scan.name.clone());
+            scanned.insert(scan.operator().name.clone());
         }
         if let Some(node) = node.downcast_ref::<MaterializeExec>() {
             let entry = (Arc::new(SharedRows::default()), node.columns.clone());
@@ -232,13 +216,15 @@ pub(in crate::plan) fn bind(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exec
             let new = rows.into_iter().fold(new, MaterializeExec::bound);
             return Ok(Transformed::yes(Arc::new(new) as Arc<dyn ExecutionPlan>));
         }
-        let Some(scan) = node.downcast_ref::<MaterializedScanExec>() else { return Ok(Transformed::no(node)) };
+        let scan = node.downcast_ref::<MaterializedScanExec>().map(LeafExec::operator);
+        let Some(scan) = scan else { return Ok(Transformed::no(node)) };
         let Some((rows, columns)) = kept.get(&scan.name) else {
             return Err(DataFusionError::Internal(format!("the rows of {} are not kept", scan.name)));
         };
         let columns = scan.columns.iter().map(|&place| columns[place]).collect();
-        let new = MaterializedScanExec::new(scan.name.clone(), columns, scan.schema(), scan.estimate);
-        Ok(Transformed::yes(Arc::new(MaterializedScanExec { rows: Some(rows.clone()), ..new })))
+        let new = MaterializedScanOperator::new(scan.name.clone(), columns, scan.schema.clone(), scan.estimate);
+        let new = MaterializedScanOperator { rows: Some(rows.clone()), ..new };
+        Ok(Transformed::yes(Arc::new(MaterializedScanExec::new(new)) as Arc<dyn ExecutionPlan>))
     })?;
     Ok(bound.data)
 }

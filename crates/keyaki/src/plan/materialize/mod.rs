@@ -22,7 +22,7 @@ use super::facts::plan_rows;
 mod exec;
 mod rows;
 
-pub(super) use exec::{MaterializeExec, MaterializedScanExec, bind};
+pub(super) use exec::{MaterializeExec, MaterializedScanExec, MaterializedScanOperator, bind};
 
 /// Keeps the rows of its input for [`MaterializedScan`]s, and returns them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]
@@ -51,7 +51,7 @@ impl Materialize {
         self.columns.iter().map(|column| self.input.schema().index_of_column(column)).collect()
     }
 
-    /// A scan of columns, which are among those that scans read.
+    /// A scan of some of the columns that scans read.
     pub fn scan(&self, columns: &[Column]) -> Result<LogicalPlan> {
         let place = |column: &Column| {
             let place = self.columns.iter().position(|own| own == column);
@@ -112,7 +112,7 @@ impl UserDefinedLogicalNodeCore for Materialize {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct MaterializedScan {
     pub name: String,
-    /// Places of the columns in [`Materialize::columns`].
+    /// Indices into [`Materialize::columns`].
     pub columns: Vec<usize>,
     pub schema: DFSchemaRef,
     /// Estimated rows.

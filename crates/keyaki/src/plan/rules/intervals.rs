@@ -151,7 +151,7 @@ fn prepared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
-/// True for values that are compared by others in their place, or not at all.
+/// True for types whose values are compared by a key, or not at all.
 fn is_replaced(ty: &DataType) -> bool {
     has_intervals(ty) || is_list(ty)
 }

@@ -55,20 +55,20 @@ pub(super) fn simplify(
 
 /// Makes lists of comparisons with the elements of literal arrays.
 fn with_lists(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let mut found = false;
+    plan.apply_expressions(|expr| {
+        found |= expr.exists(|expr| Ok(arrays::is_quantified(expr)))?;
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    if !found {
+        return Ok(plan);
+    }
     let schema = match &plan {
         LogicalPlan::TableScan(scan) => {
             DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?
         }
         other => merge_schema(&other.inputs()),
     };
-    let mut found = false;
-    plan.apply_expressions(|expr| {
-        found |= expr.exists(|expr| Ok(arrays::as_list(expr, &schema)?.is_some()))?;
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    if !found {
-        return Ok(plan);
-    }
     let names = NamePreserver::new(&plan);
     let listed = plan.map_expressions(|expr| {
         let name = names.save(&expr);
