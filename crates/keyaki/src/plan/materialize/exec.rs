@@ -1,6 +1,6 @@
 //! The operators of [`Materialize`](super::Materialize) and [`MaterializedScan`](super::MaterializedScan).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
@@ -188,43 +188,94 @@ impl LeafOperator for MaterializedScanOperator {
 /// Connects the scans of a physical plan with the operators that keep their rows. To be called once, after all changes of
 /// the plan.
 ///
+/// The optimizer may have copied a subquery: a predicate in which it occurs twice becomes two joins. Then several operators
+/// have the same name. The rows of a scan are kept by the operator below the lowest node that has both below it.
+///
 /// # Errors
-/// `Internal` if a name occurs twice, or not at all.
+/// `Internal` if the rows of a scan are not kept, or if several operators below that node keep them.
 pub(in crate::plan) fn bind(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let mut kept: HashMap<String, (Arc<SharedRows>, Vec<usize>)> = HashMap::new();
-    let mut scanned: HashSet<String> = HashSet::new();
-    plan.apply(|node| {
-        if let Some(scan) = node.downcast_ref::<MaterializedScanExec>() {
-            scanned.insert(scan.operator().name.clone());
-        }
-        if let Some(node) = node.downcast_ref::<MaterializeExec>() {
-            let entry = (Arc::new(SharedRows::default()), node.columns.clone());
-            if kept.insert(node.name.clone(), entry).is_some() {
-                return Err(DataFusionError::Internal(format!("{} occurs twice", node.name)));
-            }
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    if scanned.is_empty() {
+    let mut sources = Sources::default();
+    if let Some((name, _)) = sources.visit(&plan)?.scans.first() {
+        return Err(DataFusionError::Internal(format!("the rows of {name} are not kept")));
+    }
+    if sources.of_scans.is_empty() {
         return Ok(plan);
     }
-    kept.retain(|name, _| scanned.contains(name));
+    let mut nodes = 0;
     let bound = plan.transform_up(|node| {
+        let place = nodes;
+        nodes += 1;
         if let Some(node) = node.downcast_ref::<MaterializeExec>() {
             let new = MaterializeExec::new(node.name.clone(), node.columns.clone(), node.input.clone());
-            let rows = kept.get(&node.name).map(|(rows, _)| rows.clone());
+            let rows = sources.kept.get(&place).filter(|kept| kept.is_scanned).map(|kept| kept.rows.clone());
             let new = rows.into_iter().fold(new, MaterializeExec::bound);
             return Ok(Transformed::yes(Arc::new(new) as Arc<dyn ExecutionPlan>));
         }
         let scan = node.downcast_ref::<MaterializedScanExec>().map(LeafExec::operator);
         let Some(scan) = scan else { return Ok(Transformed::no(node)) };
-        let Some((rows, columns)) = kept.get(&scan.name) else {
-            return Err(DataFusionError::Internal(format!("the rows of {} are not kept", scan.name)));
-        };
-        let columns = scan.columns.iter().map(|&place| columns[place]).collect();
+        let kept = &sources.kept[&sources.of_scans[&place]];
+        let columns = scan.columns.iter().map(|&column| kept.columns[column]).collect();
         let new = MaterializedScanOperator::new(scan.name.clone(), columns, scan.schema.clone(), scan.estimate);
-        let new = MaterializedScanOperator { rows: Some(rows.clone()), ..new };
+        let new = MaterializedScanOperator { rows: Some(kept.rows.clone()), ..new };
         Ok(Transformed::yes(Arc::new(MaterializedScanExec::new(new)) as Arc<dyn ExecutionPlan>))
     })?;
     Ok(bound.data)
+}
+
+/// The operators whose rows the scans of a plan read. A node is identified by its place in post-order.
+#[derive(Default)]
+struct Sources {
+    /// Nodes visited.
+    nodes: usize,
+    kept: HashMap<usize, Kept>,
+    /// The operator that keeps the rows of each scan.
+    of_scans: HashMap<usize, usize>,
+}
+
+/// What [`bind`] knows of a [`MaterializeExec`].
+struct Kept {
+    columns: Vec<usize>,
+    rows: Arc<SharedRows>,
+    is_scanned: bool,
+}
+
+/// Names and places of nodes in a part of a plan.
+#[derive(Default)]
+struct Names {
+    kept: Vec<(String, usize)>,
+    /// Scans whose rows are kept elsewhere.
+    scans: Vec<(String, usize)>,
+}
+
+impl Sources {
+    fn visit(&mut self, node: &Arc<dyn ExecutionPlan>) -> Result<Names> {
+        let mut names = Names::default();
+        for child in node.children() {
+            let below = self.visit(child)?;
+            names.kept.extend(below.kept);
+            names.scans.extend(below.scans);
+        }
+        for (name, scan) in std::mem::take(&mut names.scans) {
+            let mut places = names.kept.iter().filter(|(kept, _)| *kept == name).map(|&(_, place)| place);
+            match (places.next(), places.next()) {
+                (None, _) => names.scans.push((name, scan)),
+                (Some(place), None) => {
+                    self.of_scans.insert(scan, place);
+                    self.kept.entry(place).and_modify(|kept| kept.is_scanned = true);
+                }
+                (Some(_), Some(_)) => return Err(DataFusionError::Internal(format!("{name} is kept twice"))),
+            }
+        }
+        let place = self.nodes;
+        self.nodes += 1;
+        if let Some(scan) = node.downcast_ref::<MaterializedScanExec>() {
+            names.scans.push((scan.operator().name.clone(), place));
+        }
+        if let Some(node) = node.downcast_ref::<MaterializeExec>() {
+            let kept = Kept { columns: node.columns.clone(), rows: Arc::default(), is_scanned: false };
+            self.kept.insert(place, kept);
+            names.kept.push((node.name.clone(), place));
+        }
+        Ok(names)
+    }
 }

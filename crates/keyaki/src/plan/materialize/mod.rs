@@ -8,7 +8,8 @@
 //! The optimizer plans both as independent nodes. It may filter and prune the input: rows that a filter above the
 //! `Materialize` rejects have no use for the values of a subquery. [`bind`] connects the operators of a physical plan.
 //!
-//! *Invariants.* Each name belongs to one `Materialize` of a plan. Its input contains no scan of it.
+//! *Invariants.* The input of a `Materialize` contains no scan of it. A name belongs to one `Materialize`, or to copies of
+//! one with copies of its scans.
 
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
