@@ -1,5 +1,6 @@
 //! The memory pool of queries.
 
+use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
 
 use datafusion::error::{DataFusionError, Result};
@@ -8,69 +9,165 @@ use datafusion::execution::memory_pool::{
 };
 use parking_lot::Mutex;
 
-/// Starts of the names of the consumers that hold the build sides of joins, and the rows of outer queries.
-const BUILD_SIDES: [&str; 3] = ["HashJoinInput", "NestedLoopJoinLoad", "MaterializedRows"];
+/// Consumers that use less than this fraction of the pool have no part of their own.
+const SMALL: usize = 64;
 
 /// A pool in which operators that can do with less memory leave some to those that cannot.
 ///
 /// DataFusion's `FairSpillPool` gives all memory to the operators that ask first. To it, joins cannot spill, although
-/// [`SpillingJoinExec`](crate::plan) executes them in parts when they are refused memory. So that no query fails while one
-/// of its operators could spill, the pool knows three kinds of consumers:
+/// [`SpillingJoinExec`](crate::plan) executes them in parts when they are refused memory. It divides memory among all
+/// operators that could spill, also those that have no rows. So that no query fails while one of its operators could
+/// spill, this pool knows kinds of consumers ([`Kind`]):
 ///
 /// | consumers | may use |
 /// |---|---|
-/// | sorts, aggregations | together what the others leave, at most ¾ of the pool; each the same share |
-/// | build sides of joins, materialized rows | what keeps the whole use below ¾ of the pool, and always ⅛ of it |
+/// | sorts | each ⅜ of a share: an equal part of what the kinds below leave |
+/// | merges | what is left while their sort has rows, then ⅝ of a share |
+/// | aggregations | each half of a share, and what is left for groups beside a merge |
+/// | build sides of joins | what keeps the whole use below ¾ of the pool, and always an equal part of ⅛ of it |
+/// | materialized rows | the same, but together at most ⅜ of the pool |
+/// | merges of partitions | any; not counted |
 /// | all others | what is left |
+///
+/// Merges of partitions hold two batches of each partition. Sorted batches refer to the values of many unsorted ones, whose
+/// memory the sorts count: a batch of some hundred KiB would count as many MiB.
+///
+/// Parts are equal among the consumers that use more than 1/64 of the pool. A sort keeps its sorted rows while a merge still has them in
+/// their old order: together they need a share. Merges of runs read as many of them at once as their memory permits. The
+/// groups that an aggregation returns meanwhile are another reservation of the same consumer.
 #[derive(Debug)]
 pub(super) struct QueryPool {
     size: usize,
     used: Mutex<Used>,
 }
 
-/// Bytes that each kind of consumer uses.
-#[derive(Debug, Default)]
-struct Used {
-    spilling: usize,
-    joins: usize,
-    others: usize,
-    /// Number of consumers that can spill.
-    spilling_consumers: usize,
+/// What a consumer does when it is refused memory, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Buffered rows of a sort.
+    Sort,
+    /// Merge of sorted rows, in memory or of the runs of a sort.
+    Merge,
+    /// Any other operator that can spill.
+    Spilling,
+    /// Build side of a join.
+    Join,
+    /// Rows of an outer query.
+    Materialized,
+    /// Merge of sorted partitions.
+    Partitions,
+    /// Fails.
+    Other,
 }
 
+impl Kind {
+    fn of(consumer: &MemoryConsumer) -> Kind {
+        let starts = [
+            ("ExternalSorterMerge", Kind::Merge),
+            ("ExternalSorter", Kind::Sort),
+            ("HashJoinInput", Kind::Join),
+            ("NestedLoopJoinLoad", Kind::Join),
+            ("MaterializedRows", Kind::Materialized),
+            ("SortPreservingMergeExec", Kind::Partitions),
+        ];
+        let known = starts.into_iter().find(|(start, _)| consumer.name().starts_with(start));
+        match known {
+            Some((_, kind)) => kind,
+            None if consumer.can_spill() => Kind::Spilling,
+            None => Kind::Other,
+        }
+    }
+}
+
+/// A consumer that uses memory.
+#[derive(Debug, Clone, Copy)]
+struct Consumer {
+    kind: Kind,
+    /// The number in the name, `ExternalSorter[3]`.
+    partition: Option<u32>,
+    bytes: usize,
+}
+
+impl Consumer {
+    fn new(consumer: &MemoryConsumer) -> Consumer {
+        let number = |name: &str| name.split_once('[')?.1.strip_suffix(']')?.parse().ok();
+        Consumer { kind: Kind::of(consumer), partition: number(consumer.name()), bytes: 0 }
+    }
+}
+
+/// The consumers that use memory, by their id.
+#[derive(Debug, Default)]
+struct Used(HashMap<usize, Consumer>);
+
 impl Used {
-    fn total(&self) -> usize {
-        self.spilling + self.joins + self.others
+    /// Bytes of the consumers that satisfy a condition.
+    fn bytes(&self, condition: impl Fn(&Consumer) -> bool) -> usize {
+        self.0.values().filter(|consumer| condition(consumer)).map(|consumer| consumer.bytes).sum()
     }
 
-    fn of(&mut self, consumer: &MemoryConsumer) -> &mut usize {
-        match consumer {
-            spilling if spilling.can_spill() => &mut self.spilling,
-            join if is_join(join) => &mut self.joins,
-            _ => &mut self.others,
-        }
+    fn total(&self) -> usize {
+        self.bytes(|consumer| consumer.kind != Kind::Partitions)
     }
 
     /// Bytes by which a reservation may grow.
     fn available(&self, size: usize, reservation: &MemoryReservation) -> usize {
-        let shared = size - size / 4;
-        let left = size.saturating_sub(self.total());
-        match reservation.consumer() {
-            spilling if spilling.can_spill() => {
-                let all = size.saturating_sub(self.joins + self.others).min(shared);
-                (all / self.spilling_consumers.max(1)).saturating_sub(reservation.size()).min(left)
+        let id = reservation.consumer().id();
+        let own = self.0.get(&id).copied().unwrap_or_else(|| Consumer::new(reservation.consumer()));
+        let (kind, total) = (own.kind, self.total());
+        let left = size.saturating_sub(total);
+        // The consumers of a kind that have their own part, without this one: their bytes and their number.
+        let others = |kind: Kind| {
+            let all = self.0.iter().filter(|(other, consumer)| **other != id && consumer.kind == kind);
+            let large = all.map(|(_, consumer)| consumer.bytes).filter(|bytes| *bytes >= size / SMALL);
+            large.fold((0, 0), |(sum, count), bytes| (sum + bytes, count + 1))
+        };
+        let eighths = |n: usize| {
+            let [sorts, merges, aggregations] = [Kind::Sort, Kind::Merge, Kind::Spilling].map(others);
+            let not_shared = total - own.bytes - sorts.0 - merges.0 - aggregations.0;
+            // A sort and its merge have one share.
+            let paired = (sorts.1 + usize::from(kind == Kind::Sort)).max(merges.1 + usize::from(kind == Kind::Merge));
+            let shares = paired + aggregations.1 + usize::from(kind == Kind::Spilling);
+            (size.saturating_sub(not_shared) / shares / 8 * n).max(size / 8 / shares).saturating_sub(own.bytes)
+        };
+        let is_sort = |other: &Consumer| other.kind == Kind::Sort && other.partition == own.partition;
+        let below_limit = (size - size / 4).saturating_sub(total);
+        let granted = || (size / 8 / (others(kind).1 + 1)).saturating_sub(own.bytes);
+        match kind {
+            Kind::Sort => eighths(3),
+            Kind::Merge if self.0.values().any(is_sort) => left,
+            Kind::Merge => eighths(5),
+            Kind::Spilling if reservation.size() == own.bytes => eighths(4),
+            Kind::Spilling => left,
+            Kind::Join => below_limit.max(granted()),
+            Kind::Materialized => {
+                let rows = self.bytes(|consumer| consumer.kind == kind);
+                below_limit.min((size / 8 * 3).saturating_sub(rows)).max(granted())
             }
-            join if is_join(join) => {
-                let granted = (size / 8).saturating_sub(self.joins);
-                shared.saturating_sub(self.total()).max(granted).min(left)
-            }
-            _ => left,
+            Kind::Partitions => return usize::MAX,
+            Kind::Other => left,
+        }
+        .min(left)
+    }
+
+    fn grow(&mut self, consumer: &MemoryConsumer, bytes: usize) {
+        if bytes > 0 {
+            self.0.entry(consumer.id()).or_insert_with(|| Consumer::new(consumer)).bytes += bytes;
         }
     }
-}
 
-fn is_join(consumer: &MemoryConsumer) -> bool {
-    BUILD_SIDES.iter().any(|start| consumer.name().starts_with(start))
+    /// # Panics
+    /// If the consumer does not use as many bytes.
+    fn shrink(&mut self, consumer: &MemoryConsumer, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let Some(own) = self.0.get_mut(&consumer.id()) else { panic!("{} uses no memory", consumer.name()) };
+        assert!(own.bytes >= bytes, "{} uses {} bytes, not {bytes}", consumer.name(), own.bytes);
+        own.bytes -= bytes;
+        if own.bytes == 0 {
+            self.0.remove(&consumer.id());
+        }
+    }
 }
 
 impl QueryPool {
@@ -91,23 +188,16 @@ impl MemoryPool for QueryPool {
         "queries"
     }
 
-    fn register(&self, consumer: &MemoryConsumer) {
-        self.used.lock().spilling_consumers += usize::from(consumer.can_spill());
-    }
-
-    fn unregister(&self, consumer: &MemoryConsumer) {
-        self.used.lock().spilling_consumers -= usize::from(consumer.can_spill());
-    }
-
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        *self.used.lock().of(reservation.consumer()) += additional;
+        self.used.lock().grow(reservation.consumer(), additional);
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        *self.used.lock().of(reservation.consumer()) -= shrink;
+        self.used.lock().shrink(reservation.consumer(), shrink);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let consumer = reservation.consumer();
         let mut used = self.used.lock();
         let available = used.available(self.size, reservation);
         if additional > available {
@@ -116,12 +206,12 @@ impl MemoryPool for QueryPool {
                 "Failed to allocate additional {} for {} with {} already allocated for this reservation - {} remain \
                  available for the total memory pool: {self}",
                 human_readable_size(additional),
-                reservation.consumer().name(),
+                consumer.name(),
                 human_readable_size(reservation.size()),
                 human_readable_size(available),
             )));
         }
-        *used.of(reservation.consumer()) += additional;
+        used.grow(consumer, additional);
         Ok(())
     }
 
@@ -155,11 +245,13 @@ mod tests {
             error.starts_with("out of memory: the hash join needs 101 B, 100 B of the budget of 7.8 KiB"),
             "{error}"
         );
+        // Another join can always have a part.
         let nested = consumer(&pool, "NestedLoopJoinLoad[0]", false);
-        nested.try_grow(101).unwrap_err();
-        nested.try_grow(100).unwrap();
+        nested.try_grow(501).unwrap_err();
+        nested.try_grow(500).unwrap();
+        join.try_grow(1).unwrap_err();
         let sort = consumer(&pool, "ExternalSorter[0]", true);
-        sort.try_grow(1000).unwrap();
+        sort.try_grow(600).unwrap();
         let top = consumer(&pool, "TopK[0]", false);
         top.try_grow(1000).unwrap();
         top.try_grow(1).unwrap_err();
@@ -171,23 +263,60 @@ mod tests {
     }
 
     #[test]
+    fn materialized_rows_leave_memory_to_joins() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(QueryPool::new(8000));
+        let rows = consumer(&pool, "MaterializedRows[0]", false);
+        rows.try_grow(3001).unwrap_err();
+        rows.try_grow(3000).unwrap();
+        let join = consumer(&pool, "HashJoinInput", false);
+        join.try_grow(3001).unwrap_err();
+        join.try_grow(3000).unwrap();
+    }
+
+    #[test]
     fn consumers_that_spill_share_and_leave_memory_to_others() {
         let pool: Arc<dyn MemoryPool> = Arc::new(QueryPool::new(8000));
-        let [first, second] = ["a", "b"].map(|name| consumer(&pool, name, true));
-        first.try_grow(3001).unwrap_err();
-        first.try_grow(3000).unwrap();
-        second.try_grow(3000).unwrap();
-        second.try_grow(1).unwrap_err();
+        // Consumers without rows have no share.
+        let [first, second, _unused] = ["a", "b", "c"].map(|name| consumer(&pool, name, true));
+        first.try_grow(4001).unwrap_err();
+        first.try_grow(2000).unwrap();
+        second.try_grow(2001).unwrap_err();
+        second.try_grow(2000).unwrap();
+        first.try_grow(1).unwrap_err();
+        // Groups beside a merge.
+        let groups = second.new_empty();
+        groups.try_grow(4001).unwrap_err();
+        groups.try_grow(2500).unwrap();
         // A join always has an eighth.
         let join = consumer(&pool, "HashJoinInput", false);
         join.try_grow(1001).unwrap_err();
         join.try_grow(1000).unwrap();
         let other = consumer(&pool, "TopK[0]", false);
-        other.try_grow(1001).unwrap_err();
-        other.try_grow(1000).unwrap();
-        drop(join);
-        drop(second);
-        first.try_grow(3000).unwrap();
+        other.try_grow(501).unwrap_err();
+        other.try_grow(500).unwrap();
+        drop((join, second, groups));
+        first.try_grow(1748).unwrap();
         first.try_grow(1).unwrap_err();
+    }
+
+    #[test]
+    fn sorts_leave_memory_to_their_merges() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(QueryPool::new(8000));
+        let sorts = ["ExternalSorter[0]", "ExternalSorter[1]"].map(|name| consumer(&pool, name, true));
+        let merges = ["ExternalSorterMerge[0]", "ExternalSorterMerge[1]"].map(|name| consumer(&pool, name, false));
+        sorts.iter().for_each(|sort| sort.try_grow(1500).unwrap());
+        sorts[0].try_grow(1).unwrap_err();
+        merges[0].try_grow(5000).unwrap();
+        merges[0].try_grow(1).unwrap_err();
+        // When a sort has no rows, its merge reads runs.
+        drop(sorts);
+        merges[0].shrink(2500);
+        merges[1].try_grow(2500).unwrap();
+        merges[0].try_grow(1).unwrap_err();
+        merges[1].try_grow(1).unwrap_err();
+        let partitions = consumer(&pool, "SortPreservingMergeExec[0]", false);
+        partitions.try_grow(9000).unwrap();
+        merges[1].try_grow(1).unwrap_err();
+        assert_eq!(pool.reserved(), 5000);
     }
 }

@@ -8,6 +8,7 @@
 //! builder, views   builders of Arrow columns, filled from all of these
 //! chunk            rows found by a read and not yet decoded
 //! scalar           a single value of any type
+//! compact          batches of views without buffers of others
 //! bits, varint     bit packing, variable-length integers
 //! ```
 
@@ -16,6 +17,7 @@ mod builder;
 mod chunk;
 mod codecs;
 mod column;
+mod compact;
 mod key;
 mod lists;
 mod page;
@@ -31,6 +33,7 @@ mod views;
 pub use builder::ColumnBuilder;
 pub use chunk::{Chunk, ChunkPart, RowBatch};
 pub(crate) use codecs::Codecs;
+pub use compact::compact;
 pub use key::{KeyCodec, KeyEncoder};
 pub(crate) use lists::encode as encode_lists;
 pub(crate) use page::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX};

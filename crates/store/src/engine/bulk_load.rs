@@ -11,7 +11,7 @@ use arrow_array::RecordBatch;
 
 use crate::base::{Error, KeyRange, Result, Schema, TreeId};
 use crate::buffer::RootBuffer;
-use crate::codec::Codecs;
+use crate::codec::{Codecs, compact};
 use crate::engine::Store;
 use crate::message::KEY_LIMIT;
 use crate::pages::{Extent, ExtentWriter, Files};
@@ -64,7 +64,7 @@ impl BulkWriter {
         };
         let done = self.writer.write(joined.columns(), None, 0, false)?;
         if done < joined.num_rows() {
-            self.rest = Some(joined.slice(done, joined.num_rows() - done));
+            self.rest = Some(compact(&joined.slice(done, joined.num_rows() - done)));
         }
         self.last_key = Some(last_key);
         self.rows += rows.num_rows() as u64;

@@ -27,7 +27,6 @@ use arrow_array::types::{
     IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
-use arrow_schema::DataType;
 use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
 use keyaki_primitives::HyperLogLog;
@@ -38,7 +37,7 @@ use crate::base::{
     wide_of_interval,
 };
 use crate::buffer::RootBuffer;
-use crate::codec::{Codecs, encode_lists};
+use crate::codec::{Codecs, compact, encode_lists};
 use crate::pages::{Extent, ExtentWriter, Files};
 use crate::tree::rewrite::{Output, read_rows};
 use crate::tree::{Flusher, InnerNode, Run, TreeView};
@@ -231,13 +230,13 @@ impl Sampler {
         if selected.true_count() > 0 {
             let batch = RecordBatch::try_new(self.codecs.schema.arrow().clone(), columns.to_vec());
             let selected = batch.and_then(|batch| filter_record_batch(&batch, &selected)).map_err(arrow)?;
-            let selected = compacted(&selected)?;
+            let selected = compact(&selected);
             self.bytes += selected.get_array_memory_size();
             self.rows.push(selected);
         }
         if self.bytes > ARRAY_BYTES_MAX && self.rows.len() > 1 {
             // Most of it may be overhead of small batches.
-            self.rows = vec![compacted(&self.all_rows()?)?];
+            self.rows = vec![compact(&self.all_rows()?)];
             self.bytes = self.rows[0].get_array_memory_size();
         }
         while (self.hashes.len() as u64 > ROWS_MAX || self.bytes > ARRAY_BYTES_MAX)
@@ -258,7 +257,7 @@ impl Sampler {
         let level = self.level;
         let kept: BooleanArray = self.hashes.iter().map(|hash| Some(is_selected_hash(*hash, level))).collect();
         let rows = self.all_rows()?;
-        let rows = compacted(&filter_record_batch(&rows, &kept).map_err(arrow)?)?;
+        let rows = compact(&filter_record_batch(&rows, &kept).map_err(arrow)?);
         self.hashes.retain(|hash| is_selected_hash(*hash, level));
         self.bytes = rows.get_array_memory_size();
         self.rows = vec![rows];
@@ -342,18 +341,6 @@ fn selected_messages(buffers: &[&RootBuffer], level: u32) -> Arc<RootBuffer> {
 
 fn arrow(error: arrow_schema::ArrowError) -> Error {
     Error::Arrow(Arc::new(error))
-}
-
-/// Copies the values of view arrays, so that the batch does not keep the buffers of others.
-fn compacted(batch: &RecordBatch) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().map(|column| -> ArrayRef {
-        match column.data_type() {
-            DataType::Utf8View => Arc::new(column.as_string_view().gc()),
-            DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
-            _ => column.clone(),
-        }
-    });
-    RecordBatch::try_new(batch.schema(), columns.collect()).map_err(arrow)
 }
 
 /// Estimated number of rows of a tree, with its messages. Blind messages spoil sums, but not samples.

@@ -11,9 +11,10 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::SchemaRef;
 use arrow::row::{RowConverter, Rows, SortField};
+use keyaki_store::compact;
 
 use crate::Result;
-use crate::write::bulk::memory::{batch_bytes, compact};
+use crate::write::bulk::memory::batch_bytes;
 use crate::write::bulk::merge::{Input, RunMerge};
 use crate::write::bulk::spill::{RunWriter, SpillDir, SpilledRun};
 
@@ -79,7 +80,7 @@ impl Sorter {
         if batch.num_rows() == 0 {
             return Ok(());
         }
-        let batch = compact(batch)?;
+        let batch = compact(batch);
         // Values are held twice, in input order and in sorted order, and take about as much again as encoded keys.
         self.buffered_bytes += 3 * batch_bytes(&batch) + ROW_OVERHEAD_BYTES * batch.num_rows();
         self.buffered.push(batch);
@@ -158,7 +159,7 @@ impl Sorter {
             let picked: Vec<(usize, usize)> = picked.iter().map(|&(_, b, r)| (b as usize, r as usize)).collect();
             let batch = interleave_record_batch(&sources, &picked)?;
             // Views in the result still point into the buffers of all source batches.
-            compact(&batch)
+            Ok(compact(&batch))
         };
         order.chunks(rows).map(sorted_batch).collect()
     }

@@ -4,10 +4,11 @@
 //! dropped with probability one half, and the probability is halved for the following rows. Every row seen so far is
 //! then in the sample with the new probability.
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
+use arrow::array::{BooleanArray, RecordBatch, UInt32Array};
 use arrow::compute::{concat_batches, filter_record_batch, take_record_batch};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use keyaki_primitives::Random;
+use keyaki_store::compact;
 
 use crate::Result;
 
@@ -56,7 +57,7 @@ impl RowSample {
             row += 1 + self.gap();
         }
         self.skip = row - rows;
-        let batch = compact(&take_record_batch(batch, &UInt32Array::from(picked))?)?;
+        let batch = compact(&take_record_batch(batch, &UInt32Array::from(picked))?);
         self.rows += batch.num_rows();
         self.bytes += batch.get_array_memory_size();
         self.batches.push(batch);
@@ -84,7 +85,7 @@ impl RowSample {
         self.halvings += 1;
         let all = concat_batches(&self.schema, &self.batches)?;
         let keep: BooleanArray = (0..all.num_rows()).map(|_| Some(self.random.next_u64() & 1 == 0)).collect();
-        let kept = compact(&filter_record_batch(&all, &keep)?)?;
+        let kept = compact(&filter_record_batch(&all, &keep)?);
         self.rows = kept.num_rows();
         self.bytes = kept.get_array_memory_size();
         self.batches = vec![kept];
@@ -92,18 +93,6 @@ impl RowSample {
         self.skip = if self.random.next_u64() & 1 == 0 { 0 } else { 1 + self.gap() };
         Ok(())
     }
-}
-
-/// Copies the values of view arrays to new buffers and releases the shared ones.
-fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().map(|column| -> ArrayRef {
-        match column.data_type() {
-            DataType::Utf8View => std::sync::Arc::new(column.as_string_view().gc()),
-            DataType::BinaryView => std::sync::Arc::new(column.as_binary_view().gc()),
-            _ => column.clone(),
-        }
-    });
-    RecordBatch::try_new(batch.schema(), columns.collect()).map_err(crate::Error::from)
 }
 
 #[cfg(test)]
