@@ -8,13 +8,15 @@
 //! A tree's estimate of a range replaces the estimate from statistics if the range spans more than [`TRUSTED_PAGES`]
 //! pages, and for trees without pages; it includes pending messages.
 
+use std::collections::BTreeMap;
+
 use datafusion::catalog::cte_worktable::CteWorkTable;
 use datafusion::common::{Column, JoinType};
 use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
-use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{Distinct, Expr, FetchType, LogicalPlan, Sort};
+use datafusion::logical_expr::utils::{split_binary, split_conjunction};
+use datafusion::logical_expr::{Distinct, Expr, FetchType, LogicalPlan, Operator, Sort};
 use keyaki_store::{KeyRange, RangeEstimate, TreeView};
 
 use super::first_rows::FirstRowsNode;
@@ -194,16 +196,51 @@ impl Facts {
         rows
     }
 
-    /// Selectivity of a condition between relations other than `a = b`, as a fraction of the pairs of rows. An equality
-    /// of expressions is estimated like an equality of the column with the most distinct values in it.
+    /// Selectivity of a condition between relations other than `a = b`, as a fraction of the pairs of filtered rows. An
+    /// equality of expressions is estimated like an equality of the column with the most distinct values in it.
     fn join_condition(&self, graph: &Graph, condition: &Expr) -> f64 {
         match graph.sides(condition) {
             Some(_) => {
                 let columns = graph.columns_of(condition).into_iter();
                 1.0 / columns.map(|column| self.distinct(column)).fold(1.0, f64::max)
             }
-            None => selectivity::of_join_condition(condition),
+            None => self.alternatives(graph, condition).unwrap_or_else(|| selectivity::of_join_condition(condition)),
         }
+    }
+
+    /// Selectivity of alternatives, `(a AND b) OR (c AND d)`. Where each of them restricts a relation, the optimizer derives
+    /// a filter of it: `a OR c`. Its filtered rows pass that filter. Returns `None` for other conditions.
+    fn alternatives(&self, graph: &Graph, condition: &Expr) -> Option<f64> {
+        let alternatives = split_binary(condition, Operator::Or);
+        if alternatives.len() < 2 {
+            return None;
+        }
+        // For each relation, the share of rows that pass the filter derived so far, while all alternatives restrict it.
+        let mut derived: Option<BTreeMap<usize, f64>> = None;
+        let mut selectivity = 0.0;
+        for alternative in alternatives {
+            let (mut own, mut share): (BTreeMap<usize, Vec<&Expr>>, f64) = (BTreeMap::new(), 1.0);
+            for part in split_conjunction(alternative) {
+                let relation = members(graph.relations_of(part)).next()?;
+                match graph.relations_of(part) == bit(relation) {
+                    true => own.entry(relation).or_default().push(part),
+                    false => share *= self.join_condition(graph, part),
+                }
+            }
+            let shares = own.iter().map(|(&relation, filters)| (relation, passing(graph, relation, filters)));
+            let shares: BTreeMap<usize, f64> = shares.collect();
+            selectivity += share * shares.values().product::<f64>();
+            derived = Some(match derived {
+                None => shares,
+                Some(before) => {
+                    let both =
+                        before.into_iter().filter_map(|(relation, a)| Some((relation, a + shares.get(&relation)?)));
+                    both.collect()
+                }
+            });
+        }
+        let derived = derived?.into_values().map(|share| share.min(1.0)).product::<f64>();
+        Some(if derived > 0.0 { (selectivity / derived).min(1.0) } else { 0.0 })
     }
 
     /// Correction factor, at least 1, for joins along a composite primary key. Dividing by the distinct values of each
@@ -458,6 +495,17 @@ fn classes(graph: &Graph) -> Vec<Vec<ColumnId>> {
         classes.push(merged);
     }
     classes
+}
+
+/// Selectivity of filters that use no relation but `relation`.
+fn passing(graph: &Graph, relation: usize, filters: &[&Expr]) -> f64 {
+    match graph.relations[relation].table() {
+        Some(table) => {
+            let resolve = |name: &Column| graph.column(name).filter(|id| id.relation == relation).map(|id| id.column);
+            selectivity::of_conjunction(&table.table, filters, &resolve)
+        }
+        None => filters.iter().map(|filter| selectivity::of_join_condition(filter)).product(),
+    }
 }
 
 /// Cardinality of an opaque relation.

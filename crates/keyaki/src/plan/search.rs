@@ -184,8 +184,9 @@ impl<'a> Search<'a> {
     /// Adds the pipeline that a plan drives.
     fn add_input(&mut self, plan: usize) {
         let input = self.plans[plan].clone();
-        let (node, input_seconds) = (Node::Input(plan), input.seconds + input.rows * PUSH_SECONDS);
-        self.add(Plan { node, input_seconds, cost: Cost::default(), order: None, ..input }, false, true, false);
+        let rows = input.rows.max(1.0);
+        let (node, input_seconds) = (Node::Input(plan), input.seconds + rows * PUSH_SECONDS);
+        self.add(Plan { node, rows, input_seconds, cost: Cost::default(), order: None, ..input }, false, true, false);
     }
 
     /// Adds the plans of one relation: a scan, and a driver for each usable access path.

@@ -69,7 +69,10 @@ async fn add_customers(session: &Session, ids: std::ops::Range<i64>) {
 const CUSTOMERS: i64 = 80_000;
 
 async fn check_customers(session: &Session, state: &str) {
-    for condition in ["c_region = 7", "c_segment = 'segment 5'", "c_region BETWEEN 10 AND 12", "c_segment = 'first'"] {
+    let pairs = "(c_region < 20 AND o_id < 40000 OR c_region > 150 AND o_id >= 40000)";
+    for condition in
+        ["c_region = 7", "c_segment = 'segment 5'", "c_region BETWEEN 10 AND 12", "c_segment = 'first'", pairs]
+    {
         let rest = format!("FROM customer JOIN orders ON o_customer = c_id WHERE {condition}");
         let (estimated, actual) = estimated_and_actual(session, "c_segment, o_id", &rest).await;
         assert!(
