@@ -12,29 +12,33 @@ use parking_lot::Mutex;
 /// Consumers that use less than this fraction of the pool have no part of their own.
 const SMALL: usize = 64;
 
-/// A pool in which operators that can do with less memory leave some to those that cannot.
+/// A pool in which operators that can do with less memory leave some to the others.
 ///
 /// DataFusion's `FairSpillPool` gives all memory to the operators that ask first. To it, joins cannot spill, although
 /// [`SpillingJoinExec`](crate::plan) executes them in parts when they are refused memory. It divides memory among all
-/// operators that could spill, also those that have no rows. So that no query fails while one of its operators could
-/// spill, this pool knows kinds of consumers ([`Kind`]):
+/// operators that could spill, also those that have no rows. Here, consumers are distinguished by [`Kind`], so that no
+/// query fails while one of its operators could spill:
 ///
 /// | consumers | may use |
 /// |---|---|
-/// | sorts | each ⅜ of a share: an equal part of what the kinds below leave |
-/// | merges | what is left while their sort has rows, then ⅝ of a share |
-/// | aggregations | each half of a share, and what is left for groups beside a merge |
-/// | build sides of joins | what keeps the whole use below ¾ of the pool, and always an equal part of ⅛ of it |
+/// | sorts | ⅜ of a share: an equal part of what joins, materialized rows and all others leave |
+/// | merges of the runs of a sort | ⅝ of a share |
+/// | aggregations, repartitionings | half of a share |
+/// | further reservations of a merge or an aggregation | what is left but 1/16 of the pool |
+/// | build sides of joins | what keeps the whole use below ¾ of the pool; an equal part of ⅛ of it, if that is left |
 /// | materialized rows | the same, but together at most ⅜ of the pool |
 /// | merges of partitions | any; not counted |
 /// | all others | what is left |
 ///
-/// Merges of partitions hold two batches of each partition. Sorted batches refer to the values of many unsorted ones, whose
-/// memory the sorts count: a batch of some hundred KiB would count as many MiB.
+/// Parts are equal among the consumers that use more than 1/64 of the pool. A consumer without rows cannot spill: it
+/// may use what is left.
 ///
-/// Parts are equal among the consumers that use more than 1/64 of the pool. A sort keeps its sorted rows while a merge still has them in
-/// their old order: together they need a share. Merges of runs read as many of them at once as their memory permits. The
-/// groups that an aggregation returns meanwhile are another reservation of the same consumer.
+/// A sort keeps sorted rows while a merge in memory has them in their old order: together they need a share. Merges of
+/// runs read as many runs at once as their memory permits. What cannot wait has further reservations of the same
+/// consumer: the cursors and rows of merges in memory, and the groups that an aggregation returns while it merges runs.
+///
+/// Merges of partitions hold two batches of each partition. Sorted batches refer to values of many unsorted batches,
+/// whose memory the sorts count: the size of each sorted batch would include all of these.
 #[derive(Debug)]
 pub(super) struct QueryPool {
     size: usize,
@@ -48,7 +52,7 @@ enum Kind {
     Sort,
     /// Merge of sorted rows, in memory or of the runs of a sort.
     Merge,
-    /// Any other operator that can spill.
+    /// Aggregation, or any other operator that can spill.
     Spilling,
     /// Build side of a join.
     Join,
@@ -79,68 +83,49 @@ impl Kind {
     }
 }
 
-/// A consumer that uses memory.
-#[derive(Debug, Clone, Copy)]
-struct Consumer {
-    kind: Kind,
-    /// The number in the name, `ExternalSorter[3]`.
-    partition: Option<u32>,
-    bytes: usize,
-}
-
-impl Consumer {
-    fn new(consumer: &MemoryConsumer) -> Consumer {
-        let number = |name: &str| name.split_once('[')?.1.strip_suffix(']')?.parse().ok();
-        Consumer { kind: Kind::of(consumer), partition: number(consumer.name()), bytes: 0 }
-    }
-}
-
-/// The consumers that use memory, by their id.
+/// The consumers that use memory, by their id, with the bytes of each.
 #[derive(Debug, Default)]
-struct Used(HashMap<usize, Consumer>);
+struct Used(HashMap<usize, (Kind, usize)>);
 
 impl Used {
-    /// Bytes of the consumers that satisfy a condition.
-    fn bytes(&self, condition: impl Fn(&Consumer) -> bool) -> usize {
-        self.0.values().filter(|consumer| condition(consumer)).map(|consumer| consumer.bytes).sum()
-    }
-
-    fn total(&self) -> usize {
-        self.bytes(|consumer| consumer.kind != Kind::Partitions)
+    /// Bytes of the consumers of the kinds that satisfy a condition.
+    fn bytes(&self, condition: impl Fn(Kind) -> bool) -> usize {
+        self.0.values().filter(|(kind, _)| condition(*kind)).map(|&(_, bytes)| bytes).sum()
     }
 
     /// Bytes by which a reservation may grow.
     fn available(&self, size: usize, reservation: &MemoryReservation) -> usize {
-        let id = reservation.consumer().id();
-        let own = self.0.get(&id).copied().unwrap_or_else(|| Consumer::new(reservation.consumer()));
-        let (kind, total) = (own.kind, self.total());
+        let (id, kind) = (reservation.consumer().id(), Kind::of(reservation.consumer()));
+        let own = self.0.get(&id).map_or(0, |&(_, bytes)| bytes);
+        let total = self.bytes(|kind| kind != Kind::Partitions);
         let left = size.saturating_sub(total);
         // The consumers of a kind that have their own part, without this one: their bytes and their number.
         let others = |kind: Kind| {
-            let all = self.0.iter().filter(|(other, consumer)| **other != id && consumer.kind == kind);
-            let large = all.map(|(_, consumer)| consumer.bytes).filter(|bytes| *bytes >= size / SMALL);
-            large.fold((0, 0), |(sum, count), bytes| (sum + bytes, count + 1))
+            let all =
+                self.0.iter().filter(|(other, (of, bytes))| **other != id && *of == kind && *bytes >= size / SMALL);
+            all.fold((0, 0), |(sum, count), (_, (_, bytes))| (sum + bytes, count + 1))
         };
         let eighths = |n: usize| {
             let [sorts, merges, aggregations] = [Kind::Sort, Kind::Merge, Kind::Spilling].map(others);
-            let not_shared = total - own.bytes - sorts.0 - merges.0 - aggregations.0;
+            let not_shared = total - own - sorts.0 - merges.0 - aggregations.0;
             // A sort and its merge have one share.
             let paired = (sorts.1 + usize::from(kind == Kind::Sort)).max(merges.1 + usize::from(kind == Kind::Merge));
             let shares = paired + aggregations.1 + usize::from(kind == Kind::Spilling);
-            (size.saturating_sub(not_shared) / shares / 8 * n).max(size / 8 / shares).saturating_sub(own.bytes)
+            (size.saturating_sub(not_shared) / shares / 8 * n).max(size / 8 / shares).saturating_sub(own)
         };
-        let is_sort = |other: &Consumer| other.kind == Kind::Sort && other.partition == own.partition;
+        // Other reservations of the consumer have memory.
+        let is_further = own - reservation.size().min(own) >= size / SMALL;
         let below_limit = (size - size / 4).saturating_sub(total);
-        let granted = || (size / 8 / (others(kind).1 + 1)).saturating_sub(own.bytes);
+        let granted = || (size / 8 / (others(kind).1 + 1)).saturating_sub(own);
         match kind {
+            Kind::Sort | Kind::Merge | Kind::Spilling if own == 0 => left,
+            Kind::Merge | Kind::Spilling if is_further => left.saturating_sub(size / 16),
             Kind::Sort => eighths(3),
-            Kind::Merge if self.0.values().any(is_sort) => left,
             Kind::Merge => eighths(5),
-            Kind::Spilling if reservation.size() == own.bytes => eighths(4),
-            Kind::Spilling => left,
+            Kind::Spilling => eighths(4),
             Kind::Join => below_limit.max(granted()),
             Kind::Materialized => {
-                let rows = self.bytes(|consumer| consumer.kind == kind);
+                let rows = self.bytes(|of| of == kind);
                 below_limit.min((size / 8 * 3).saturating_sub(rows)).max(granted())
             }
             Kind::Partitions => return usize::MAX,
@@ -151,7 +136,7 @@ impl Used {
 
     fn grow(&mut self, consumer: &MemoryConsumer, bytes: usize) {
         if bytes > 0 {
-            self.0.entry(consumer.id()).or_insert_with(|| Consumer::new(consumer)).bytes += bytes;
+            self.0.entry(consumer.id()).or_insert((Kind::of(consumer), 0)).1 += bytes;
         }
     }
 
@@ -161,10 +146,10 @@ impl Used {
         if bytes == 0 {
             return;
         }
-        let Some(own) = self.0.get_mut(&consumer.id()) else { panic!("{} uses no memory", consumer.name()) };
-        assert!(own.bytes >= bytes, "{} uses {} bytes, not {bytes}", consumer.name(), own.bytes);
-        own.bytes -= bytes;
-        if own.bytes == 0 {
+        let Some((_, own)) = self.0.get_mut(&consumer.id()) else { panic!("{} uses no memory", consumer.name()) };
+        assert!(*own >= bytes, "{} uses {own} bytes, not {bytes}", consumer.name());
+        *own -= bytes;
+        if *own == 0 {
             self.0.remove(&consumer.id());
         }
     }
@@ -216,7 +201,7 @@ impl MemoryPool for QueryPool {
     }
 
     fn reserved(&self) -> usize {
-        self.used.lock().total()
+        self.used.lock().bytes(|_| true)
     }
 
     fn memory_limit(&self) -> MemoryLimit {
@@ -276,18 +261,20 @@ mod tests {
     #[test]
     fn consumers_that_spill_share_and_leave_memory_to_others() {
         let pool: Arc<dyn MemoryPool> = Arc::new(QueryPool::new(8000));
-        // Consumers without rows have no share.
-        let [first, second, _unused] = ["a", "b", "c"].map(|name| consumer(&pool, name, true));
-        first.try_grow(4001).unwrap_err();
-        first.try_grow(2000).unwrap();
-        second.try_grow(2001).unwrap_err();
+        // Consumers without rows have no share, and cannot spill.
+        let [first, second, third] = ["a", "b", "c"].map(|name| consumer(&pool, name, true));
+        first.try_grow(1000).unwrap();
+        first.try_grow(3001).unwrap_err();
+        first.try_grow(1000).unwrap();
         second.try_grow(2000).unwrap();
+        second.try_grow(1).unwrap_err();
         first.try_grow(1).unwrap_err();
+        third.try_grow(4001).unwrap_err();
         // Groups beside a merge.
         let groups = second.new_empty();
-        groups.try_grow(4001).unwrap_err();
+        groups.try_grow(3501).unwrap_err();
         groups.try_grow(2500).unwrap();
-        // A join always has an eighth.
+        // A join can have an eighth.
         let join = consumer(&pool, "HashJoinInput", false);
         join.try_grow(1001).unwrap_err();
         join.try_grow(1000).unwrap();
@@ -304,19 +291,31 @@ mod tests {
         let pool: Arc<dyn MemoryPool> = Arc::new(QueryPool::new(8000));
         let sorts = ["ExternalSorter[0]", "ExternalSorter[1]"].map(|name| consumer(&pool, name, true));
         let merges = ["ExternalSorterMerge[0]", "ExternalSorterMerge[1]"].map(|name| consumer(&pool, name, false));
-        sorts.iter().for_each(|sort| sort.try_grow(1500).unwrap());
+        sorts.iter().for_each(|sort| sort.try_grow(1000).unwrap());
+        sorts.iter().for_each(|sort| sort.try_grow(500).unwrap());
         sorts[0].try_grow(1).unwrap_err();
-        merges[0].try_grow(5000).unwrap();
-        merges[0].try_grow(1).unwrap_err();
-        // When a sort has no rows, its merge reads runs.
-        drop(sorts);
-        merges[0].shrink(2500);
-        merges[1].try_grow(2500).unwrap();
-        merges[0].try_grow(1).unwrap_err();
-        merges[1].try_grow(1).unwrap_err();
+        // Merges in memory: a reservation for each cursor.
+        merges[0].try_grow(200).unwrap();
+        let cursor = merges[0].new_empty();
+        cursor.try_grow(4301).unwrap_err();
+        cursor.try_grow(4300).unwrap();
+        drop((sorts, cursor));
+        // Merges of runs.
+        merges[0].try_grow(2300).unwrap();
+        merges[1].try_grow(1000).unwrap();
+        merges[1].try_grow(1500).unwrap();
+        merges.iter().for_each(|merge| drop(merge.try_grow(1).unwrap_err()));
         let partitions = consumer(&pool, "SortPreservingMergeExec[0]", false);
         partitions.try_grow(9000).unwrap();
-        merges[1].try_grow(1).unwrap_err();
-        assert_eq!(pool.reserved(), 5000);
+        assert_eq!(pool.reserved(), 14_000);
+        consumer(&pool, "TopK[0]", false).try_grow(3000).unwrap();
+    }
+
+    #[test]
+    fn sorts_begin_beside_others() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(QueryPool::new(8000));
+        let merge = |number: usize| consumer(&pool, &format!("ExternalSorterMerge[{number}]"), false);
+        let merges: Vec<MemoryReservation> = (0..8).map(merge).collect();
+        merges.iter().for_each(|merge| merge.try_grow(1000).unwrap());
     }
 }

@@ -15,7 +15,7 @@ use datafusion::common::{Column, JoinType};
 use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
-use datafusion::logical_expr::utils::{split_binary, split_conjunction};
+use datafusion::logical_expr::utils::{conjunction, disjunction, split_binary, split_conjunction};
 use datafusion::logical_expr::{Distinct, Expr, FetchType, LogicalPlan, Operator, Sort};
 use keyaki_store::{KeyRange, RangeEstimate, TreeView};
 
@@ -208,38 +208,41 @@ impl Facts {
         }
     }
 
-    /// Selectivity of alternatives, `(a AND b) OR (c AND d)`. Where each of them restricts a relation, the optimizer derives
-    /// a filter of it: `a OR c`. Its filtered rows pass that filter. Returns `None` for other conditions.
+    /// Selectivity of alternatives, `(a AND b) OR (c AND d)`. Where each of them restricts a table, the optimizer
+    /// derives a filter of it, `a OR c`, which the filtered rows pass. Returns `None` for other conditions.
     fn alternatives(&self, graph: &Graph, condition: &Expr) -> Option<f64> {
         let alternatives = split_binary(condition, Operator::Or);
         if alternatives.len() < 2 {
             return None;
         }
-        // For each relation, the share of rows that pass the filter derived so far, while all alternatives restrict it.
-        let mut derived: Option<BTreeMap<usize, f64>> = None;
+        // For each table that all alternatives so far restrict, the conditions of each.
+        let mut derived: Option<BTreeMap<usize, Vec<Expr>>> = None;
         let mut selectivity = 0.0;
         for alternative in alternatives {
             let (mut own, mut share): (BTreeMap<usize, Vec<&Expr>>, f64) = (BTreeMap::new(), 1.0);
             for part in split_conjunction(alternative) {
-                let relation = members(graph.relations_of(part)).next()?;
-                match graph.relations_of(part) == bit(relation) {
+                let relations = graph.relations_of(part);
+                let relation = members(relations).next()?;
+                match relations == bit(relation) {
                     true => own.entry(relation).or_default().push(part),
                     false => share *= self.join_condition(graph, part),
                 }
             }
-            let shares = own.iter().map(|(&relation, filters)| (relation, passing(graph, relation, filters)));
-            let shares: BTreeMap<usize, f64> = shares.collect();
-            selectivity += share * shares.values().product::<f64>();
-            derived = Some(match derived {
-                None => shares,
-                Some(before) => {
-                    let both =
-                        before.into_iter().filter_map(|(relation, a)| Some((relation, a + shares.get(&relation)?)));
-                    both.collect()
-                }
+            selectivity += own.iter().map(|(&of, filters)| passing(graph, of, filters)).product::<f64>() * share;
+            let mut before = derived.take();
+            let tables = own.into_iter().filter(|(relation, _)| graph.relations[*relation].table().is_some());
+            let joined = tables.filter_map(|(relation, filters)| {
+                let mut all = match &mut before {
+                    None => Vec::new(),
+                    Some(before) => before.remove(&relation)?,
+                };
+                all.extend(conjunction(filters.into_iter().cloned()));
+                Some((relation, all))
             });
+            derived = Some(joined.collect());
         }
-        let derived = derived?.into_values().map(|share| share.min(1.0)).product::<f64>();
+        let filter = |(relation, parts)| Some(passing(graph, relation, &[&disjunction(parts)?]));
+        let derived: f64 = derived?.into_iter().filter_map(filter).product();
         Some(if derived > 0.0 { (selectivity / derived).min(1.0) } else { 0.0 })
     }
 

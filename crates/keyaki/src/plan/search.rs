@@ -184,6 +184,7 @@ impl<'a> Search<'a> {
     /// Adds the pipeline that a plan drives.
     fn add_input(&mut self, plan: usize) {
         let input = self.plans[plan].clone();
+        // An input without rows would cost nothing, however much its rows find.
         let rows = input.rows.max(1.0);
         let (node, input_seconds) = (Node::Input(plan), input.seconds + rows * PUSH_SECONDS);
         self.add(Plan { node, rows, input_seconds, cost: Cost::default(), order: None, ..input }, false, true, false);

@@ -1,19 +1,22 @@
-//! Releases of memory that views share with other arrays.
+//! Batches of views with buffers of their own.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, ListArray, RecordBatch, new_empty_array};
+use arrow_array::types::ByteViewType;
+use arrow_array::{Array, ArrayRef, GenericByteViewArray, ListArray, RecordBatch, RecordBatchOptions, new_empty_array};
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::DataType;
 
 /// Copies the values of view arrays, also within lists, to buffers of their own.
 ///
 /// Views keep the buffers that they refer to as a whole: one short string can keep a batch in memory. Slices and
-/// concatenations of view arrays keep even buffers without a view. To be called for batches that are held.
+/// concatenations of view arrays keep even buffers without a view. So batches that are kept need this. Arrays that use
+/// most of their buffers are not copied.
 pub fn compact(batch: &RecordBatch) -> RecordBatch {
     let columns = batch.columns().iter().map(compact_array).collect();
-    let compacted = RecordBatch::try_new(batch.schema(), columns);
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let compacted = RecordBatch::try_new_with_options(batch.schema(), columns, &options);
     compacted.unwrap_or_else(|error| unreachable!("the columns have the types and lengths of the batch: {error}"))
 }
 
@@ -21,8 +24,8 @@ fn compact_array(array: &ArrayRef) -> ArrayRef {
     match array.data_type() {
         // `gc` does not change an empty array.
         ty if array.is_empty() => new_empty_array(ty),
-        DataType::Utf8View => Arc::new(array.as_string_view().gc()),
-        DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
+        DataType::Utf8View => compact_views(array, array.as_string_view()),
+        DataType::BinaryView => compact_views(array, array.as_binary_view()),
         DataType::List(field) if has_views(field.data_type()) => {
             let list = array.as_list::<i32>();
             let (first, end) = (list.offsets()[0] as usize, list.offsets()[list.len()] as usize);
@@ -31,6 +34,15 @@ fn compact_array(array: &ArrayRef) -> ArrayRef {
             Arc::new(ListArray::new(field.clone(), offsets, elements, list.nulls().cloned()))
         }
         _ => array.clone(),
+    }
+}
+
+fn compact_views<T: ByteViewType>(array: &ArrayRef, views: &GenericByteViewArray<T>) -> ArrayRef {
+    let held: usize = views.data_buffers().iter().map(|buffer| buffer.capacity()).sum();
+    // Views of the same value can use more bytes than the buffers have.
+    match views.total_buffer_bytes_used() >= held - held / 4 {
+        true => array.clone(),
+        false => Arc::new(views.gc()),
     }
 }
 

@@ -185,11 +185,12 @@ impl LeafOperator for MaterializedScanOperator {
     }
 }
 
-/// Connects the scans of a physical plan with the operators that keep their rows. To be called once, after all changes of
-/// the plan.
+/// Connects the scans of a physical plan with the operators that keep their rows. To be called once, after all changes
+/// of the plan.
 ///
-/// The optimizer may have copied a subquery: a predicate in which it occurs twice becomes two joins. Then several operators
-/// have the same name. The rows of a scan are kept by the operator below the lowest node that has both below it.
+/// The optimizer may have copied a subquery: a predicate in which it occurs twice becomes two joins. Then several
+/// operators have the same name. The rows of a scan are kept by the operator below the lowest node that has both below
+/// it.
 ///
 /// # Errors
 /// `Internal` if the rows of a scan are not kept, or if several operators below that node keep them.
@@ -232,7 +233,7 @@ struct Sources {
     of_scans: HashMap<usize, usize>,
 }
 
-/// What [`bind`] knows of a [`MaterializeExec`].
+/// The rows of a [`MaterializeExec`].
 struct Kept {
     columns: Vec<usize>,
     rows: Arc<SharedRows>,
@@ -272,6 +273,9 @@ impl Sources {
             names.scans.push((scan.operator().name.clone(), place));
         }
         if let Some(node) = node.downcast_ref::<MaterializeExec>() {
+            if names.scans.iter().any(|(name, _)| *name == node.name) {
+                return Err(DataFusionError::Internal(format!("{} is scanned by its own input", node.name)));
+            }
             let kept = Kept { columns: node.columns.clone(), rows: Arc::default(), is_scanned: false };
             self.kept.insert(place, kept);
             names.kept.push((node.name.clone(), place));
