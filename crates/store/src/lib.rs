@@ -40,9 +40,10 @@ pub use message::WriteBatch;
 pub use tree::{Counter, Cursor, Sample, Snapshot, TreeView};
 
 // Encoded keys and rows, and the rows that cursors return.
-pub use codec::{
-    Chunk, ChunkPart, ColumnBuilder, ColumnChange, KeyCodec, KeyEncoder, RowBatch, RowCodec, RowEncoder, compact,
-};
+pub use codec::{Chunk, ChunkPart, ColumnBuilder, ColumnChange, KeyCodec, KeyEncoder, RowBatch, RowCodec, RowEncoder};
+
+// Batches with buffers of their own.
+pub use codec::compact;
 
 // Page access, for programs that read pages their own way (an executor implements `PageSource`).
 pub use codec::{MessageKind, Page, PageKind, PageRef};

@@ -12,30 +12,29 @@ use parking_lot::Mutex;
 /// Consumers that use less than this fraction of the pool have no part of their own.
 const SMALL: usize = 64;
 
-/// A pool in which operators that can do with less memory leave some to the others.
+/// A pool that limits operators that can spill, so that the other operators of a query do not fail.
 ///
 /// DataFusion's `FairSpillPool` gives all memory to the operators that ask first. To it, joins cannot spill, although
-/// [`SpillingJoinExec`](crate::plan) executes them in parts when they are refused memory. It divides memory among all
-/// operators that could spill, also those that have no rows. Here, consumers are distinguished by [`Kind`], so that no
-/// query fails while one of its operators could spill:
+/// [`SpillingJoinExec`](crate::plan) executes them in parts when the pool refuses memory. It divides memory among all
+/// registered operators that can spill, including those without rows. `QueryPool` distinguishes consumers by [`Kind`]:
 ///
-/// | consumers | may use |
+/// | consumers | limit |
 /// |---|---|
-/// | sorts | ⅜ of a share: an equal part of what joins, materialized rows and all others leave |
+/// | sorts | ⅜ of a share. A share is an equal part of the memory without joins, materialized rows and all others. |
 /// | merges of the runs of a sort | ⅝ of a share |
 /// | aggregations, repartitionings | half of a share |
-/// | further reservations of a merge or an aggregation | what is left but 1/16 of the pool |
-/// | build sides of joins | what keeps the whole use below ¾ of the pool; an equal part of ⅛ of it, if that is left |
-/// | materialized rows | the same, but together at most ⅜ of the pool |
-/// | merges of partitions | any; not counted |
-/// | all others | what is left |
+/// | further reservations of a merge or an aggregation | the free memory, except 1/16 of the pool |
+/// | build sides of joins | ¾ of the pool for all consumers; above it, an equal part of ⅛ of the pool |
+/// | materialized rows | the same, and ⅜ of the pool for all materialized rows |
+/// | merges of partitions | none; not counted |
+/// | all others | the free memory |
 ///
-/// Parts are equal among the consumers that use more than 1/64 of the pool. A consumer without rows cannot spill: it
-/// may use what is left.
+/// Parts are equal among the consumers that use at least 1/64 of the pool. A consumer without rows cannot spill. Its
+/// limit is the free memory, which also bounds all other limits.
 ///
 /// A sort keeps sorted rows while a merge in memory has them in their old order: together they need a share. Merges of
-/// runs read as many runs at once as their memory permits. What cannot wait has further reservations of the same
-/// consumer: the cursors and rows of merges in memory, and the groups that an aggregation returns while it merges runs.
+/// runs read as many runs at once as their memory permits. Further reservations of the same consumer cannot spill: the
+/// cursors and rows of merges in memory, and the groups that an aggregation returns while it merges runs.
 ///
 /// Merges of partitions hold two batches of each partition. Sorted batches refer to values of many unsorted batches,
 /// whose memory the sorts count: the size of each sorted batch would include all of these.
@@ -45,7 +44,7 @@ pub(super) struct QueryPool {
     used: Mutex<Used>,
 }
 
-/// What a consumer does when it is refused memory, by its name.
+/// Kinds of consumers, distinguished by their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Buffered rows of a sort.
@@ -60,7 +59,7 @@ enum Kind {
     Materialized,
     /// Merge of sorted partitions.
     Partitions,
-    /// Fails.
+    /// An operator that fails if the pool refuses memory.
     Other,
 }
 
@@ -114,7 +113,7 @@ impl Used {
             (size.saturating_sub(not_shared) / shares / 8 * n).max(size / 8 / shares).saturating_sub(own)
         };
         // Other reservations of the consumer have memory.
-        let is_further = own - reservation.size().min(own) >= size / SMALL;
+        let is_further = own.saturating_sub(reservation.size()) >= size / SMALL;
         let below_limit = (size - size / 4).saturating_sub(total);
         let granted = || (size / 8 / (others(kind).1 + 1)).saturating_sub(own);
         match kind {
@@ -230,7 +229,7 @@ mod tests {
             error.starts_with("out of memory: the hash join needs 101 B, 100 B of the budget of 7.8 KiB"),
             "{error}"
         );
-        // Another join can always have a part.
+        // A second join exceeds the limit of the first one.
         let nested = consumer(&pool, "NestedLoopJoinLoad[0]", false);
         nested.try_grow(501).unwrap_err();
         nested.try_grow(500).unwrap();
@@ -274,7 +273,7 @@ mod tests {
         let groups = second.new_empty();
         groups.try_grow(3501).unwrap_err();
         groups.try_grow(2500).unwrap();
-        // A join can have an eighth.
+        // A join reserves an eighth.
         let join = consumer(&pool, "HashJoinInput", false);
         join.try_grow(1001).unwrap_err();
         join.try_grow(1000).unwrap();

@@ -11,8 +11,7 @@ use arrow_schema::DataType;
 /// Copies the values of view arrays, also within lists, to buffers of their own.
 ///
 /// Views keep the buffers that they refer to as a whole: one short string can keep a batch in memory. Slices and
-/// concatenations of view arrays keep even buffers without a view. So batches that are kept need this. Arrays that use
-/// most of their buffers are not copied.
+/// concatenations of view arrays keep even buffers without a view. Arrays that use most of their buffers are not copied.
 pub fn compact(batch: &RecordBatch) -> RecordBatch {
     let columns = batch.columns().iter().map(compact_array).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
