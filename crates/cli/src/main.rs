@@ -6,6 +6,7 @@
 #![warn(clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+mod allocator;
 mod arguments;
 mod bars;
 mod caches;
@@ -36,9 +37,6 @@ use shell::report;
 use shell::script::{self, OnError};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
@@ -78,7 +76,9 @@ fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupt
     let path = arguments.file.as_deref().or(transient.as_ref().map(TempDir::path));
     let path = path.ok_or_else(|| Failure::Usage("a database is missing".into()))?;
     let _runtime = runtime.enter();
-    let database = Database::open(path, arguments.open.options())?;
+    let options = arguments.open.options();
+    options.memory_bytes.into_iter().for_each(allocator::fit);
+    let database = Database::open(path, options)?;
     let mut runner = Runner::new(&database, arguments.mode, interrupts);
     runner.timer = arguments.timer;
     drop(database);

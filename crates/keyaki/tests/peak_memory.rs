@@ -39,7 +39,7 @@ const TABLES: [&str; 4] = [
     "INSERT INTO items SELECT value / 4, value % 4, value * 13 % 100, 'item ' || value FROM generate_series(1, 800000)",
 ];
 /// Statements and the number of rows that they return.
-const STATEMENTS: [(&str, usize); 17] = [
+const STATEMENTS: [(&str, usize); 21] = [
     ("SELECT id FROM orders WHERE note LIKE '%77777%'", 6),
     ("SELECT note, id FROM orders ORDER BY note", 600_000),
     ("SELECT id, note FROM orders ORDER BY total, id DESC", 600_000),
@@ -48,6 +48,10 @@ const STATEMENTS: [(&str, usize); 17] = [
     ("SELECT a.id FROM orders a JOIN orders b ON a.note = b.note WHERE a.id % 1000 = 0", 600),
     ("SELECT note FROM orders INTERSECT SELECT note FROM orders WHERE id > 599000", 1000),
     ("SELECT DISTINCT customer FROM orders", 500_000),
+    ("SELECT id, note, row_number() OVER (ORDER BY note) FROM orders", 600_000),
+    ("SELECT note, count(*) OVER (PARTITION BY note) FROM orders", 600_000),
+    ("SELECT note, sum(total) OVER (), row_number() OVER () FROM orders", 600_000),
+    ("SELECT id, lag(note) OVER (PARTITION BY total % 2 ORDER BY id) FROM orders", 600_000),
     ("CREATE INDEX orders_note ON orders (note)", 0),
     ("CREATE TABLE copy (id BIGINT PRIMARY KEY, note TEXT)", 0),
     ("INSERT INTO copy SELECT id * 7919 % 1500007, note FROM orders", 0),

@@ -43,7 +43,7 @@ pub use tree::{Counter, Cursor, Sample, Snapshot, TreeView};
 pub use codec::{Chunk, ChunkPart, ColumnBuilder, ColumnChange, KeyCodec, KeyEncoder, RowBatch, RowCodec, RowEncoder};
 
 // Batches with buffers of their own.
-pub use codec::compact;
+pub use codec::{compact, compact_array};
 
 // Page access, for programs that read pages their own way (an executor implements `PageSource`).
 pub use codec::{MessageKind, Page, PageKind, PageRef};

@@ -34,7 +34,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("crates/keyaki", "base < values < catalog < engine < table < plan < write < sql < session"),
     (
         "crates/cli",
-        "directories, failure, interrupt, pager, terminal < bars, output, plot < arguments < run < caches, trace < calibrate \
+        "allocator, directories, failure, interrupt, pager, terminal < bars, output, plot < arguments < run < caches, trace < calibrate \
          < demo, shell",
     ),
 ];

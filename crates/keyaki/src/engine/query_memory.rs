@@ -25,7 +25,7 @@ const SMALL: usize = 64;
 /// | aggregations, repartitionings | half of a share |
 /// | further reservations of a merge or an aggregation | the free memory, except 1/16 of the pool |
 /// | build sides of joins | ¾ of the pool for all consumers; above it, an equal part of ⅛ of the pool |
-/// | materialized rows | the same, and ⅜ of the pool for all materialized rows |
+/// | materialized rows, rows of windows | the same, and ⅜ of the pool for all of them |
 /// | merges of partitions | none; not counted |
 /// | all others | the free memory |
 ///
@@ -55,7 +55,7 @@ enum Kind {
     Spilling,
     /// Build side of a join.
     Join,
-    /// Rows of an outer query.
+    /// Rows of an outer query, or of a window.
     Materialized,
     /// Merge of sorted partitions.
     Partitions,
@@ -71,6 +71,7 @@ impl Kind {
             ("HashJoinInput", Kind::Join),
             ("NestedLoopJoinLoad", Kind::Join),
             ("MaterializedRows", Kind::Materialized),
+            ("WindowExec", Kind::Materialized),
             ("SortPreservingMergeExec", Kind::Partitions),
         ];
         let known = starts.into_iter().find(|(start, _)| consumer.name().starts_with(start));

@@ -17,7 +17,8 @@
 //!   ├ exec, input_exec, summary_exec, first_rows_exec: one operator each
 //!   ├ pushdown, unconstant, orders: correct DataFusion's physical rules
 //!   ├ materialize: rows that are computed once and read twice
-//!   └ spill: joins whose build side does not fit into memory
+//!   ├ spill: joins whose build side does not fit into memory
+//!   └ window: window functions, partition by partition
 //! ```
 //!
 //! Costs are in seconds of device and processor time ([`cost`](crate::table::cost)). [`ranges`](crate::table::ranges)
@@ -56,6 +57,7 @@ mod subqueries;
 mod summary;
 mod summary_exec;
 mod unconstant;
+mod window;
 
 /// Installs the planner in the state of a session with the given time zone: replaces the query planner and corrects rules
 /// of the optimizers.

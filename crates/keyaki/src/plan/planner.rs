@@ -31,6 +31,7 @@ use super::small;
 use super::spill::{SpillingJoinExec, spilling};
 use super::summary::SummaryNode;
 use super::summary_exec::{SummaryExec, SummaryOperator};
+use super::window::WindowExec;
 use crate::table::PlanContext;
 
 /// DataFusion's query planner, preceded by [`Rewriter::rewrite`].
@@ -63,7 +64,9 @@ impl QueryPlanner for KeyakiPlanner {
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![pipelines]);
         let is_sorted = plan.exists(|node| Ok(matches!(node, LogicalPlan::Sort(_))))?;
         let physical = planner.create_physical_plan(&plan, session).await?;
-        materialize::bind(cancellable(spilling(physical, is_sorted)?)?)
+        let physical = spilling(physical, is_sorted)?;
+        let physical = physical.transform_up(WindowExec::replacing)?.data;
+        materialize::bind(cancellable(physical)?)
     }
 }
 

@@ -19,7 +19,8 @@ pub fn compact(batch: &RecordBatch) -> RecordBatch {
     compacted.unwrap_or_else(|error| unreachable!("the columns have the types and lengths of the batch: {error}"))
 }
 
-fn compact_array(array: &ArrayRef) -> ArrayRef {
+/// [`compact`] for one array.
+pub fn compact_array(array: &ArrayRef) -> ArrayRef {
     match array.data_type() {
         // `gc` does not change an empty array.
         ty if array.is_empty() => new_empty_array(ty),

@@ -33,7 +33,7 @@ mod views;
 pub use builder::ColumnBuilder;
 pub use chunk::{Chunk, ChunkPart, RowBatch};
 pub(crate) use codecs::Codecs;
-pub use compact::compact;
+pub use compact::{compact, compact_array};
 pub use key::{KeyCodec, KeyEncoder};
 pub(crate) use lists::encode as encode_lists;
 pub(crate) use page::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX};
