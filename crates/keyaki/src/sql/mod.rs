@@ -169,7 +169,10 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
                 ["ALTER", "TABLE", ..] => Some(skipped::in_alter(&statement.tokens)?),
                 ["DROP", "INDEX", "CONCURRENTLY", ..] => Some(skipped::in_drop_index(&statement.tokens)),
                 ["REPLACE", "INTO", ..] => Some(skipped::in_replace(&statement.tokens)),
-                ["INSERT" | "EXPLAIN" | "PREPARE", ..] => skipped::in_insert(&statement.tokens)?,
+                ["MERGE", ..] => skipped::in_merge(&statement.tokens),
+                ["INSERT" | "EXPLAIN" | "PREPARE", ..] => {
+                    skipped::in_insert(&statement.tokens)?.or_else(|| skipped::in_merge(&statement.tokens))
+                }
                 _ => None,
             };
             if let Some(tokens) = tokens {

@@ -285,7 +285,7 @@ impl Prepared {
             }
             Sql::Merge(merge) => {
                 dml::merge::describe(&state, merge, &mut types).await?;
-                (None, None)
+                (dml::returned_columns(&state, sql).await?, None)
             }
             _ => (None, None),
         };

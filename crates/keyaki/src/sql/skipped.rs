@@ -94,6 +94,38 @@ pub(super) fn in_alter(tokens: &[TokenWithSpan]) -> Result<Vec<TokenWithSpan>> {
     Ok(edited(&tokens, &edits))
 }
 
+/// The tokens of a MERGE statement in the form that the parser reads; `None` if they have it already:
+///
+/// | given | read |
+/// |---|---|
+/// | `WHEN NOT MATCHED … THEN DO NOTHING` | ``INSERT (`NOTHING`) VALUES (NULL)`` |
+/// | `WHEN MATCHED …`, `WHEN NOT MATCHED BY SOURCE … THEN DO NOTHING` | ``UPDATE SET `NOTHING` = NULL`` |
+pub(super) fn in_merge(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
+    const INSERT: &[&str] = &["INSERT", "(", "`NOTHING`", ")", "VALUES", "(", "NULL", ")"];
+    const UPDATE: &[&str] = &["UPDATE", "SET", "`NOTHING`", "=", "NULL"];
+    let tokens: Vec<&TokenWithSpan> = significant(tokens).collect();
+    let has = |place: usize, words: &[&str]| {
+        words.iter().enumerate().all(|(i, word)| is_word(tokens.get(place + i).copied(), word))
+    };
+    let (mut edits, mut action) = (Edits::new(), UPDATE);
+    for place in 0..tokens.len() {
+        if has(place, &["WHEN", "NOT", "MATCHED"]) && !has(place + 3, &["BY", "SOURCE"]) {
+            action = INSERT;
+        } else if has(place, &["WHEN", "NOT", "MATCHED"]) || has(place, &["WHEN", "MATCHED"]) {
+            action = UPDATE;
+        } else if has(place, &["THEN", "DO", "NOTHING"]) {
+            edits.insert(place + 1, action);
+            edits.insert(place + 2, &[]);
+        }
+    }
+    (!edits.is_empty()).then(|| edited(&tokens, &edits))
+}
+
+/// True if a column of a MERGE stands for DO NOTHING.
+pub(super) fn is_nothing(column: &ObjectName) -> bool {
+    overriding(column) == Some("NOTHING")
+}
+
 /// The tokens of REPLACE INTO as INSERT OR REPLACE INTO.
 pub(super) fn in_replace(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
     edited(&significant(tokens).collect::<Vec<_>>(), &Edits::from([(0, ["INSERT", "OR", "REPLACE"].as_slice())]))
@@ -261,7 +293,15 @@ fn edited(tokens: &[&TokenWithSpan], edits: &Edits) -> Vec<TokenWithSpan> {
 }
 
 fn as_token(word: &str) -> Token {
-    if word == ")" { Token::RParen } else { Token::make_keyword(word) }
+    match word {
+        "(" => Token::LParen,
+        ")" => Token::RParen,
+        "=" => Token::Eq,
+        word => match word.strip_prefix(CONDITION_QUOTE).and_then(|word| word.strip_suffix(CONDITION_QUOTE)) {
+            Some(quoted) => Token::make_word(quoted, Some(CONDITION_QUOTE)),
+            None => Token::make_keyword(word),
+        },
+    }
 }
 
 /// Completes a generation clause whose AS is at `place`.

@@ -231,3 +231,84 @@ fn has_filter(expression: &dyn WindowExpr) -> bool {
 fn ranges(starts: &[usize], rows: usize) -> impl Iterator<Item = Range<usize>> {
     starts.iter().copied().zip(starts.iter().skip(1).copied().chain(once(rows))).map(|(start, end)| start..end)
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int64Array, StringArray};
+    use arrow::datatypes::{Int64Type, UInt64Type};
+    use datafusion::functions_aggregate::count::count_udaf;
+    use datafusion::functions_aggregate::sum::sum_udaf;
+    use datafusion::functions_window::{rank, row_number};
+    use datafusion::logical_expr::{WindowFrame, WindowFunctionDefinition, WindowUDF};
+    use datafusion::physical_expr::PhysicalSortExpr;
+    use datafusion::physical_expr::expressions::{binary, col, lit};
+    use datafusion::physical_plan::windows::create_window_expr;
+
+    use super::*;
+
+    /// Rows of the partitions 0, 0, 0, 1, 1 with a column that no function uses.
+    fn rows() -> RecordBatch {
+        let values: ArrayRef = Arc::new(Int64Array::from(vec![4, 4, 6, 6, 7]));
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["a"; 5]));
+        RecordBatch::try_from_iter([("text", text), ("v", values)]).unwrap()
+    }
+
+    fn function(
+        definition: WindowFunctionDefinition,
+        order_by: &[PhysicalSortExpr],
+        frame: WindowFrame,
+        filter: Option<Arc<dyn PhysicalExpr>>,
+    ) -> Functions {
+        let schema = rows().schema();
+        let column = col("v", &schema).unwrap();
+        let args: &[_] = match &definition {
+            WindowFunctionDefinition::WindowUDF(_) => &[],
+            WindowFunctionDefinition::AggregateUDF(_) => &[column],
+        };
+        let (name, frame, input) = ("f".to_string(), Arc::new(frame), schema.clone());
+        let expression =
+            create_window_expr(&definition, name, args, &[], order_by, frame, input, false, false, filter).unwrap();
+        Functions::new(&[expression], &schema, false).unwrap()
+    }
+
+    fn evaluate(functions: &Functions) -> ArrayRef {
+        let rows = rows();
+        functions.evaluate(&functions.narrow([&rows].into_iter()).unwrap(), &[0, 3]).unwrap().remove(0)
+    }
+
+    fn ranking(function_of: Arc<WindowUDF>) -> Vec<u64> {
+        let order = PhysicalSortExpr::new_default(col("v", &rows().schema()).unwrap());
+        let definition = WindowFunctionDefinition::WindowUDF(function_of);
+        let functions = function(definition, &[order], WindowFrame::new(Some(false)), None);
+        assert!(!matches!(functions.functions[0].kind, Kind::Other));
+        evaluate(&functions).as_primitive::<UInt64Type>().values().to_vec()
+    }
+
+    #[test]
+    fn ranks_restart_with_the_partition() {
+        assert_eq!(ranking(row_number::row_number_udwf()), [1, 2, 3, 1, 2]);
+        assert_eq!(ranking(rank::rank_udwf()), [1, 1, 3, 1, 2]);
+        assert_eq!(ranking(rank::dense_rank_udwf()), [1, 1, 2, 1, 2]);
+    }
+
+    #[test]
+    fn aggregates_of_whole_partitions_are_groups() {
+        let sum = WindowFunctionDefinition::AggregateUDF(sum_udaf());
+        let functions = function(sum, &[], WindowFrame::new(None), None);
+        assert!(matches!(functions.functions[0].kind, Kind::Aggregate(_)));
+        assert_eq!(functions.is_used, [false, true]);
+        assert_eq!(functions.narrow_schema.field(0).data_type(), &DataType::Null);
+        assert_eq!(evaluate(&functions).as_primitive::<Int64Type>().values(), &[14, 14, 14, 13, 13]);
+    }
+
+    #[test]
+    fn a_filter_makes_a_function_opaque() {
+        let schema = rows().schema();
+        let filter = binary(col("v", &schema).unwrap(), datafusion::logical_expr::Operator::Gt, lit(4_i64), &schema);
+        let count = WindowFunctionDefinition::AggregateUDF(count_udaf());
+        let functions = function(count, &[], WindowFrame::new(None), Some(filter.unwrap()));
+        assert!(functions.functions[0].is_opaque && matches!(functions.functions[0].kind, Kind::Other));
+        assert_eq!(functions.is_used, [true, true]);
+        assert_eq!(evaluate(&functions).as_primitive::<Int64Type>().values(), &[1, 1, 1, 2, 2]);
+    }
+}

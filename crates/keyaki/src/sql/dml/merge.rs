@@ -16,12 +16,13 @@ use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CaseWhen, Expr, Ident, Join, JoinConstraint, JoinOperator, Merge, MergeAction, MergeClause,
-    MergeClauseKind, MergeInsertExpr, MergeInsertKind, MergeUpdateExpr, Query, SelectItem, SetExpr, TableAlias,
+    AssignmentTarget, BinaryOperator, CaseWhen, Expr, Ident, Join, JoinConstraint, JoinOperator, Merge, MergeAction, MergeClause,
+    MergeClauseKind, MergeInsertExpr, MergeInsertKind, MergeUpdateExpr, OutputClause, Query, SelectItem, SetExpr, TableAlias,
     TableFactor, TableWithJoins, Value,
 };
 
 use super::conflict::rowids;
+use super::returning::Returning;
 use super::update::{assignments_of, old_and_new};
 use super::{TargetTable, assigned_column, defaults, foreign_keys};
 use crate::base::interrupt::Execution;
@@ -29,7 +30,7 @@ use crate::catalog::Table;
 use crate::sql::expressions;
 use crate::sql::prepared::add_types;
 use crate::sql::state::StatementState;
-use crate::sql::{Outcome, SqlSession, sequences};
+use crate::sql::{Outcome, SqlSession, sequences, skipped};
 use crate::write::RowBuffer;
 use crate::write::apply::{TableChange, distinct_rows};
 use crate::write::assign::assign;
@@ -44,8 +45,10 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, merge: 
     let writer = session.writer(execution, "MERGE").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
+    let items = returned(&merge)?.cloned();
     let (clauses, query) = query_of(&state, merge)?;
     let Clauses { target, clauses } = clauses;
+    let returning = items.map(|items| Returning::of_merge(items, target.alias().clone()));
     let table = target.table.clone();
     expressions::compiled(session, &table)?;
     let plan = state.plan_query(query).await?;
@@ -70,8 +73,13 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, merge: 
                     deleted.push(old_and_new(&table, &[], &clause.with_row(&target, &batch)?, state.zone)?.0);
                 }
                 Action::Insert => inserted.push(new_rows(&table, clause, &batch, &state)?),
+                Action::Nothing => {}
             }
         }
+    }
+    let mut returned: Vec<(&str, Vec<TableRows>)> = Vec::new();
+    if returning.is_some() {
+        returned = vec![("UPDATE", new.clone()), ("DELETE", deleted.clone()), ("INSERT", inserted.clone())];
     }
     let pairs = old.iter().map(|rows| rows.len).sum();
     old.append(&mut deleted);
@@ -88,13 +96,18 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, merge: 
     }
     let assigned = clauses.iter().map(|clause| match &clause.action {
         Action::Update { assigned } => Some(generated::with_dependents(&table, assigned.clone())),
+        Action::Nothing => Some(Vec::new()),
         Action::Delete | Action::Insert => None,
     });
     // Rows that are deleted or inserted change all columns.
     let assigned = assigned.collect::<Option<Vec<_>>>().map(|columns| columns.concat());
     let change = TableChange { table, old, new: TableRows::concat(&new)?, pairs, old_repeats: false, assigned };
+    let returned = match returning {
+        Some(returning) => Some(returning.actions(session, &state, &change.table, &returned).await?),
+        None => None,
+    };
     foreign_keys::commit(session, writer, &state.catalog, state.snapshot.clone(), change).await?;
-    Ok(Outcome::rows("MERGE", rows))
+    Ok(returned.unwrap_or_else(|| Outcome::rows("MERGE", rows)))
 }
 
 /// The target and the query of the affected rows, for EXPLAIN: a description of the changes, and the query.
@@ -118,6 +131,18 @@ pub(crate) async fn describe(state: &StatementState, merge: &Merge, types: &mut 
         add_types(types, &plan);
     }
     Ok(())
+}
+
+/// The expressions of RETURNING.
+///
+/// # Errors
+/// `Unsupported` for OUTPUT.
+pub(super) fn returned(merge: &Merge) -> Result<Option<&Vec<SelectItem>>> {
+    match &merge.output {
+        Some(OutputClause::Returning { select_items, .. }) => Ok(Some(select_items)),
+        Some(OutputClause::Output { .. }) => Err(Error::Unsupported("MERGE … OUTPUT (use RETURNING)".into())),
+        None => Ok(None),
+    }
 }
 
 /// The target with what happens to its rows.
@@ -144,6 +169,8 @@ enum Action {
     Update { assigned: Vec<usize> },
     Delete,
     Insert,
+    /// DO NOTHING: the query does not return the rows.
+    Nothing,
 }
 
 impl Clause {
@@ -156,6 +183,7 @@ impl Clause {
             Action::Update { assigned } => format!("set {}", names(assigned)),
             Action::Delete => "delete".into(),
             Action::Insert => "insert".into(),
+            Action::Nothing => "nothing".into(),
         };
         let kind = match self.kind {
             Kind::Matched => "matched",
@@ -179,8 +207,7 @@ fn query_of(state: &StatementState, merge: Merge) -> Result<(Clauses, Query)> {
         true => Err(Error::Unsupported(format!("MERGE … {what}"))),
         false => Ok(()),
     };
-    let Merge { merge_token: _, optimizer_hints: _, into: _, table, source, on, clauses: given, output } = merge;
-    refuse(output.is_some(), "RETURNING and OUTPUT")?;
+    let Merge { merge_token: _, optimizer_hints: _, into: _, table, source, on, clauses: given, output: _ } = merge;
     let target = TargetTable::new(state, &TableWithJoins { relation: table, joins: Vec::new() })?;
     let all = target.all_columns();
     let mut clauses = Vec::new();
@@ -195,6 +222,7 @@ fn query_of(state: &StatementState, merge: Merge) -> Result<(Clauses, Query)> {
         };
         let start = 1 + all.len() + values.len();
         let (action, of_clause) = match (action, kind) {
+            (action, _) if is_nothing(&action) => (Action::Nothing, Vec::new()),
             (MergeAction::Insert(insert), Kind::NotMatchedByTarget) => {
                 (Action::Insert, inserted(&target.table, insert)?)
             }
@@ -233,7 +261,11 @@ fn query_of(state: &StatementState, merge: Merge) -> Result<(Clauses, Query)> {
         predicate.into_iter().fold(pair, |pair, predicate| and(pair, Expr::Nested(Box::new(predicate))))
     });
     let number = |number: usize| Expr::value(Value::Number(number.to_string(), false));
-    let applied = case(conditions.enumerate().map(|(i, condition)| (condition, number(i))).collect());
+    let result = |(i, clause): (usize, &Clause)| match clause.action {
+        Action::Nothing => Expr::Value(Value::Null.into()),
+        _ => number(i),
+    };
+    let applied = case(conditions.zip(clauses.iter().enumerate().map(result)).collect());
     let mut expressions = vec![applied.clone()];
     expressions.extend(all);
     // A value is evaluated only where its clause applies.
@@ -248,6 +280,17 @@ fn query_of(state: &StatementState, merge: Merge) -> Result<(Clauses, Query)> {
         select.selection = Some(Expr::IsNotNull(Box::new(applied)));
     }
     Ok((Clauses { target, clauses }, query))
+}
+
+fn is_nothing(action: &MergeAction) -> bool {
+    match action {
+        MergeAction::Insert(insert) => insert.columns.iter().any(skipped::is_nothing),
+        MergeAction::Update(update) => update.assignments.iter().any(|assignment| match &assignment.target {
+            AssignmentTarget::ColumnName(name) => skipped::is_nothing(name),
+            AssignmentTarget::Tuple(_) => false,
+        }),
+        MergeAction::Delete { .. } => false,
+    }
 }
 
 /// The values of an INSERT for all columns of the table.

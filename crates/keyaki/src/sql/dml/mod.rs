@@ -179,6 +179,13 @@ pub(super) async fn returned_columns(state: &StatementState, statement: &Stateme
             let returning = Returning::new(items.clone(), insert::alias(insert, &table));
             return returning.schema(state, &table).await.map(Some);
         }
+        Statement::Merge(merge) => {
+            let Some(items) = merge::returned(merge)? else { return Ok(None) };
+            let relation = TableWithJoins { relation: merge.table.clone(), joins: Vec::new() };
+            let target = TargetTable::new(state, &relation)?;
+            let returning = Returning::of_merge(items.clone(), target.alias().clone());
+            return returning.schema(state, &target.table).await.map(Some);
+        }
         Statement::Update(update) => (&update.returning, Some(&update.table)),
         Statement::Delete(delete) => match &delete.from {
             FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from) => (&delete.returning, from.first()),

@@ -36,7 +36,7 @@ pub(super) fn query_memory(consumer: &str) -> Error {
 /// A description of DataFusion's memory consumer, for example of `ExternalSorter[3]`.
 fn consumer(name: &str) -> String {
     let name = name.split(['[', '#']).next().unwrap_or(name);
-    let words: [(&str, &str); 8] = [
+    let words: [(&str, &str); 10] = [
         ("TopK", "ORDER BY with LIMIT"),
         ("Sort", "the sort"),
         ("HashJoin", "the hash join"),
@@ -45,6 +45,8 @@ fn consumer(name: &str) -> String {
         ("Aggregate", "the aggregation"),
         ("Grouped", "the aggregation"),
         ("Repartition", "the repartitioning"),
+        ("Window", "the window functions"),
+        ("Materialized", "the outer query"),
     ];
     let known = words.iter().find(|(part, _)| name.contains(part));
     known.map_or_else(|| name.to_string(), |(_, words)| (*words).to_string())
