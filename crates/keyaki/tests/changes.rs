@@ -177,3 +177,30 @@ async fn random_statements() {
         run(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed), 120, method).await;
     }
 }
+
+#[test]
+fn a_prepared_merge_returns_rows() {
+    let connection = keyaki::Connection::open_temporary().unwrap();
+    let tables = "CREATE TABLE t (id INT PRIMARY KEY, n INT); CREATE TABLE u (id INT, n INT);
+        INSERT INTO t VALUES (1, 1), (2, 2); INSERT INTO u VALUES (1, 5), (2, 7), (3, 9);";
+    connection.execute_batch(tables).unwrap();
+    let merge = connection
+        .prepare(
+            "MERGE INTO t USING u ON t.id = u.id WHEN MATCHED AND u.n = $1 THEN DO NOTHING
+             WHEN MATCHED THEN UPDATE SET n = u.n + $2 WHEN NOT MATCHED THEN INSERT VALUES (u.id, $2)
+             RETURNING merge_action(), id, n",
+        )
+        .unwrap();
+    let columns: Vec<(String, String)> =
+        merge.columns().into_iter().map(|column| (column.name, column.type_name)).collect();
+    let expected = [("merge_action", "text"), ("id", "integer"), ("n", "integer")];
+    assert_eq!(columns, expected.map(|(name, ty)| (name.to_string(), ty.to_string())));
+    let run = |first: i32, second: i32| {
+        let rows = merge.query_map((first, second), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
+        let mut rows: Vec<(String, i32, i32)> = rows.map(|row| row.unwrap()).collect();
+        rows.sort();
+        rows
+    };
+    assert_eq!(run(7, 10), [("INSERT".into(), 3, 10), ("UPDATE".into(), 1, 15)]);
+    assert_eq!(run(0, 0), [("UPDATE".into(), 1, 5), ("UPDATE".into(), 2, 7), ("UPDATE".into(), 3, 9)]);
+}

@@ -16,9 +16,9 @@ use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::sql::sqlparser::ast::{
-    AssignmentTarget, BinaryOperator, CaseWhen, Expr, Ident, Join, JoinConstraint, JoinOperator, Merge, MergeAction, MergeClause,
-    MergeClauseKind, MergeInsertExpr, MergeInsertKind, MergeUpdateExpr, OutputClause, Query, SelectItem, SetExpr, TableAlias,
-    TableFactor, TableWithJoins, Value,
+    AssignmentTarget, BinaryOperator, CaseWhen, Expr, Ident, Join, JoinConstraint, JoinOperator, Merge, MergeAction,
+    MergeClause, MergeClauseKind, MergeInsertExpr, MergeInsertKind, MergeUpdateExpr, OutputClause, Query, SelectItem,
+    SetExpr, TableAlias, TableFactor, TableWithJoins, Value,
 };
 
 use super::conflict::rowids;
@@ -166,7 +166,9 @@ enum Kind {
 }
 
 enum Action {
-    Update { assigned: Vec<usize> },
+    Update {
+        assigned: Vec<usize>,
+    },
     Delete,
     Insert,
     /// DO NOTHING: the query does not return the rows.
