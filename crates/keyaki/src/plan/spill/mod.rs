@@ -26,7 +26,9 @@ use std::sync::Arc;
 use datafusion::error::Result;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
+use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
 
 mod exchange;
@@ -63,9 +65,13 @@ fn relied_orders(plan: &dyn ExecutionPlan, ordered: bool) -> Vec<bool> {
     let grouped = groups.is_some_and(|aggregate| *aggregate.input_order_mode() != InputOrderMode::Linear);
     let required = plan.required_input_ordering();
     let kept = plan.maintains_input_order();
+    // The order of these operators depends on the order of all inputs: that of a build side continues that of the probe
+    // side, and a union has the common part of all orders.
+    let combined = plan.is::<HashJoinExec>() || plan.is::<UnionExec>();
     let relied = |i: usize| {
         let is_required = required.get(i).is_some_and(Option::is_some);
-        is_required || grouped || kept.get(i).is_some_and(|kept| *kept && (ordered || limits))
+        let is_kept = combined || kept.get(i).is_some_and(|kept| *kept);
+        is_required || grouped || (is_kept && (ordered || limits))
     };
     (0..plan.children().len()).map(relied).collect()
 }
