@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
@@ -27,6 +28,7 @@ use parking_lot::Mutex;
 
 use super::files::{Parts, Split};
 use super::input::{FeedExec, Input};
+use super::order::{Order, Runs};
 use super::shape::Shape;
 
 /// Number of times that a part is split again. Each time divides it by the number of parts.
@@ -63,17 +65,20 @@ struct Group {
 type SharedParts = Shared<BoxFuture<'static, std::result::Result<Arc<Parts>, Arc<DataFusionError>>>>;
 
 impl SpillingJoinExec {
-    /// Replaces an operator if it is a join that can spill.
-    pub fn replacing(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        Self::at(plan, 0, ExecutionPlanMetricsSet::new())
+    /// Replaces an operator if it is a join that can spill. `keeps_order`: it returns its rows in the order of its right
+    /// input.
+    pub fn replacing(plan: Arc<dyn ExecutionPlan>, keeps_order: bool) -> Result<Arc<dyn ExecutionPlan>> {
+        let order = if keeps_order { Order::Right } else { Order::Any };
+        Self::at(plan, order, 0, ExecutionPlanMetricsSet::new())
     }
 
     fn at(
         plan: Arc<dyn ExecutionPlan>,
+        order: Order,
         depth: usize,
         metrics: ExecutionPlanMetricsSet,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        match Shape::new(plan.as_ref()) {
+        match Shape::new(plan.as_ref(), order) {
             Some(shape) => Ok(Arc::new(Self::new(plan, shape, depth, metrics)?)),
             None => Ok(plan),
         }
@@ -105,10 +110,13 @@ impl SpillingJoinExec {
         ];
         let keep = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
         let running = join.clone().replace_children(feeds, keep)?;
-        // The parts are not joined in the order of the right input, so the operator declares no order.
-        let mut equivalences = join.equivalence_properties().clone();
-        equivalences.clear_orderings();
-        let properties = Arc::new(PlanProperties::clone(join.properties()).with_eq_properties(equivalences));
+        let mut properties = join.properties().clone();
+        if shape.order == Order::Any {
+            // The parts are not joined in the order of the right input, so the operator declares no order.
+            let mut equivalences = join.equivalence_properties().clone();
+            equivalences.clear_orderings();
+            properties = Arc::new(PlanProperties::clone(&properties).with_eq_properties(equivalences));
+        }
         Ok(SpillingJoinExec { join, shape, running, groups, depth, properties, metrics })
     }
 
@@ -153,6 +161,13 @@ impl ExecutionPlan for SpillingJoinExec {
         self.join.input_distribution_requirements()
     }
 
+    fn maintains_input_order(&self) -> Vec<bool> {
+        match self.shape.order {
+            Order::Any => vec![false, false],
+            Order::Right | Order::Numbered => self.join.maintains_input_order(),
+        }
+    }
+
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         self.join.children()
     }
@@ -173,7 +188,8 @@ impl ExecutionPlan for SpillingJoinExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
         options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Self::at(self.join.clone().replace_children(children, options)?, self.depth, ExecutionPlanMetricsSet::new())
+        let join = self.join.clone().replace_children(children, options)?;
+        Self::at(join, self.shape.order, self.depth, ExecutionPlanMetricsSet::new())
     }
 
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -181,7 +197,7 @@ impl ExecutionPlan for SpillingJoinExec {
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
-        Self::at(self.join.clone().reset_state()?, self.depth, ExecutionPlanMetricsSet::new())
+        Self::at(self.join.clone().reset_state()?, self.shape.order, self.depth, ExecutionPlanMetricsSet::new())
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
@@ -290,21 +306,21 @@ impl Spill {
 
     async fn run(self) -> Result<SendableRecordBatchStream> {
         let (left_split, right_split) = self.shape.splits(self.depth);
-        let metrics = SpillMetrics::new(&self.metrics, self.partition);
+        let (metrics, order) = (SpillMetrics::new(&self.metrics, self.partition), self.shape.order);
         let group = self.group.clone();
         let lefts = vec![group.left.clone()];
-        let left = self.shared(&group.left_parts, lefts, left_split, &metrics)?;
+        let left = self.shared(&group.left_parts, lefts, left_split, Order::Any, &metrics)?;
         // Left rows are returned once, so that one output partition joins a left part with all right rows. Otherwise each
         // output partition joins all left parts with its own right rows, whose partitioning the result keeps.
         let (right, step, first) = if self.shape.returns_left() && group.rights.len() > 1 {
             for input in &group.rights {
                 input.start(&self.context)?;
             }
-            let right = self.shared(&group.right_parts, group.rights.clone(), right_split, &metrics)?;
+            let right = self.shared(&group.right_parts, group.rights.clone(), right_split, order, &metrics)?;
             (right, group.rights.len(), self.place)
         } else {
             let rights = vec![group.rights[self.place].clone()];
-            (self.shared(&Mutex::default(), rights, right_split, &metrics)?, 1, 0)
+            (self.shared(&Mutex::default(), rights, right_split, order, &metrics)?, 1, 0)
         };
         let left = left.await.map_err(DataFusionError::Shared)?;
         let right = right.await.map_err(DataFusionError::Shared)?;
@@ -314,8 +330,22 @@ impl Spill {
         let baseline = BaselineMetrics::new(&self.metrics, self.partition);
         let rows_of = baseline.output_rows().clone();
         let counts = self.depth == 0;
-        let pair = move |part: usize| self.pair(&left, &right, part);
-        let rows = futures::stream::iter(pairs).map(pair).try_flatten().inspect_ok(move |batch| {
+        let rows: SendableRecordBatchStream = match order {
+            Order::Any => {
+                let pair = move |part: usize| self.pair(&left, &right, part);
+                let rows = futures::stream::iter(pairs).map(pair).try_flatten();
+                Box::pin(RecordBatchStreamAdapter::new(schema.clone(), rows))
+            }
+            Order::Right | Order::Numbered => {
+                let manager = self.manager(order.schema_of_parts(&schema), &metrics);
+                let mut runs = Runs::new(manager, self.context.clone());
+                for part in pairs {
+                    runs.write(self.pair(&left, &right, part)?).await?;
+                }
+                runs.merge(self.partition, schema.clone())?
+            }
+        };
+        let rows = rows.inspect_ok(move |batch| {
             if counts {
                 rows_of.add(batch.num_rows());
             }
@@ -330,22 +360,27 @@ impl Spill {
         }
     }
 
+    /// Writes and reads files of rows.
+    fn manager(&self, schema: SchemaRef, metrics: &SpillMetrics) -> SpillManager {
+        let manager = SpillManager::new(self.context.runtime_env(), metrics.clone(), schema);
+        manager.with_compression_type(self.context.session_config().spill_compression())
+    }
+
     /// Starts to write the parts of an input, or joins the task that writes them.
     fn shared(
         &self,
         parts: &Mutex<Option<SharedParts>>,
         inputs: Vec<Arc<Input>>,
         split: Split,
+        order: Order,
         metrics: &SpillMetrics,
     ) -> Result<SharedParts> {
         let mut parts = parts.lock();
         if let Some(parts) = &*parts {
             return Ok(parts.clone());
         }
-        let config = self.context.session_config().spill_compression();
-        let manager = SpillManager::new(self.context.runtime_env(), metrics.clone(), inputs[0].schema());
-        let manager = manager.with_compression_type(config);
-        let write = Parts::write(inputs, split, manager);
+        let manager = self.manager(order.schema_of_parts(&inputs[0].schema()), metrics);
+        let write = Parts::write(inputs, split, order, manager);
         let write = async move { write.await.map(Arc::new).map_err(Arc::new) };
         Ok(parts.insert(write.boxed().shared()).clone())
     }
@@ -355,18 +390,15 @@ impl Spill {
         let (l, r) = (part % left.len(), part % right.len());
         let (needs_left, needs_right) = self.shape.needs();
         if (needs_left && left.is_empty(l)) || (needs_right && right.is_empty(r)) {
-            let schema = self.join.schema();
+            let schema = self.shape.order.schema_of_parts(&self.join.schema());
             return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::empty())));
         }
         let join = self.shape.over(&self.join, left.read(l), right.read(r))?;
-        let spilling = |plan: Arc<dyn ExecutionPlan>| match Shape::new(plan.as_ref()) {
-            Some(_) => Ok(Transformed::yes(Self::deeper(self, plan)?)),
+        let (order, depth) = (self.shape.order.of_parts(), self.depth + 1);
+        let spilling = |plan: Arc<dyn ExecutionPlan>| match Shape::new(plan.as_ref(), order) {
+            Some(_) => Ok(Transformed::yes(SpillingJoinExec::at(plan, order, depth, self.metrics.clone())?)),
             None => Ok(Transformed::no(plan)),
         };
         join.transform_up(spilling)?.data.execute(0, self.context.clone())
-    }
-
-    fn deeper(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        SpillingJoinExec::at(plan, self.depth + 1, self.metrics.clone())
     }
 }

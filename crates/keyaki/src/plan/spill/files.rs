@@ -22,9 +22,10 @@ use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 
 use super::input::Input;
+use super::order::{self, Order};
 
 /// Number of parts of an input that is split.
-const PARTS: usize = 16;
+pub(super) const PARTS: usize = 16;
 /// Seed of the hash function at depth 0. DataFusion's operators use other seeds.
 const SEED: u64 = 0x6b65_7961_6b69;
 
@@ -105,6 +106,8 @@ pub(super) struct Parts {
     manager: SpillManager,
     /// One for each part, or `None` for a part without rows.
     files: Vec<Option<Arc<dyn SpillFile>>>,
+    /// Each part is ordered by the numbers in its last column.
+    is_numbered: bool,
 }
 
 impl Debug for Parts {
@@ -114,20 +117,31 @@ impl Debug for Parts {
 }
 
 impl Parts {
-    /// Writes the rows of all partitions of an input to files, concurrently.
-    pub async fn write(inputs: Vec<Arc<Input>>, split: Split, manager: SpillManager) -> Result<Parts> {
+    /// Writes the rows of all partitions of an input to files, concurrently. `order` is that of the join, if this is the
+    /// right input.
+    ///
+    /// # Panics
+    /// If the order matters and the input has several partitions.
+    pub async fn write(inputs: Vec<Arc<Input>>, split: Split, order: Order, manager: SpillManager) -> Result<Parts> {
+        let is_numbered = order != Order::Any;
+        assert!(!is_numbered || inputs.len() == 1, "rows of several partitions have no order");
         let file = |_| Ok(Mutex::new(manager.create_in_progress_file("a join")?));
         let files = Arc::new((0..split.parts()).map(file).collect::<Result<Vec<_>>>()?);
         let mut tasks = Vec::with_capacity(inputs.len());
         for input in inputs {
             let (kept, rest) = input.take()?;
-            let (split, files) = (split.clone(), files.clone());
+            let (split, files, schema) = (split.clone(), files.clone(), manager.schema().clone());
             tasks.push(SpawnedTask::spawn(async move {
                 let rest = futures::stream::iter(rest).flatten();
                 let mut batches = futures::stream::iter(kept).map(Ok).chain(rest);
-                let mut next = 0;
+                let (mut next, mut rows) = (0, 0);
                 while let Some(batch) = batches.next().await {
-                    for (part, batch) in split.apply(&batch?, &mut next)? {
+                    let mut batch = batch?;
+                    if order == Order::Right {
+                        batch = order::numbered(&batch, schema.clone(), rows)?;
+                        rows += batch.num_rows() as u64;
+                    }
+                    for (part, batch) in split.apply(&batch, &mut next)? {
                         if batch.num_rows() > 0 {
                             files[part].lock().append_batch(&batch)?;
                         }
@@ -140,7 +154,7 @@ impl Parts {
             task.join_unwind().await.map_err(|error| DataFusionError::External(Box::new(error)))??;
         }
         let files = files.iter().map(|file| file.lock().finish()).collect::<Result<Vec<_>>>()?;
-        Ok(Parts { manager, files })
+        Ok(Parts { manager, files, is_numbered })
     }
 
     pub fn len(&self) -> usize {
@@ -153,8 +167,10 @@ impl Parts {
 
     /// An operator that reads a part.
     pub fn read(&self, part: usize) -> Arc<dyn ExecutionPlan> {
+        let schema = self.manager.schema().clone();
+        let orderings = self.is_numbered.then(|| order::by_number(&schema));
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(self.manager.schema().clone()),
+            EquivalenceProperties::new_with_orderings(schema, orderings),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Incremental,
             Boundedness::Bounded,

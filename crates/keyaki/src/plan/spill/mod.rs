@@ -18,8 +18,11 @@
 //! Each pair of parts is joined by the same operator. A part that does not fit is split again, up to a depth. After that
 //! the error of the memory pool is returned, for example if one key has more rows than fit.
 //!
-//! Invariants: a join is replaced only if no operator above relies on the order of its probe side. Batches of the build
-//! side are kept until the join reads its probe side: no input is executed twice.
+//! A hash join returns its rows in the order of its right input. If an operator above relies on it ([`relied_orders`]),
+//! the results of the parts are written to files and merged in this order (`order`). Otherwise they are returned one
+//! after another, and the operator declares no order.
+//!
+//! Invariant: batches of the build side are kept until the join reads its probe side. No input is executed twice.
 
 use std::sync::Arc;
 
@@ -35,6 +38,7 @@ mod exchange;
 mod exec;
 mod files;
 mod input;
+mod order;
 mod shape;
 
 pub(super) use exchange::ExchangeExec;
@@ -51,10 +55,8 @@ pub(super) fn spilling(plan: Arc<dyn ExecutionPlan>, ordered: bool) -> Result<Ar
         false => plan.replace_children(new, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?,
     };
     let plan = ExchangeExec::replacing(plan)?;
-    if ordered && plan.output_ordering().is_some() {
-        return Ok(plan);
-    }
-    SpillingJoinExec::replacing(plan)
+    let keeps_order = ordered && plan.output_ordering().is_some();
+    SpillingJoinExec::replacing(plan, keeps_order)
 }
 
 /// For each input of an operator: the operator, or one above it, relies on the order of the input.

@@ -10,6 +10,7 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, PartitionMode};
 
 use super::files::Split;
+use super::order::{self, Order};
 
 /// A join that can be executed in parts.
 #[derive(Debug, Clone)]
@@ -21,6 +22,7 @@ pub(super) struct Shape {
     pub shares_left: bool,
     /// Maximum number of rows of each partition.
     pub fetch: Option<usize>,
+    pub order: Order,
 }
 
 #[derive(Debug, Clone)]
@@ -32,8 +34,12 @@ struct Keys {
 
 impl Shape {
     /// Returns `None` if the operator is not a join, or is a join that cannot be split: NOT IN needs all rows of its
-    /// right input.
-    pub fn new(plan: &dyn ExecutionPlan) -> Option<Shape> {
+    /// right input. A join that does not return its rows in the order of its right input has only [`Order::Any`].
+    pub fn new(plan: &dyn ExecutionPlan, order: Order) -> Option<Shape> {
+        let is_ordered = plan.maintains_input_order().get(1).is_some_and(|kept| *kept);
+        if order != Order::Any && !is_ordered {
+            return None;
+        }
         if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
             let shares_left = match join.partition_mode() {
                 PartitionMode::CollectLeft => true,
@@ -43,10 +49,11 @@ impl Shape {
             let (left, right) = join.on().iter().cloned().unzip();
             let keys = Some(Keys { left, right, nulls: join.null_equality() });
             let (join_type, fetch) = (*join.join_type(), plan.fetch());
-            return (!join.null_aware).then_some(Shape { join_type, keys, shares_left, fetch });
+            return (!join.null_aware).then_some(Shape { join_type, keys, shares_left, fetch, order });
         }
         let join = plan.downcast_ref::<NestedLoopJoinExec>()?;
-        Some(Shape { join_type: *join.join_type(), keys: None, shares_left: true, fetch: plan.fetch() })
+        let (join_type, fetch) = (*join.join_type(), plan.fetch());
+        Some(Shape { join_type, keys: None, shares_left: true, fetch, order })
     }
 
     pub fn is_nested_loop(&self) -> bool {
@@ -86,7 +93,8 @@ impl Shape {
         }
     }
 
-    /// The join over a pair of parts, with the input that was split as build side.
+    /// The join over a pair of parts, with the input that was split as build side. If the order is that of the right
+    /// input, the right part and the join have a last column with numbers.
     pub fn over(
         &self,
         join: &Arc<dyn ExecutionPlan>,
@@ -95,6 +103,10 @@ impl Shape {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         if let Some(hash) = join.downcast_ref::<HashJoinExec>() {
             let builder = hash.builder().reset_state().with_partition_mode(PartitionMode::CollectLeft);
+            let builder = match self.order {
+                Order::Right => builder.with_projection(Some(order::numbered_columns(hash))),
+                Order::Any | Order::Numbered => builder,
+            };
             return builder.with_new_children(vec![left, right])?.build_exec();
         }
         let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
