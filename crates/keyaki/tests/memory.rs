@@ -1,7 +1,9 @@
 //! Joins and outer queries larger than the query memory return the same rows as joins in memory, and leave no files.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::path::Path;
 
+use arrow::row::{RowConverter, SortField};
 use keyaki::{Connection, Error, Options};
 
 /// Memory with 4 MiB for queries.
@@ -9,9 +11,13 @@ const SMALL: usize = 16 << 20;
 const LARGE: usize = 1 << 30;
 
 fn open(directory: &Path, memory_bytes: usize) -> Connection {
+    open_threads(directory, memory_bytes, 2)
+}
+
+fn open_threads(directory: &Path, memory_bytes: usize, threads: usize) -> Connection {
     let options = Options {
         memory_bytes: Some(memory_bytes),
-        threads: Some(2),
+        threads: Some(threads),
         durability: keyaki::Durability::Off,
         ..Options::default()
     };
@@ -40,6 +46,20 @@ fn fill(directory: &Path) {
 fn answer(connection: &Connection, sql: &str) -> keyaki::Result<String> {
     let rows = connection.query_arrow(sql, ())?.collect::<keyaki::Result<Vec<_>>>()?;
     Ok(arrow::util::pretty::pretty_format_batches(&rows).unwrap().to_string())
+}
+
+/// The number of rows of the result, and a checksum of their values in their order.
+fn ordered_answer(connection: &Connection, sql: &str) -> keyaki::Result<(usize, u64)> {
+    let (mut rows, mut hasher) = (0, DefaultHasher::new());
+    for batch in connection.query_arrow(sql, ())? {
+        let batch = batch?;
+        let fields = batch.schema().fields().iter().map(|field| SortField::new(field.data_type().clone())).collect();
+        for row in &RowConverter::new(fields).unwrap().convert_columns(batch.columns()).unwrap() {
+            hasher.write(row.as_ref());
+        }
+        rows += batch.num_rows();
+    }
+    Ok((rows, hasher.finish()))
 }
 
 /// True if a join, or the outer query of a correlated subquery, spilled.
@@ -122,6 +142,95 @@ fn hash_joins() {
     compare(&queries);
 }
 
+/// Creates tables whose rows are in the order of `id`, with a table `s` that is a build side, and larger ones.
+fn fill_ordered(directory: &Path, build_pad: usize, probe_pad: usize) {
+    let connection = open(directory, LARGE);
+    let tables = [
+        ("s", "BIGINT", 5, 3, 20_011, build_pad, 30_000),
+        ("e", "BIGINT PRIMARY KEY", 6, 5, 23_003, probe_pad, 50_000),
+        ("f", "BIGINT PRIMARY KEY", 7, 7, 150_001, 120, 200_000),
+    ];
+    for (table, key, nulls, factor, modulus, pad, rows) in tables {
+        connection.execute(&format!("CREATE TABLE {table} (id {key}, k BIGINT, x BIGINT, pad TEXT)"), ()).unwrap();
+        let insert = format!(
+            "INSERT INTO {table} SELECT value, CASE WHEN value % {nulls} = 0 THEN NULL ELSE value * {factor} % {modulus} END,
+                    value % {rows} % 79, repeat('{table}', {pad}) || value FROM generate_series(1, {rows})"
+        );
+        connection.execute(&insert, ()).unwrap();
+    }
+}
+
+/// Compares the answers of queries that rely on the order of joins with small and with large memory. Each must spill.
+fn compare_ordered(directory: &Path, threads: usize, queries: &[&str]) {
+    let connection = open_threads(directory, LARGE, threads);
+    let expected: Vec<(usize, u64)> = queries.iter().map(|sql| ordered_answer(&connection, sql).unwrap()).collect();
+    drop(connection);
+    let connection = open_threads(directory, SMALL, threads);
+    let mut wrong = Vec::new();
+    for (sql, expected) in queries.iter().zip(expected) {
+        match ordered_answer(&connection, sql) {
+            Ok(found) if found != expected => wrong.push(format!("{threads} {sql}: {expected:?} {found:?}")),
+            Ok(_) if !spills(&connection, sql) => wrong.push(format!("{threads} {sql}: did not spill")),
+            Ok(_) => (),
+            Err(error) => wrong.push(format!("{threads} {sql}: {error}")),
+        }
+        // The order comes from the join.
+        let plan = answer(&connection, &format!("EXPLAIN {sql}")).unwrap();
+        if plan.contains("SortExec") {
+            wrong.push(format!("{threads} {sql}: sorts\n{plan}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let left = files(directory);
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// Queries that rely on the order of a hash join that spills.
+const ORDERED: &[&str] = &[
+    "SELECT a.id, a.pad, b.id, b.pad FROM s a JOIN e b ON a.k = b.k ORDER BY b.id",
+    "SELECT a.id, a.pad, b.id, b.pad FROM s a JOIN e b ON a.k = b.k AND a.x < b.x ORDER BY b.id",
+    "SELECT a.id, a.pad, b.id, b.pad FROM s a RIGHT JOIN e b ON a.k = b.k AND a.x < b.x ORDER BY b.id",
+    "SELECT a.pad, b.pad FROM s a RIGHT JOIN e b ON a.k = b.k ORDER BY b.id LIMIT 700",
+    "SELECT a.pad, b.pad FROM s a JOIN e b ON a.k = b.k ORDER BY b.id LIMIT 10 OFFSET 20000",
+    "SELECT * FROM e b WHERE EXISTS (SELECT 1 FROM s a WHERE a.k = b.k AND a.x < b.x AND a.pad > b.pad) ORDER BY b.id",
+    "SELECT * FROM e b WHERE NOT EXISTS (SELECT 1 FROM s a WHERE a.k = b.k AND a.x < b.x AND a.pad > b.pad) ORDER BY b.id",
+    "SELECT * FROM e b WHERE EXISTS (SELECT 1 FROM s a WHERE a.k = b.k AND a.pad > b.pad) OR b.x < 3 ORDER BY b.id",
+    // Sorted groups, and groups of which one column is sorted.
+    "SELECT count(*), sum(n), sum(id * m % 1009)
+     FROM (SELECT b.id, count(*) AS n, max(a.id + length(a.pad || b.pad)) AS m FROM s a JOIN e b ON a.k = b.k GROUP BY b.id) q",
+    "SELECT count(*), sum(n), sum(id * m % 1009)
+     FROM (SELECT b.id, a.x, count(*) AS n, max(a.id + length(a.pad || b.pad)) AS m FROM s a RIGHT JOIN e b ON a.k = b.k GROUP BY b.id, a.x) q",
+    // The merge of two joins.
+    "SELECT b.id, b.pad, a.pad FROM s a JOIN e b ON a.k = b.k
+     UNION ALL SELECT b.id, b.pad, a.pad FROM s a RIGHT JOIN e b ON a.k = b.k AND a.x = b.x ORDER BY id",
+];
+
+/// With one thread.
+const ORDERED_SINGLE: &[&str] = &[
+    // Keys that are NULL on both sides match.
+    "SELECT a.id, a.pad, b.id, b.pad FROM s a JOIN e b ON nullif(a.id, 7) IS NOT DISTINCT FROM nullif(b.id, 9) ORDER BY b.id",
+    "SELECT row_number() OVER (ORDER BY b.id), sum(a.x) OVER (ORDER BY b.id), a.pad, b.pad FROM s a JOIN e b ON a.k = b.k",
+    // The order of the build side continues the order of the probe side.
+    "SELECT a.id, a.pad, b.id, b.pad, c.id, c.pad FROM s a JOIN e b ON a.k = b.k JOIN f c ON b.k = c.k ORDER BY c.id, b.id",
+];
+
+#[test]
+fn ordered_joins() {
+    let directory = tempfile::tempdir().unwrap();
+    fill_ordered(directory.path(), 150, 250);
+    compare_ordered(directory.path(), 2, ORDERED);
+    compare_ordered(directory.path(), 1, ORDERED);
+    compare_ordered(directory.path(), 1, ORDERED_SINGLE);
+}
+
+/// Parts are split again.
+#[test]
+fn ordered_joins_of_large_parts() {
+    let directory = tempfile::tempdir().unwrap();
+    fill_ordered(directory.path(), 2000, 2300);
+    compare_ordered(directory.path(), 1, &ORDERED[..2]);
+}
+
 #[test]
 fn nested_loop_joins() {
     let mut queries = Vec::new();
@@ -183,14 +292,18 @@ fn joins_that_cannot_be_split_report_the_memory() {
 fn interrupted_joins_leave_no_files() {
     let directory = tempfile::tempdir().unwrap();
     fill(directory.path());
+    fill_ordered(directory.path(), 150, 250);
     let connection = open(directory.path(), SMALL);
-    // The result is dropped after its first batch.
-    let mut rows = connection.query_arrow("SELECT * FROM l a LEFT JOIN r b ON a.k = b.k", ()).unwrap();
-    rows.next().unwrap().unwrap();
-    drop(rows);
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while !files(directory.path()).is_empty() {
-        assert!(std::time::Instant::now() < deadline, "{:?}", files(directory.path()));
-        std::thread::sleep(std::time::Duration::from_millis(20));
+    for sql in ["SELECT * FROM l a LEFT JOIN r b ON a.k = b.k", ORDERED[0]] {
+        assert!(spills(&connection, sql), "{sql}");
+        // The result is dropped after its first batch.
+        let mut rows = connection.query_arrow(sql, ()).unwrap();
+        rows.next().unwrap().unwrap();
+        drop(rows);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !files(directory.path()).is_empty() {
+            assert!(std::time::Instant::now() < deadline, "{:?}", files(directory.path()));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
     }
 }
