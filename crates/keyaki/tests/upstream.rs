@@ -150,6 +150,12 @@ async fn casts_have_the_names_of_their_operands() {
 }
 
 #[tokio::test]
+async fn nested_references_are_not_lateral() {
+    let sql = "SELECT * FROM t, LATERAL (SELECT (SELECT max(b) FROM u WHERE u.a <= t.a) AS m) x";
+    refuses(sql, "Physical plan does not support logical expression ScalarSubquery").await;
+}
+
+#[tokio::test]
 async fn repeated_window_functions_are_projected() {
     let sql = "SELECT sum(0 + a) OVER (ORDER BY a) AS x, sum(a + 0) OVER (ORDER BY a) AS y FROM t";
     refuses(sql, "Physical plan does not support logical expression WindowFunction").await;

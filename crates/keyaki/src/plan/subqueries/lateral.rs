@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::common::{Column, DFSchema, JoinType, NullEquality};
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
-use datafusion::logical_expr::{Expr, Filter, Join, JoinConstraint, LogicalPlan, Projection, Subquery};
+use datafusion::logical_expr::{Expr, Filter, Join, JoinConstraint, LogicalPlan, Projection, Subquery, SubqueryAlias};
 
 use super::domain::Domain;
 use super::references::{outer_columns, rename_outer, subquery_from};
@@ -28,6 +28,22 @@ pub(super) fn lateral_of(join: &Join) -> Option<&Subquery> {
 /// True for a lateral join.
 pub(super) fn is_lateral(plan: &LogicalPlan) -> bool {
     matches!(plan, LogicalPlan::Join(join) if lateral_of(join).is_some())
+}
+
+/// Marks a lateral join as one. DataFusion 55 omits the mark if only nested subqueries refer to the left input.
+/// `is_outer`: a query further out has the column, too, to which the reference may belong.
+pub(super) fn marked(mut join: Join, is_outer: impl Fn(&Column) -> bool) -> Result<Join> {
+    let LogicalPlan::SubqueryAlias(alias) = join.right.as_ref() else { return Ok(join) };
+    if lateral_of(&join).is_some() {
+        return Ok(join);
+    }
+    let columns = outer_columns(&alias.input)?;
+    if columns.iter().any(|column| join.left.schema().has_column(column) && !is_outer(column)) {
+        let subquery = LogicalPlan::Subquery(subquery_from(alias.input.as_ref().clone()));
+        let right = SubqueryAlias::try_new(Arc::new(subquery), alias.alias.clone())?;
+        join.right = Arc::new(LogicalPlan::SubqueryAlias(right));
+    }
+    Ok(join)
 }
 
 /// Applies the conditions of a filter above a lateral join that use only its left input before the join, whose subquery is

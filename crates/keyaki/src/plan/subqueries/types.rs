@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, ExprSchema};
+use datafusion::common::{Column, DFSchema, ExprSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, Join, LogicalPlan};
@@ -17,7 +17,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 
 use super::has_subqueries;
-use super::lateral::is_lateral;
+use super::lateral::{lateral_of, marked};
 use super::references::{outer_columns, subquery_of, with_subquery};
 use crate::plan::rules::{ConvertOperands, PrepareIntervals};
 
@@ -47,12 +47,21 @@ impl Correction<'_> {
     /// columns.
     fn plan(&self, plan: LogicalPlan, scopes: &[Arc<DFSchema>]) -> Result<LogicalPlan> {
         match plan {
-            LogicalPlan::Join(join) if is_lateral(&LogicalPlan::Join(join.clone())) => self.lateral(join, scopes),
-            plan => {
-                let plan = plan.map_children(|child| self.plan(child, scopes).map(Transformed::yes))?.data;
-                self.expressions(plan, scopes)
+            LogicalPlan::Join(join) => {
+                let is_outer = |column: &Column| scopes.iter().any(|scope| scope.has_column(column));
+                let join = marked(join, is_outer)?;
+                match lateral_of(&join) {
+                    Some(_) => self.lateral(join, scopes),
+                    None => self.inputs(LogicalPlan::Join(join), scopes),
+                }
             }
+            plan => self.inputs(plan, scopes),
         }
+    }
+
+    fn inputs(&self, plan: LogicalPlan, scopes: &[Arc<DFSchema>]) -> Result<LogicalPlan> {
+        let plan = plan.map_children(|child| self.plan(child, scopes).map(Transformed::yes))?.data;
+        self.expressions(plan, scopes)
     }
 
     /// Corrects the subquery of a lateral join as one within the scope of the left input.
