@@ -16,6 +16,7 @@
 //! physical plan       with one partition if it is small
 //!   ├ exec, input_exec, summary_exec, first_rows_exec: one operator each
 //!   ├ pushdown, unconstant, orders: correct DataFusion's physical rules
+//!   ├ large_limits: ORDER BY with a limit of many rows
 //!   ├ materialize: rows that are computed once and read twice
 //!   ├ spill: joins whose build side does not fit into memory
 //!   └ window: window functions, partition by partition
@@ -42,6 +43,7 @@ mod first_rows;
 mod first_rows_exec;
 mod graph;
 mod input_exec;
+mod large_limits;
 mod materialize;
 mod node;
 mod orders;
@@ -64,7 +66,7 @@ mod window;
 pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, zone: Zone) -> SessionStateBuilder {
     let rules = rules::corrected(builder.optimizer().take());
     let physical = pushdown::guarded(builder.physical_optimizers().take());
-    let mut physical = orders::restored(aggregate_statistics::guarded(physical));
+    let mut physical = orders::restored(large_limits::sorted(aggregate_statistics::guarded(physical)));
     physical.insert(0, Arc::new(unconstant::ForgetConstants));
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
     analyzer.insert(0, Arc::new(subqueries::OuterTypes));

@@ -4,6 +4,7 @@
 
 mod dependent;
 mod estimates;
+mod limits;
 mod partitions;
 mod random;
 mod small;
