@@ -11,25 +11,55 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
 use datafusion::physical_plan::expressions::Column;
 use keyaki_exec::{Error, Filter, Result};
+use parking_lot::Mutex;
+
+use super::dynamic::without_lookups;
 
 /// A boolean expression over the columns of the executor's batches. Rows for which it is null do not pass.
 #[derive(Debug)]
 pub(crate) struct ExprFilter {
     expr: Arc<dyn PhysicalExpr>,
+    /// Dynamic filters are reduced to ranges.
+    is_reduced: bool,
+    /// The state of an expression with dynamic filters, and its generation.
+    current: Mutex<Option<(u64, Arc<dyn PhysicalExpr>)>>,
 }
 
 impl ExprFilter {
     pub fn new(expr: Arc<dyn PhysicalExpr>) -> Self {
-        ExprFilter { expr }
+        ExprFilter { expr, is_reduced: false, current: Mutex::new(None) }
+    }
+
+    /// The same, with dynamic filters reduced to ranges ([`without_lookups`]).
+    pub fn reduced(self) -> Self {
+        ExprFilter { is_reduced: true, ..self }
+    }
+
+    /// The expression to evaluate now.
+    fn current(&self) -> datafusion::error::Result<Arc<dyn PhysicalExpr>> {
+        let generation = snapshot_generation(&self.expr);
+        if generation == 0 || !self.is_reduced {
+            return Ok(self.expr.clone());
+        }
+        let mut current = self.current.lock();
+        if let Some((known, expr)) = &*current
+            && *known == generation
+        {
+            return Ok(expr.clone());
+        }
+        let expr = without_lookups(snapshot_physical_expr(self.expr.clone())?);
+        *current = Some((generation, expr.clone()));
+        Ok(expr)
     }
 }
 
 impl Filter for ExprFilter {
     fn evaluate(&self, rows: &RecordBatch) -> Result<BooleanArray> {
         let failed = |error: datafusion::error::DataFusionError| Error::filter(crate::Error::from(error));
-        let value = self.expr.evaluate(rows).map_err(failed)?;
+        let value = self.current().and_then(|expr| expr.evaluate(rows)).map_err(failed)?;
         let array = value.into_array(rows.num_rows()).map_err(failed)?;
         let mask = array.as_boolean_opt().ok_or_else(|| {
             let problem = format!("condition {} is of type {}", self.expr, array.data_type());

@@ -10,6 +10,7 @@
 
 mod context;
 pub(crate) mod cost;
+mod dynamic;
 mod estimate;
 mod filter;
 mod leaf;

@@ -33,6 +33,12 @@ use super::filter::{ExprFilter, compact, remap};
 use super::leaf::{LeafExec, LeafOperator};
 use crate::table::PlanContext;
 
+/// A scan whose columns beyond those of the filter weigh more evaluates the lookups of dynamic filters: it decodes the other
+/// columns for the rows that pass only. A column of fixed length weighs 1.
+const LOOKUP_WEIGHT: usize = 6;
+/// The weight of a column of texts.
+const TEXT_WEIGHT: usize = 4;
+
 /// Columns of the tree, and a filter over batches of these columns.
 type ColumnFilter = (Vec<usize>, Arc<dyn keyaki_exec::Filter>);
 
@@ -88,7 +94,14 @@ impl ScanOperator {
         let all = self.plan.filter.iter().cloned().map(Ok).chain(pushed).collect::<Result<Vec<_>>>()?;
         let Some(expr) = conjunction_opt(all) else { return Ok(None) };
         let (columns, expr) = compact(expr)?;
-        Ok(Some((columns, Arc::new(ExprFilter::new(expr)))))
+        let mut filter = ExprFilter::new(expr);
+        let others = self.plan.columns.iter().zip(self.schema.fields());
+        let others = others.filter(|(column, _)| !columns.contains(column));
+        let weights = others.map(|(_, field)| if field.data_type().is_primitive() { 1 } else { TEXT_WEIGHT });
+        if weights.sum::<usize>() <= LOOKUP_WEIGHT {
+            filter = filter.reduced();
+        }
+        Ok(Some((columns, Arc::new(filter))))
     }
 
     /// Cache class of the scan, from the bytes that it is expected to read; `None` if the governor is off.
