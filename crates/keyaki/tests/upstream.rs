@@ -150,6 +150,13 @@ async fn casts_have_the_names_of_their_operands() {
 }
 
 #[tokio::test]
+async fn extremes_of_groups_ignore_nan() {
+    let values = "(VALUES (1, CAST('NaN' AS DOUBLE)), (1, CAST(2.5 AS DOUBLE))) v (g, x)";
+    answers(&format!("SELECT max(x) FROM {values}"), &["NaN"]).await;
+    answers(&format!("SELECT max(x) FROM {values} GROUP BY g"), &["2.5"]).await;
+}
+
+#[tokio::test]
 async fn nested_references_are_not_lateral() {
     let sql = "SELECT * FROM t, LATERAL (SELECT (SELECT max(b) FROM u WHERE u.a <= t.a) AS m) x";
     refuses(sql, "Physical plan does not support logical expression ScalarSubquery").await;

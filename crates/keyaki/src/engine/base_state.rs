@@ -20,6 +20,7 @@ use crate::Result;
 use crate::catalog::PUBLIC;
 use crate::values::average::average;
 use crate::values::conversions::at_time_zone;
+use crate::values::extremes::extremes;
 use crate::values::sum::sum;
 use crate::values::uuids;
 use crate::values::zone::STORED;
@@ -83,6 +84,9 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
         .build();
     state.register_udaf(Arc::new(average()))?;
     state.register_udaf(Arc::new(sum()))?;
+    for extreme in extremes() {
+        state.register_udaf(Arc::new(extreme))?;
+    }
     state.register_udf(Arc::new(at_time_zone()))?;
     for function in json::functions() {
         state.register_udf(function)?;

@@ -8,6 +8,7 @@
 //! | [`bytes`] | BYTEA from text |
 //! | [`cast`] | conversions between types, for casts, assignments and parameters |
 //! | [`conversions`] | casts and AT TIME ZONE as functions of DataFusion |
+//! | [`extremes`] | the aggregate functions `min` and `max` of floats |
 //! | [`floats`] | one zero and one NaN |
 //! | [`intervals`] | order, parts and arithmetic of intervals |
 //! | [`json`] | functions and operators of JSON |
@@ -25,6 +26,7 @@ pub(crate) mod average;
 pub(crate) mod bytes;
 pub(crate) mod cast;
 pub(crate) mod conversions;
+pub(crate) mod extremes;
 pub(crate) mod floats;
 pub(crate) mod functions;
 pub(crate) mod intervals;
