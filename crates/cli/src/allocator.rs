@@ -12,15 +12,14 @@ use mimalloc::MiMalloc;
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// Memory budgets below it make the allocator return freed memory at once, in bytes.
+/// Memory budgets below it make the allocator return freed memory after [`SMALL_PURGE_DELAY_MS`], in bytes.
 const SMALL_BUDGET_BYTES: usize = 1 << 30;
 /// `mi_option_purge_delay` of mimalloc 3, which `libmimalloc-sys` does not name: the milliseconds until freed memory is
 /// returned to the operating system.
 const PURGE_DELAY: mi_option_t = 15;
 const SMALL_PURGE_DELAY_MS: c_long = 10;
 
-/// Fits the allocator to the memory budget of the program in bytes. A system that refuses keeps its settings: the program
-/// then takes more memory.
+/// Fits the allocator to the memory budget of the program in bytes. If the kernel refuses, huge pages stay enabled.
 pub fn fit(budget_bytes: usize) {
     if budget_bytes >= SMALL_BUDGET_BYTES {
         return;

@@ -77,7 +77,7 @@ fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupt
     let path = path.ok_or_else(|| Failure::Usage("a database is missing".into()))?;
     let _runtime = runtime.enter();
     let options = arguments.open.options();
-    options.memory_bytes.into_iter().for_each(allocator::fit);
+    allocator::fit(options.memory_bytes());
     let database = Database::open(path, options)?;
     let mut runner = Runner::new(&database, arguments.mode, interrupts);
     runner.timer = arguments.timer;

@@ -38,6 +38,13 @@ pub struct Options {
     pub progress: Option<Arc<dyn Progress>>,
 }
 
+impl Options {
+    /// Memory in bytes that the database may use: as given, or the default.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes.unwrap_or_else(default_memory_bytes)
+    }
+}
+
 /// Division of the memory of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryBudget {

@@ -49,7 +49,7 @@ use keyaki_exec::{Executor, MemoryTrace};
 use keyaki_store::{Direction, Durability, KeyRange, Store, TreeId, WriteBatch, block_on};
 use parking_lot::{Mutex, RwLock};
 
-use crate::base::options::{MEMORY_BYTES_MIN, MemoryBudget, default_memory_bytes};
+use crate::base::options::{MEMORY_BYTES_MIN, MemoryBudget};
 use crate::base::progress::NoProgress;
 use crate::catalog::{Catalog, Table};
 use crate::catalog::{IndexDef, bootstrap};
@@ -171,7 +171,7 @@ impl Engine {
 
     fn open_on(device: Arc<dyn Device>, path: &Path, options: Options, compile: Compile) -> Result<Arc<Engine>> {
         let threads = options.threads.unwrap_or_else(default_threads).max(1);
-        let memory_bytes = options.memory_bytes.unwrap_or_else(default_memory_bytes);
+        let memory_bytes = options.memory_bytes();
         if memory_bytes < MEMORY_BYTES_MIN {
             return Err(Error::InvalidParameter {
                 name: "memory".into(),

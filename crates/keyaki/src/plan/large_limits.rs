@@ -17,7 +17,8 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 /// Limits below it stay: the heap fits into the caches.
 const LIMIT_MIN: usize = 1 << 14;
-/// The heap is slower if it receives more than this fraction of the rows.
+/// The heap is slower if it receives more than this fraction of the rows. Their number is an estimate: if it is too low, all
+/// rows are sorted where a heap would be faster.
 const FRACTION: usize = 64;
 /// Limits from which on all rows are sorted if their number is not known.
 const UNKNOWN_MIN: usize = 1 << 20;

@@ -107,8 +107,15 @@ pub(super) fn in_merge(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
     let has = |place: usize, words: &[&str]| {
         words.iter().enumerate().all(|(i, word)| is_word(tokens.get(place + i).copied(), word))
     };
-    let (mut edits, mut action) = (Edits::new(), UPDATE);
-    for place in 0..tokens.len() {
+    let (mut edits, mut action, mut depth) = (Edits::new(), UPDATE, 0_usize);
+    for (place, token) in tokens.iter().enumerate() {
+        // Within parentheses and CASE, WHEN begins no clause.
+        let opens = token.token == Token::LParen || has(place, &["CASE"]);
+        let closes = token.token == Token::RParen || has(place, &["END"]);
+        depth = (depth + usize::from(opens)).saturating_sub(usize::from(closes));
+        if depth > 0 {
+            continue;
+        }
         if has(place, &["WHEN", "NOT", "MATCHED"]) && !has(place + 3, &["BY", "SOURCE"]) {
             action = INSERT;
         } else if has(place, &["WHEN", "NOT", "MATCHED"]) || has(place, &["WHEN", "MATCHED"]) {

@@ -203,11 +203,11 @@ mod tests {
             (false, ["Some(1.0)", "None", "Some(NaN)", "Some(-inf)", "None"]),
         ] {
             let mut all = GroupExtremes::<Float64Type>::new(is_max);
-            all.update_batch(&[values.clone()], &groups, None, 5).unwrap();
+            all.update_batch(std::slice::from_ref(&values), &groups, None, 5).unwrap();
             assert_eq!(shown(&all.evaluate(EmitTo::All).unwrap()), expected);
 
             let mut merged = GroupExtremes::<Float64Type>::new(is_max);
-            let states = merged.convert_to_state(&[values.clone()], None).unwrap();
+            let states = merged.convert_to_state(std::slice::from_ref(&values), None).unwrap();
             merged.merge_batch(&states, &groups, 5).unwrap();
             assert_eq!(shown(&merged.state(EmitTo::First(4)).unwrap()[0]), expected[..4]);
             assert_eq!(shown(&merged.evaluate(EmitTo::All).unwrap()), expected[4..]);
@@ -219,7 +219,7 @@ mod tests {
         let values = of(vec![Some(1.0), Some(2.0), Some(3.0), None]);
         let filter = BooleanArray::from(vec![Some(true), Some(true), None, Some(true)]);
         let mut max = GroupExtremes::<Float64Type>::new(true);
-        max.update_batch(&[values.clone()], &[0; 4], Some(&filter), 1).unwrap();
+        max.update_batch(std::slice::from_ref(&values), &[0; 4], Some(&filter), 1).unwrap();
         let states = max.convert_to_state(&[values], Some(&filter)).unwrap();
         assert_eq!(shown(&states[0]), ["Some(1.0)", "Some(2.0)", "None", "None"]);
         assert_eq!(shown(&max.evaluate(EmitTo::All).unwrap()), ["Some(2.0)"]);

@@ -23,7 +23,7 @@ use datafusion::physical_plan::windows::WindowUDFExpr;
 pub(super) struct Functions {
     pub functions: Vec<Function>,
     pub partition_by: Vec<Arc<dyn PhysicalExpr>>,
-    /// Each function has its result for a row before the partition is complete, and needs only the rows of its frame.
+    /// Every function can return the result of a row before the partition ends, and needs only the rows of the frame.
     pub moves: bool,
     /// The columns of the input that functions refer to. All others have the type Null.
     narrow_schema: SchemaRef,
@@ -53,7 +53,7 @@ pub(super) enum Kind {
 }
 
 impl Functions {
-    /// `moves`: see the field.
+    /// `moves`: DataFusion plans to evaluate the functions in batches.
     pub fn new(expressions: &[Arc<dyn WindowExpr>], input: &SchemaRef, moves: bool) -> Result<Functions> {
         let functions: Vec<Function> = expressions.iter().map(Function::new).collect();
         let used: BTreeSet<usize> = functions.iter().flat_map(Function::columns).collect();
@@ -68,6 +68,7 @@ impl Functions {
         let partition_by = expressions.first().map(|first| first.partition_by().to_vec()).unwrap_or_default();
         let results = expressions.iter().map(|expression| expression.field()).collect::<Result<Vec<_>>>()?;
         let results_schema = Arc::new(Schema::new(results));
+        let moves = moves && functions.iter().all(Function::moves);
         Ok(Functions { functions, partition_by, moves, narrow_schema, is_used, results_schema })
     }
 
@@ -124,6 +125,20 @@ impl Function {
         let all = self.expression.all_expressions();
         let all = all.args.into_iter().chain(all.partition_by_exprs).chain(all.order_by_exprs);
         all.flat_map(|expression| collect_columns(&expression)).map(|column| column.index()).collect()
+    }
+
+    /// False for functions that DataFusion evaluates wrongly in batches (`docs/upstream.md`): frames of GROUPS that start
+    /// after the row, and IGNORE NULLS.
+    fn moves(&self) -> bool {
+        let frame = self.expression.get_window_frame();
+        let starts_later =
+            frame.units == WindowFrameUnits::Groups && matches!(frame.start_bound, WindowFrameBound::Following(_));
+        let standard = self.expression.as_any().downcast_ref::<StandardWindowExpr>();
+        // The debug format is the only place that shows IGNORE NULLS.
+        let ignores_nulls = standard.is_some_and(|function| {
+            !format!("{:?}", function.get_standard_func_expr()).contains("ignore_nulls: false")
+        });
+        !starts_later && !ignores_nulls
     }
 
     pub fn evaluate(&self, narrow: &RecordBatch, starts: &[usize]) -> Result<ArrayRef> {

@@ -13,6 +13,8 @@ use keyaki_store::compact;
 pub(super) struct Held {
     pub batches: VecDeque<RecordBatch>,
     pub rows: usize,
+    /// Bytes of the batches.
+    pub bytes: usize,
     /// The first row of each partition: 0 for that of the first row, whose partition may have begun earlier.
     pub starts: Vec<usize>,
 }
@@ -28,6 +30,7 @@ impl Held {
             self.starts.insert(0, 0);
         }
         self.rows += batch.num_rows();
+        self.bytes += batch.get_array_memory_size();
         self.batches.push_back(batch);
     }
 
@@ -41,6 +44,7 @@ impl Held {
         assert!(rows == self.rows || self.starts.contains(&rows), "partitions are not divided");
         let batches = split(&mut self.batches, rows)?;
         self.rows -= rows;
+        self.bytes = self.batches.iter().map(RecordBatch::get_array_memory_size).sum();
         let count = self.starts.partition_point(|start| *start < rows);
         let later = self.starts.split_off(count).into_iter().map(|start| start - rows).collect();
         Ok((batches, std::mem::replace(&mut self.starts, later)))
@@ -61,11 +65,11 @@ pub(super) fn split(batches: &mut VecDeque<RecordBatch>, rows: usize) -> Result<
             taken.push(batch);
         }
     }
-    assert_eq!(left, 0, "the rows are there");
+    assert_eq!(left, 0, "the batches have as many rows as requested");
     Ok(taken)
 }
 
-/// Rows of a batch. They are copied if they are few of them: a slice keeps the memory of all, and other operators count it.
+/// Rows of a batch. A small slice is copied, because it would keep the memory of all rows, which other operators count.
 pub(super) fn sliced(batch: &RecordBatch, first: usize, rows: usize) -> Result<RecordBatch> {
     if batch.num_rows() / 2 < rows || batch.num_columns() == 0 {
         return Ok(compact(&batch.slice(first, rows)));

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::error::Result;
 use datafusion::logical_expr::window_state::PartitionBatchState;
 use datafusion::physical_expr::window::{PartitionBatches, PartitionWindowAggStates, WindowEvalContext};
@@ -69,7 +69,9 @@ impl Running {
     pub fn memory_bytes(&self) -> usize {
         let narrow = self.partition.values().map(|partition| partition.record_batch.get_array_memory_size());
         let rows = self.rows.iter().map(RecordBatch::get_array_memory_size);
-        narrow.chain(rows).sum()
+        let results = self.states.iter().flat_map(|states| states.values());
+        let results = results.map(|state| state.state.out_col.get_array_memory_size());
+        narrow.chain(rows).chain(results).sum()
     }
 
     /// Drops the rows before the frames of all functions. Frames never move back.

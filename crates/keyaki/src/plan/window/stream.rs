@@ -21,8 +21,10 @@ use super::whole::{Finished, Whole};
 
 /// Rows of an incomplete partition from which on it is large, in batches.
 const LARGE_BATCHES: usize = 8;
+/// Bytes of held rows from which on complete partitions are evaluated, and an incomplete one is large.
+const LARGE_BYTES: usize = 4 << 20;
 
-/// What an execution uses.
+/// The memory and the temporary files of an execution.
 pub(super) struct Resources {
     pub batch_rows: usize,
     pub reservation: MemoryReservation,
@@ -162,8 +164,10 @@ impl Windows {
     fn advance(&mut self) -> Result<()> {
         let complete = if self.has_ended { self.held.rows } else { self.held.complete_rows() };
         let batch_rows = self.resources.batch_rows;
-        let is_large = self.held.rows - complete >= batch_rows.saturating_mul(LARGE_BATCHES);
-        if complete > 0 && (complete >= batch_rows || is_large || self.has_ended) {
+        let open = self.held.rows - complete;
+        let is_heavy = self.held.bytes >= LARGE_BYTES;
+        let is_large = open >= batch_rows.saturating_mul(LARGE_BATCHES) || (is_heavy && open > 0 && complete == 0);
+        if complete > 0 && (complete >= batch_rows || is_large || is_heavy || self.has_ended) {
             let (batches, starts) = self.held.take(complete)?;
             let narrow = self.functions.narrow(batches.iter())?;
             let results = self.functions.evaluate(&narrow, &starts)?;

@@ -95,8 +95,9 @@ impl Whole {
         self.reserve(0, reservation, spills)
     }
 
-    /// Reserves what is held and `more` bytes. Writes the rows to a file if they do not fit.
+    /// Reserves the bytes of rows and accumulators, and `more`. Writes the rows to a file if they do not fit.
     fn reserve(&mut self, more: usize, reservation: &MemoryReservation, spills: &SpillManager) -> Result<()> {
+        let more = more + self.aggregates.iter().flatten().map(|aggregate| aggregate.size()).sum::<usize>();
         let exhausted = match reservation.try_resize(self.bytes + more) {
             Err(exhausted) if self.file.is_none() => exhausted,
             result => return result,

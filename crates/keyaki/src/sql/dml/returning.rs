@@ -12,7 +12,7 @@ use datafusion::datasource::MemTable;
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, FunctionArguments, Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor,
-    TableWithJoins, visit_expressions_mut,
+    TableWithJoins, visit_expressions, visit_expressions_mut,
 };
 
 use crate::catalog::{RelationName, Table};
@@ -54,10 +54,14 @@ impl Returning {
         let action = || Expr::CompoundIdentifier(vec![alias.clone(), Ident::with_quote('"', ACTION)]);
         let mut has_action = false;
         for item in &mut items {
-            if let SelectItem::UnnamedExpr(expr) = item
-                && is_merge_action(expr)
-            {
-                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::new("merge_action") };
+            let SelectItem::UnnamedExpr(expr) = item else { continue };
+            let has_action = visit_expressions(expr, |expr| match is_merge_action(expr) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            });
+            if has_action.is_break() {
+                let name = if is_merge_action(expr) { "merge_action".into() } else { expr.to_string() };
+                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
             }
         }
         let _ = visit_expressions_mut(&mut items, |expr| {
