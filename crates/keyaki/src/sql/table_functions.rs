@@ -21,19 +21,44 @@ const UNNEST: &str = "unnest";
 /// # Errors
 /// `Unsupported` for WITH ORDINALITY, for LATERAL before other functions, and for arguments of other forms.
 pub(super) fn to_subqueries(statement: &mut impl VisitMut) -> Result<()> {
-    match statement.visit(&mut Rewrite) {
+    match statement.visit(&mut Rewrite::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
 }
 
-struct Rewrite;
+#[derive(Default)]
+struct Rewrite {
+    /// The names of the tables in FROM of each enclosing query, the innermost last.
+    scopes: Vec<Vec<String>>,
+}
+
+impl Rewrite {
+    /// A table beside a LATERAL subquery that nested subqueries may mean, and whose name an outer query has, too: the plan
+    /// does not tell which of them a reference in a nested subquery means.
+    fn ambiguous_name(&self, lateral: &Query) -> Option<&String> {
+        let (own, outer) = self.scopes.split_last()?;
+        let nested = visit_expressions(lateral, |expr| match expr {
+            Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(()),
+            Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } if matches!(**right, Expr::Subquery(_)) => {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        });
+        own.iter().find(|name| nested.is_break() && outer.iter().flatten().any(|outer| outer == *name))
+    }
+}
 
 impl VisitorMut for Rewrite {
     type Break = Error;
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
         if let TableFactor::Derived { lateral: true, subquery, .. } = factor {
+            if let Some(name) = self.ambiguous_name(subquery) {
+                let what =
+                    format!("LATERAL with subqueries beside table \"{name}\", whose name an outer query has, too");
+                return ControlFlow::Break(Error::Unsupported(format!("{what} (use another alias)")));
+            }
             name_columns(&mut subquery.body);
         }
         match subquery(factor) {
@@ -48,6 +73,9 @@ impl VisitorMut for Rewrite {
 
     /// DataFusion converts VALUES to common types before the types of outer columns are known.
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        let mut names = Vec::new();
+        add_table_names(&query.body, &mut names);
+        self.scopes.push(names);
         let SetExpr::Values(values) = query.body.as_ref() else { return ControlFlow::Continue(()) };
         if !values.rows.iter().any(|row| row.content.iter().any(has_column)) {
             return ControlFlow::Continue(());
@@ -67,6 +95,7 @@ impl VisitorMut for Rewrite {
     }
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        self.scopes.pop();
         join_tables_before(&mut query.body);
         ControlFlow::Continue(())
     }
@@ -85,6 +114,30 @@ impl VisitorMut for Rewrite {
             }
             Err(error) => ControlFlow::Break(error),
         }
+    }
+}
+
+/// The names of the tables in FROM, except those of LATERAL subqueries.
+fn add_table_names(body: &SetExpr, names: &mut Vec<String>) {
+    match body {
+        SetExpr::SetOperation { left, right, .. } => {
+            add_table_names(left, names);
+            add_table_names(right, names);
+        }
+        SetExpr::Select(select) => {
+            let factors = select.from.iter().flat_map(|tables| {
+                std::iter::once(&tables.relation).chain(tables.joins.iter().map(|join| &join.relation))
+            });
+            names.extend(factors.filter_map(|factor| match factor {
+                TableFactor::Table { alias: Some(alias), .. }
+                | TableFactor::Derived { alias: Some(alias), lateral: false, .. } => {
+                    Some(super::names::plain_ident(&alias.name))
+                }
+                TableFactor::Table { name, .. } => name.0.last()?.as_ident().map(super::names::plain_ident),
+                _ => None,
+            }));
+        }
+        _ => {}
     }
 }
 
