@@ -25,7 +25,7 @@ const UNKNOWN_MIN: usize = 1 << 20;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// Adds the rule behind those that move limits into sorts, and before that for the filters of heaps.
+/// Adds the rule after the rules that move limits into sorts. The rule that gives scans the filters of heaps follows it.
 pub(super) fn sorted(mut rules: Vec<Rule>) -> Vec<Rule> {
     let end = rules.iter().position(|rule| rule.name() == "EnsureCooperative").unwrap_or(rules.len());
     rules.insert(end, Arc::new(SortForLimits));

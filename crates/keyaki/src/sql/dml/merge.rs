@@ -77,10 +77,10 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, merge: 
             }
         }
     }
-    let mut returned: Vec<(&str, Vec<TableRows>)> = Vec::new();
-    if returning.is_some() {
-        returned = vec![("UPDATE", new.clone()), ("DELETE", deleted.clone()), ("INSERT", inserted.clone())];
-    }
+    let returned = match returning.is_some() {
+        true => vec![("UPDATE", new.clone()), ("DELETE", deleted.clone()), ("INSERT", inserted.clone())],
+        false => Vec::new(),
+    };
     let pairs = old.iter().map(|rows| rows.len).sum();
     old.append(&mut deleted);
     let old = TableRows::concat(&old)?;
