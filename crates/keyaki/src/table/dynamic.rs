@@ -9,16 +9,17 @@
 //!
 //! The CASE divides each batch, and the join looks up the rows that pass again: together this takes longer than to join
 //! all rows in the range. [`without_lookups`] reduces such filters to the range of all keys. Lists of keys stay, because
-//! they are short and select few rows.
+//! they are short and select few rows. Where the keys lead the key of the scanned tree, their range limits the pages that are
+//! read ([`bounds`]).
 
 use std::sync::Arc;
 
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::logical_expr::Operator;
+use datafusion::logical_expr::{Expr, Operator, binary_expr, ident};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::split_conjunction;
-use datafusion::physical_plan::expressions::{BinaryExpr, CaseExpr, Literal, lit};
+use datafusion::physical_plan::expressions::{BinaryExpr, CaseExpr, Column, Literal, lit};
 use datafusion::physical_plan::joins::{HashExpr, HashTableLookupExpr};
 
 /// A condition that is true wherever `filter`, the current state of a dynamic filter, is.
@@ -35,6 +36,18 @@ pub(super) fn without_lookups(filter: Arc<dyn PhysicalExpr>) -> Arc<dyn Physical
         return range;
     }
     filter
+}
+
+/// The comparisons of columns with literals among the conjuncts of `filter`, the current state of a dynamic filter. The columns
+/// have their index as name.
+pub(super) fn bounds(filter: Arc<dyn PhysicalExpr>) -> Vec<Expr> {
+    let filter = without_lookups(filter);
+    let bounds = split_conjunction(&filter).into_iter().filter_map(|conjunct| {
+        let Bound { key, op, value } = Bound::of(conjunct)?;
+        let column = key.downcast_ref::<Column>()?.index();
+        Some(binary_expr(ident(column.to_string()), op, Expr::Literal(value, None)))
+    });
+    bounds.collect()
 }
 
 /// A comparison of a key with a literal.
@@ -106,45 +119,45 @@ fn is_hashed(expr: &Arc<dyn PhysicalExpr>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::physical_plan::expressions::{Column, in_list};
+    use datafusion::physical_plan::expressions::in_list;
     use datafusion::physical_plan::joins::join_hash_map::JoinHashMapU32;
     use datafusion::physical_plan::joins::{Map, SeededRandomState};
 
     use super::*;
 
-    type Expr = Arc<dyn PhysicalExpr>;
+    type Physical = Arc<dyn PhysicalExpr>;
 
-    fn key() -> Expr {
+    fn key() -> Physical {
         Arc::new(Column::new("k", 0))
     }
 
-    fn binary(left: Expr, op: Operator, right: Expr) -> Expr {
+    fn binary(left: Physical, op: Operator, right: Physical) -> Physical {
         Arc::new(BinaryExpr::new(left, op, right))
     }
 
-    fn range(min: i64, max: i64) -> Expr {
+    fn range(min: i64, max: i64) -> Physical {
         let min = binary(key(), Operator::GtEq, lit(min));
         binary(min, Operator::And, binary(key(), Operator::LtEq, lit(max)))
     }
 
-    fn lookup() -> Expr {
+    fn lookup() -> Physical {
         let map = Arc::new(Map::HashMap(Box::new(JoinHashMapU32::with_capacity(1))));
         Arc::new(HashTableLookupExpr::new(vec![key()], SeededRandomState::with_seed(1), map, "lookup".into()))
     }
 
     /// A condition for each of two partitions.
-    fn case(branches: [Expr; 2], other: bool) -> Expr {
-        let hash: Expr = Arc::new(HashExpr::new(vec![key()], SeededRandomState::with_seed(1), "hash".into()));
+    fn case(branches: [Physical; 2], other: bool) -> Physical {
+        let hash: Physical = Arc::new(HashExpr::new(vec![key()], SeededRandomState::with_seed(1), "hash".into()));
         let part = binary(hash, Operator::Modulo, lit(2_u64));
         let branches = branches.into_iter().enumerate().map(|(i, branch)| (lit(i as u64), branch)).collect();
         Arc::new(CaseExpr::try_new(Some(part), branches, Some(lit(other))).unwrap())
     }
 
-    fn and(left: Expr, right: Expr) -> Expr {
+    fn and(left: Physical, right: Physical) -> Physical {
         binary(left, Operator::And, right)
     }
 
-    fn shown(filter: Expr) -> String {
+    fn shown(filter: Physical) -> String {
         without_lookups(filter).to_string()
     }
 
@@ -156,6 +169,21 @@ mod tests {
         let own = binary(key(), Operator::NotEq, lit(7_i64));
         assert_eq!(shown(and(own, case(branches(), false))), format!("k@0 != 7 AND {expected}"));
         assert_eq!(shown(case([lookup(), lookup()], false)), "true");
+    }
+
+    #[test]
+    fn bounds_of_columns() {
+        let shown = |filter: Physical| bounds(filter).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let branches = || [and(range(5, 20), lookup()), and(range(-3, 9), lookup())];
+        assert_eq!(shown(case(branches(), false)), ["0 >= Int64(-3)", "0 <= Int64(20)"]);
+        assert_eq!(shown(and(range(5, 20), lookup())), ["0 >= Int64(5)", "0 <= Int64(20)"]);
+        assert_eq!(shown(lit(true)), [""; 0]);
+        // Not a conjunction, other comparisons, and bounds of other expressions.
+        let or = binary(range(5, 20), Operator::Or, range(30, 40));
+        assert_eq!(shown(and(or, binary(key(), Operator::NotEq, lit(7_i64)))), [""; 0]);
+        let sum = binary(key(), Operator::Plus, lit(1_i64));
+        assert_eq!(shown(binary(sum, Operator::GtEq, lit(7_i64))), [""; 0]);
+        assert_eq!(shown(binary(key(), Operator::GtEq, lit(ScalarValue::Int64(None)))), [""; 0]);
     }
 
     #[test]

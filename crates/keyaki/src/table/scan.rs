@@ -1,7 +1,8 @@
 //! The scan operator: reads key ranges of one tree and filters the rows.
 //!
 //! Each partition runs one scan of the executor over consecutive key ranges. The scan starts at the first poll of its
-//! stream: by then a hash join above has built its table, and its dynamic filters are complete.
+//! stream: by then a hash join above has built its table, and its dynamic filters are complete. Bounds of the leading key
+//! column in them limit the ranges.
 //!
 //! Invariant: rows of a partition arrive in key order. The operator declares this ordering, so that an ORDER BY along
 //! the key needs no sort.
@@ -19,6 +20,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::utils::conjunction_opt;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::coop::make_cooperative;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::expressions::Column;
@@ -29,8 +31,10 @@ use keyaki_exec::{Rows, Scan, Stats};
 use keyaki_llc::WorkClass;
 use keyaki_store::{Direction, KeyRange, RangeEstimate, TreeView};
 
+use super::dynamic;
 use super::filter::{ExprFilter, compact, remap};
 use super::leaf::{LeafExec, LeafOperator};
+use super::ranges::key_ranges;
 use crate::table::PlanContext;
 
 /// A scan whose columns beyond those of the filter weigh more evaluates the lookups of dynamic filters: it decodes the other
@@ -112,9 +116,26 @@ impl ScanOperator {
         self.context.cache.class_of_scan(bytes * share)
     }
 
+    /// The ranges of a partition, within the bounds that the pushed filters give for the leading key column now. Dynamic
+    /// filters never become weaker.
+    fn ranges(&self, partition: usize) -> Result<Vec<KeyRange>> {
+        let ranges = &self.plan.partitions[partition];
+        let mut bounds = Vec::new();
+        for filter in &self.pushed {
+            let filter = remap(snapshot_physical_expr(filter.clone())?, &|output| self.plan.columns[output])?;
+            bounds.extend(dynamic::bounds(filter));
+        }
+        if bounds.is_empty() {
+            return Ok(ranges.clone());
+        }
+        let within = key_ranges(self.plan.view.schema(), &bounds, &|column| column.name.parse().ok()).ranges;
+        let both = |range: &KeyRange| within.iter().map(|other| range.intersection(other)).collect::<Vec<_>>();
+        Ok(ranges.iter().flat_map(both).filter(|range| !range.is_empty()).collect())
+    }
+
     /// The executor's scan for one partition.
     fn scan(&self, partition: usize, batch_rows: usize) -> Result<Scan> {
-        let mut ranges = self.plan.partitions[partition].clone();
+        let mut ranges = self.ranges(partition)?;
         if self.plan.direction == Direction::Descending {
             ranges.reverse();
         }

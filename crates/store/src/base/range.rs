@@ -61,7 +61,7 @@ impl KeyRange {
     }
 
     /// Returns true if no key can lie in the range.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         match (&self.start, &self.end) {
             (Bound::Included(start), Bound::Included(end)) => start > end,
             (Bound::Included(start) | Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end)) => {
@@ -88,6 +88,38 @@ impl KeyRange {
             Bound::Unbounded => false,
         };
         !starts_behind && !self.ends_before(first)
+    }
+
+    /// The keys of both ranges.
+    pub fn intersection(&self, other: &KeyRange) -> KeyRange {
+        fn key(bound: &Bound<Vec<u8>>) -> Option<(&[u8], bool)> {
+            match bound {
+                Bound::Included(key) => Some((key, true)),
+                Bound::Excluded(key) => Some((key, false)),
+                Bound::Unbounded => None,
+            }
+        }
+        // At the same key, an exclusive bound is the narrower one.
+        let start = match (key(&self.start), key(&other.start)) {
+            (Some((a, a_included)), Some((b, b_included))) => match (a, b_included) > (b, a_included) {
+                true => &self.start,
+                false => &other.start,
+            },
+            (Some(_), None) => &self.start,
+            (None, _) => &other.start,
+        };
+        let end = match (key(&self.end), key(&other.end)) {
+            (Some(a), Some(b)) => {
+                if a < b {
+                    &self.end
+                } else {
+                    &other.end
+                }
+            }
+            (Some(_), None) => &self.end,
+            (None, _) => &other.end,
+        };
+        KeyRange { start: start.clone(), end: end.clone() }
     }
 
     /// The intersection with `[low, high)`.
@@ -161,4 +193,30 @@ pub struct RangeEstimate {
     pub pages: f64,
     /// Bytes of these pages; for a memory tree, bytes of keys and values.
     pub bytes: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intersections_have_the_keys_of_both_ranges() {
+        let key = |byte: u8| vec![byte];
+        let bounds = |bytes: [u8; 2]| {
+            let included = bytes.map(|byte| Bound::Included(key(byte)));
+            let excluded = bytes.map(|byte| Bound::Excluded(key(byte)));
+            [Bound::Unbounded].into_iter().chain(included).chain(excluded)
+        };
+        let ranges =
+            bounds([2, 4]).flat_map(|start| bounds([4, 6]).map(move |end| KeyRange { start: start.clone(), end }));
+        let ranges: Vec<KeyRange> = ranges.collect();
+        for one in &ranges {
+            for other in &ranges {
+                let both = one.intersection(other);
+                let found = (0..8).map(key).filter(|key| both.contains(key));
+                let expected = (0..8).map(key).filter(|key| one.contains(key) && other.contains(key));
+                assert!(found.eq(expected), "{one:?} and {other:?}: {both:?}");
+            }
+        }
+    }
 }
