@@ -8,6 +8,8 @@ use keyaki::{Connection, Error, Options};
 
 /// Memory with 4 MiB for queries: changes spill above 1 MiB.
 const SMALL: usize = 16 << 20;
+/// For statements that also sort or join their rows.
+const SMALL_WITH_SORT: usize = 32 << 20;
 const LARGE: usize = 1 << 30;
 
 fn open(directory: &Path, memory_bytes: usize) -> Connection {
@@ -22,6 +24,9 @@ const TABLES: &str = "
     CREATE TABLE parents (id BIGINT PRIMARY KEY);
     INSERT INTO parents SELECT value FROM generate_series(0, 99);
     CREATE TABLE children (id BIGINT PRIMARY KEY, parent BIGINT REFERENCES parents, note TEXT);
+    CREATE TABLE counters (id BIGINT PRIMARY KEY, n BIGINT);
+    CREATE TABLE events (kind TEXT, day BIGINT, note TEXT);
+    CREATE UNIQUE INDEX events_day ON events (day) WHERE day > 100;
     INSERT INTO t SELECT value * 2, value % 1000, 'kind ' || value % 7, 'pad of row ' || value * 2
         FROM generate_series(0, 7999)";
 
@@ -39,13 +44,64 @@ const CHANGES: [&str; 9] = [
     "UPDATE made SET n = 0 WHERE kind LIKE 'changed%'",
 ];
 
-const QUERIES: [&str; 6] = [
+/// Statements that join their rows with those of the table, and may name a row several times.
+const UPSERTS: [&str; 15] = [
+    "INSERT INTO t SELECT value, value % 300, 'upsert', 'pad of row ' || value FROM generate_series(5000, 29999)
+        ON CONFLICT (id) DO UPDATE SET n = t.n + excluded.n, kind = 'changed ' || t.kind WHERE t.n < 700",
+    "INSERT INTO t SELECT value % 40000, 1, 'first ' || value, 'pad of row ' || value % 40000
+        FROM generate_series(0, 59999) ON CONFLICT DO NOTHING",
+    "INSERT OR REPLACE INTO t SELECT value, 2, 'replaced', 'pad of row ' || (value * 7 % 20000)
+        FROM generate_series(0, 19999) ORDER BY value",
+    "INSERT OR IGNORE INTO t SELECT value, 3, 'ignored', 'pad of row ' || value FROM generate_series(0, 50000)",
+    "INSERT INTO counters SELECT value, value % 10 FROM generate_series(1, 40000)
+        ON CONFLICT (id) DO UPDATE SET n = n + excluded.n",
+    "INSERT INTO counters SELECT value * 2, value % 10 FROM generate_series(1, 40000)
+        ON CONFLICT (id) DO UPDATE SET n = n + excluded.n",
+    "INSERT OR REPLACE INTO counters SELECT value % 25000, value FROM generate_series(1, 60000) ORDER BY value",
+    "INSERT INTO events SELECT 'kind ' || value % 5, value, 'event ' || value FROM generate_series(0, 14999)",
+    "INSERT INTO events SELECT 'kind ' || value % 5, value, 'event ' || value FROM generate_series(5000, 29999)
+        ON CONFLICT (day) WHERE day > 100 DO UPDATE SET note = 'again ' || excluded.note, kind = 'again'
+        WHERE events.kind <> 'kind 3'",
+    "INSERT INTO events SELECT 'kind ' || value % 5, value % 40000, 'event ' || value FROM generate_series(0, 59999)
+        ON CONFLICT DO NOTHING",
+    "UPDATE t SET n = u.x, kind = 'from' FROM (SELECT value % 9000 AS id, (value % 9000) * 3 AS x
+        FROM generate_series(0, 44999)) u WHERE t.id = u.id",
+    "DELETE FROM t USING (SELECT value % 13000 AS id FROM generate_series(0, 38999)) u WHERE t.id = u.id AND t.n % 2 = 0",
+    "MERGE INTO t USING (SELECT value AS id FROM generate_series(0, 45000)) s ON t.id = s.id
+        WHEN MATCHED AND t.id % 3 = 0 THEN UPDATE SET n = t.n + 1
+        WHEN NOT MATCHED AND s.id % 5 > 0 THEN INSERT VALUES (s.id, 4, 'merged', 'pad of merged ' || s.id)",
+    "MERGE INTO t USING (SELECT value AS id FROM generate_series(0, 45000)) s ON t.id = s.id
+        WHEN MATCHED AND t.id % 2 = 0 THEN DELETE
+        WHEN MATCHED THEN UPDATE SET n = 5",
+    "MERGE INTO events USING (SELECT value AS day FROM generate_series(100, 15000)) s ON events.day = s.day
+        WHEN MATCHED AND s.day % 2 = 0 THEN DELETE
+        WHEN NOT MATCHED BY SOURCE THEN UPDATE SET note = 'not matched'",
+];
+
+/// Statements that return their rows, and fit neither.
+const RETURNING: [&str; 5] = [
+    "INSERT INTO t SELECT value * 2 + 1, value % 500, 'kind ' || value % 11, 'pad of row ' || (value * 2 + 1)
+        FROM generate_series(0, 24999) RETURNING id, n, (SELECT count(*) FROM t) AS before",
+    "INSERT INTO t SELECT value, value % 300, 'upsert', 'pad of row ' || value FROM generate_series(5000, 29999)
+        ON CONFLICT (id) DO UPDATE SET n = t.n + excluded.n RETURNING t.id, t.n",
+    "UPDATE t SET n = u.x FROM (SELECT value % 9000 AS id, (value % 9000) * 3 AS x FROM generate_series(0, 44999)) u
+        WHERE t.id = u.id RETURNING t.id, t.n",
+    "MERGE INTO t USING (SELECT value AS id FROM generate_series(0, 45000)) s ON t.id = s.id
+        WHEN MATCHED AND t.id % 3 = 0 THEN UPDATE SET n = t.n + 1
+        WHEN NOT MATCHED AND s.id % 5 > 0 THEN INSERT VALUES (s.id, 4, 'merged', 'pad of merged ' || s.id)
+        RETURNING merge_action(), id",
+    "DELETE FROM t USING (SELECT value % 13000 AS id FROM generate_series(0, 38999)) u WHERE t.id = u.id RETURNING t.n, t.id",
+];
+
+const QUERIES: [&str; 8] = [
     "SELECT count(*), sum(id), sum(n), count(DISTINCT kind), min(pad), max(pad) FROM t",
     "SELECT kind, count(*), sum(n) FROM t GROUP BY kind ORDER BY kind",
     "SELECT id, n FROM t WHERE kind = 'kind 3' ORDER BY n, id LIMIT 50",
     "SELECT count(*), sum(id), sum(parent), min(note) FROM children",
     "SELECT p.id, count(c.id) FROM parents p LEFT JOIN children c ON c.parent = p.id GROUP BY p.id ORDER BY p.id",
     "SELECT n FROM t WHERE pad = 'pad of row 77'",
+    "SELECT count(*), sum(id), sum(n), sum(id * n) FROM counters",
+    "SELECT kind, note LIKE 'not%', count(*), sum(day), count(DISTINCT day), max(note) FROM events GROUP BY 1, 2 ORDER BY 1, 2",
 ];
 
 /// All values of the results, as text.
@@ -63,11 +119,11 @@ fn run(connection: &Connection, sql: &str) -> u64 {
 }
 
 /// The answers after each of the changes, in a large memory, and the numbers of changed rows.
-fn expected() -> (Vec<Vec<String>>, Vec<u64>) {
+fn expected(changes: &[&str]) -> (Vec<Vec<String>>, Vec<u64>) {
     let directory = tempfile::tempdir().unwrap();
     let connection = open(directory.path(), LARGE);
     connection.execute_batch(TABLES).unwrap();
-    let steps = CHANGES.iter().map(|sql| {
+    let steps = changes.iter().map(|sql| {
         let rows = run(&connection, sql);
         (answers(&connection, &QUERIES), rows)
     });
@@ -76,17 +132,27 @@ fn expected() -> (Vec<Vec<String>>, Vec<u64>) {
 
 #[test]
 fn changes_have_the_same_effect_as_in_a_large_memory() {
-    let (expected, counts) = expected();
+    compare(SMALL, &CHANGES, &["SELECT count(*), sum(id), sum(n) FROM made"]);
+}
+
+#[test]
+fn upserts_have_the_same_effect_as_in_a_large_memory() {
+    compare(SMALL_WITH_SORT, &UPSERTS, &[]);
+}
+
+/// Compares the effects of the changes, and the answers to `last` queries before and after opening the database again.
+fn compare(memory_bytes: usize, changes: &[&str], last: &[&str]) {
+    let (expected, counts) = expected(changes);
     for in_transaction in [false, true] {
         let directory = tempfile::tempdir().unwrap();
-        let connection = open(directory.path(), SMALL);
+        let connection = open(directory.path(), memory_bytes);
         connection.execute_batch(TABLES).unwrap();
         let before = answers(&connection, &QUERIES);
         let other = connection.try_clone().unwrap();
         if in_transaction {
             run(&connection, "BEGIN");
         }
-        for ((sql, expected), count) in CHANGES.iter().zip(&expected).zip(&counts) {
+        for ((sql, expected), count) in changes.iter().zip(&expected).zip(&counts) {
             assert_eq!(run(&connection, sql), *count, "{sql}");
             assert_eq!(answers(&connection, &QUERIES), *expected, "after {sql}, in a transaction: {in_transaction}");
         }
@@ -94,18 +160,79 @@ fn changes_have_the_same_effect_as_in_a_large_memory() {
             assert_eq!(answers(&other, &QUERIES), before, "others do not see the changes");
             run(&connection, "COMMIT");
         }
-        assert_eq!(answers(&other, &QUERIES), expected[CHANGES.len() - 1]);
-        let made = answers(&other, &["SELECT count(*), sum(id), sum(n) FROM made"]);
+        assert_eq!(answers(&other, &QUERIES), expected[changes.len() - 1]);
+        let of_last = answers(&other, last);
         drop((connection, other));
-        let connection = open(directory.path(), SMALL);
-        assert_eq!(answers(&connection, &QUERIES), expected[CHANGES.len() - 1]);
-        assert_eq!(answers(&connection, &["SELECT count(*), sum(id), sum(n) FROM made"]), made);
+        let connection = open(directory.path(), memory_bytes);
+        assert_eq!(answers(&connection, &QUERIES), expected[changes.len() - 1]);
+        assert_eq!(answers(&connection, last), of_last);
+    }
+}
+
+/// RETURNING has the rows of all parts, and its subqueries see the state before the statement.
+#[test]
+fn rows_of_large_statements() {
+    let returned = |memory_bytes: usize, in_transaction: bool| {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = open(directory.path(), memory_bytes);
+        connection.execute_batch(TABLES).unwrap();
+        if in_transaction {
+            run(&connection, "BEGIN");
+        }
+        let statements = RETURNING.iter().map(|sql| {
+            let rows = answers(&connection, &[sql]);
+            let mut rows: Vec<String> = rows[0].lines().map(str::to_owned).collect();
+            rows.sort();
+            (rows, answers(&connection, &QUERIES))
+        });
+        statements.collect::<Vec<_>>()
+    };
+    let expected = returned(LARGE, false);
+    assert_eq!(expected[0].0.iter().filter(|row| row.ends_with("| 8000   |")).count(), 25_000);
+    for in_transaction in [false, true] {
+        for (statement, (found, expected)) in
+            returned(SMALL_WITH_SORT, in_transaction).into_iter().zip(&expected).enumerate()
+        {
+            assert!(found == *expected, "{}: {} and {} lines", RETURNING[statement], found.0.len(), expected.0.len());
+        }
+    }
+}
+
+/// A row that DO UPDATE or MERGE affects twice is an error, also in different parts.
+#[test]
+fn rows_affected_twice_by_large_statements() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = open(directory.path(), SMALL_WITH_SORT);
+    connection.execute_batch(TABLES).unwrap();
+    let before = answers(&connection, &QUERIES);
+    let twice = [
+        "INSERT INTO t SELECT value % 30000, 1, 'k', 'pad of row ' || value FROM generate_series(0, 30000)
+            ON CONFLICT (id) DO UPDATE SET n = 0",
+        "INSERT INTO counters SELECT value % 60000, 1 FROM generate_series(0, 60000)
+            ON CONFLICT (id) DO UPDATE SET n = n + excluded.n",
+        "MERGE INTO t USING (SELECT value % 6000 * 2 AS id FROM generate_series(0, 6000)) s ON t.id = s.id
+            WHEN MATCHED THEN UPDATE SET n = 1",
+        "MERGE INTO t USING (SELECT value % 6000 * 2 AS id FROM generate_series(0, 6000)) s ON t.id = s.id
+            WHEN MATCHED AND t.n = 0 THEN UPDATE SET n = 1 WHEN MATCHED THEN DELETE",
+    ];
+    for in_transaction in [true, false] {
+        for sql in twice {
+            if in_transaction {
+                run(&connection, "BEGIN");
+            }
+            let error = connection.execute(sql, ()).unwrap_err();
+            assert_eq!(error.sqlstate().code(), "21000", "{sql}: {error}");
+            if in_transaction {
+                run(&connection, "ROLLBACK");
+            }
+            assert_eq!(answers(&connection, &QUERIES), before, "{sql}");
+        }
     }
 }
 
 #[test]
 fn savepoints_and_rollbacks_of_large_transactions() {
-    let (expected, _) = expected();
+    let (expected, _) = expected(&CHANGES);
     let directory = tempfile::tempdir().unwrap();
     let connection = open(directory.path(), SMALL);
     connection.execute_batch(TABLES).unwrap();
@@ -184,7 +311,7 @@ fn interrupts_of_large_statements() {
     let before = answers(&connection, &queries);
     let handle = connection.interrupt_handle();
     let mut interrupted = 0;
-    for (attempt, sql) in CHANGES.iter().cycle().take(36).enumerate() {
+    for (attempt, sql) in CHANGES.iter().chain(&UPSERTS).cycle().take(72).enumerate() {
         let in_transaction = attempt % 2 == 0;
         if in_transaction {
             run(&connection, "BEGIN");

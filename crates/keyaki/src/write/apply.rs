@@ -177,7 +177,11 @@ impl TableChange {
         if !std::mem::take(&mut self.old_repeats) || self.old.len == 0 {
             return Ok(());
         }
-        let rows = distinct_rows(&self.table, &self.old)?;
+        self.retain(distinct_rows(&self.table, &self.old)?)
+    }
+
+    /// Drops the old rows at other positions than `rows`, with the new rows in their places.
+    pub fn retain(&mut self, rows: Vec<u32>) -> Result<()> {
         if rows.len() == self.old.len {
             return Ok(());
         }
@@ -313,12 +317,17 @@ impl TableChange {
 
 /// The first row of each group of rows with the same key in the table's own tree, ascending.
 pub(crate) fn distinct_rows(table: &Table, rows: &TableRows) -> Result<Vec<u32>> {
+    Ok(row_keys(table, rows)?.distinct_rows())
+}
+
+/// The encoded primary keys, or hidden rowids, of rows.
+pub(crate) fn row_keys(table: &Table, rows: &TableRows) -> Result<Keys> {
     if rows.len == 0 {
-        return Ok(Vec::new());
+        return Ok(Keys::default());
     }
     let tree = main_tree(table);
     let columns = rows.of_tree(tree.key_columns())?;
-    Ok(Keys::encode(&tree.encoding.keys, &columns, rows.len, |_| false).distinct_rows())
+    Ok(Keys::encode(&tree.encoding.keys, &columns, rows.len, |_| false))
 }
 
 fn main_tree(table: &Table) -> ChangedTree<'_> {

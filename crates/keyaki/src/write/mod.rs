@@ -48,7 +48,8 @@ pub(crate) use concurrent::ConcurrentBuild;
 pub(crate) use conform::{BadCell, Conform, Defaults, Given, evaluate};
 pub(crate) use index::{create_index, wait_for_locators};
 pub(crate) use insert::{
-    add_part, append, commit, create_table_as, finish_upserts, insert_loaded, insert_query, insertion, submit_upserts,
+    AcceptedUpserts, add_part, append, commit, create_table_as, finish_upserts, insert_loaded, insert_query, insertion,
+    submit_upserts,
 };
 pub(crate) use origin::{AppendedRows, NoOrigin, Origin};
 pub(crate) use path::{BatchLimits, RowBuffer};

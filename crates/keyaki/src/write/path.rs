@@ -14,6 +14,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, stream};
+use keyaki_store::compact;
 
 use super::bulk::batch_bytes;
 use crate::Result;
@@ -35,6 +36,13 @@ const PART_ROWS_MAX: usize = 100_000;
 const PART_SHARE: usize = 32;
 const PART_BYTES_MIN: usize = 16 << 10;
 const PART_BYTES_MAX: usize = 16 << 20;
+/// As for a part, for one whose rows are joined with the table: each part may read the whole table.
+const JOINED_ROWS_MAX: usize = 1_000_000;
+const JOINED_SHARE: usize = 16;
+/// Memory that a batch may share with others.
+const SHARED_BYTES_MAX: usize = 64 << 10;
+/// Memory of a row beside its values.
+const ROW_BYTES: usize = 48;
 
 /// Maximum size of a write batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +74,13 @@ impl BatchLimits {
         let trees = 1 + table.def.indexes.len();
         let bytes = (engine.query_bytes() / PART_SHARE / trees).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
         BatchLimits { rows: PART_ROWS_MAX, bytes }
+    }
+
+    /// As [`of_part`](Self::of_part), for rows that are joined with the table.
+    pub fn of_joined_part(engine: &Engine, table: &Table) -> Self {
+        let trees = 1 + table.def.indexes.len();
+        let bytes = (engine.query_bytes() / JOINED_SHARE / trees).max(PART_BYTES_MIN);
+        BatchLimits { rows: JOINED_ROWS_MAX.min(bytes / ROW_BYTES), bytes }
     }
 
     /// Limits for a chunk of appended rows: one write batch, unless the table is empty.
@@ -131,10 +146,12 @@ impl RowBuffer {
     /// `OutOfMemory` if the reservation cannot grow.
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
         if batch.num_rows() > 0 {
-            if let Some(reservation) = &mut self.reservation {
-                reservation.try_grow(batch.get_array_memory_size())?;
-            }
             self.rows += batch.num_rows();
+            let Some(reservation) = &mut self.reservation else { return Ok(self.batches.push(batch)) };
+            // Batches of joins and sorts share the texts of their inputs, which would stay in memory with each of them.
+            let bytes = batch.get_array_memory_size();
+            let batch = if bytes > 2 * batch_bytes(&batch) + SHARED_BYTES_MAX { compact(&batch) } else { batch };
+            reservation.try_grow(batch.get_array_memory_size())?;
             self.batches.push(batch);
         }
         Ok(())
@@ -159,6 +176,12 @@ impl RowBuffer {
             }
         }
         slices.into_iter().map(|(_, slice)| slice).collect()
+    }
+
+    /// The number of buffered rows, or of as many as `limits` allow for rows of this size, if it is smaller.
+    pub fn rows_within(&self, limits: BatchLimits) -> usize {
+        let bytes: usize = self.batches.iter().map(batch_bytes).sum();
+        self.rows.min(limits.rows).min(limits.bytes / bytes.div_ceil(self.rows.max(1)).max(1)).max(1)
     }
 
     /// Adds batches of a stream until it ends or the buffer exceeds `limits`. Returns true at the end.

@@ -198,12 +198,23 @@ impl Keys {
 
     /// The first row of each group of equal keys, ascending.
     pub fn distinct_rows(&self) -> Vec<u32> {
+        self.distinct_rows_except(&Keys::default())
+    }
+
+    /// As [`distinct_rows`](Self::distinct_rows), without the keys of `others`.
+    pub fn distinct_rows_except(&self, others: &Keys) -> Vec<u32> {
         let mut rows: Vec<u32> = Vec::with_capacity(self.len());
         let mut last: Option<&[u8]> = None;
+        let mut others = others.sorted().map(|i| others.get(i)).peekable();
         for i in self.sorted() {
-            if last != Some(self.get(i)) {
+            let key = self.get(i);
+            if last == Some(key) {
+                continue;
+            }
+            last = Some(key);
+            while others.next_if(|other| *other < key).is_some() {}
+            if others.peek() != Some(&key) {
                 rows.push(self.rows[i]);
-                last = Some(self.get(i));
             }
         }
         rows.sort_unstable();

@@ -16,23 +16,24 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt32Array};
-use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use datafusion::datasource::MemTable;
 use datafusion::sql::sqlparser::ast::{
     Assignment, BinaryOperator, ConflictTarget, DoUpdate, Expr, Ident, Insert, JoinConstraint, JoinOperator,
-    OnConflict, OnConflictAction, OnInsert, Query, SetExpr, SqliteOnConflict, TableWithJoins, Value, VisitMut,
-    VisitorMut,
+    OnConflict, OnConflictAction, OnInsert, Query, SetExpr, SqliteOnConflict, TableWithJoins, Value, Visit, VisitMut,
+    Visitor, VisitorMut,
 };
 
 use super::blind::{self, Blind};
 use super::literals::literal_cell;
+use super::parts::{self, Effects};
+use super::repeats::Repeats;
 use super::update::{assignments_of, old_and_new};
 use super::{TargetTable, plain_ident};
 use keyaki_store::WriteBatch;
 
-use crate::catalog::{RelationName, Table, types};
-use crate::engine::Engine;
+use crate::catalog::{Catalog, RelationName, Table, types};
+use crate::engine::{Engine, Writer};
 use crate::sql::ddl::checks::unqualified;
 use crate::sql::prepared::lone_parameter;
 use crate::sql::skipped::{is_condition, is_expression};
@@ -40,9 +41,9 @@ use crate::sql::state::StatementState;
 use crate::sql::{SqlSession, expressions, names, parse_expr, short};
 use crate::table::implies_all;
 use crate::values::zone::Zone;
-use crate::write::RowBuffer;
 use crate::write::apply::{TableChange, distinct_rows, unique_keys};
-use crate::write::rows::TableRows;
+use crate::write::rows::{Keys, TableRows};
+use crate::write::{BatchLimits, RowBuffer};
 use crate::{Error, Result};
 
 /// The table of the new rows: its name, the prefix of its columns, and the column with the number of the row.
@@ -118,20 +119,86 @@ impl Conflict {
         Ok(Some(Conflict { keys, action }))
     }
 
-    /// The change that inserts `rows` into the table. `target` is the table, under its name in expressions.
+    /// The limits of the parts in which new rows may be inserted; `None` if the statement needs all of them. Parts have the
+    /// same effect: a row of an earlier part is an existing row, which DO NOTHING keeps and OR REPLACE replaces.
     ///
     /// # Errors
-    /// `Cardinality` if DO UPDATE affects a row twice; errors of expressions.
+    /// Errors of the definition of DO UPDATE.
+    pub fn limits(
+        &self,
+        session: &SqlSession,
+        catalog: &Catalog,
+        table: &Table,
+        writer: &Writer,
+    ) -> Result<Option<BatchLimits>> {
+        let mut assigned = Vec::new();
+        if let Action::Update { assignments, selection } = &self.action {
+            // A subquery sees the state before the statement. Rows are not sorted by expressions.
+            if has_subquery(assignments) || has_subquery(selection) || self.key_columns().is_none() {
+                return Ok(None);
+            }
+            assigned = assignments_of(table, assignments.to_vec())?.0;
+        }
+        let deletes = matches!(self.action, Action::Replace);
+        let can_divide =
+            parts::can_divide((catalog, table), writer, Effects { inserts: true, deletes, assigned: &assigned })?;
+        Ok(can_divide.then(|| BatchLimits::of_joined_part(&session.engine, table)))
+    }
+
+    /// The columns of the only key that can conflict, by which rows are sorted that are inserted in parts.
+    pub fn key_columns(&self) -> Option<&[usize]> {
+        match self.keys.as_slice() {
+            [key] if key.expressions.is_empty() => Some(&key.columns),
+            _ => None,
+        }
+    }
+
+    /// Checks that DO UPDATE affects no row twice.
+    ///
+    /// # Errors
+    /// `AffectedTwice`.
+    pub fn check_repeats(&self, table: &Table, rows: &RecordBatch, repeats: &mut Repeats) -> Result<()> {
+        let (Action::Update { .. }, [key]) = (&self.action, self.keys.as_slice()) else { return Ok(()) };
+        let mut all = all_rows(rows);
+        all.add_virtual(table)?;
+        let keys = encoded_keys(table, key, &all)?;
+        let count = keys.len();
+        match repeats.first(keys).len() < count {
+            true => Err(Error::AffectedTwice { statement: "ON CONFLICT DO UPDATE" }),
+            false => Ok(()),
+        }
+    }
+
+    /// The change that inserts `rows` into the table, and the number of rows that it inserts and updates. `target` is the
+    /// table, under its name in expressions.
+    ///
+    /// # Errors
+    /// Errors of expressions.
     pub async fn change(
         &self,
         session: &SqlSession,
         state: &StatementState,
         target: &TargetTable,
-        rows: &[RecordBatch],
+        rows: &RecordBatch,
+    ) -> Result<(TableChange, u64)> {
+        let change = self.change_of(session, state, target, rows).await?;
+        let count = match &self.action {
+            // As in SQLite, rows that later rows replace count as well.
+            Action::Replace => rows.num_rows(),
+            Action::Nothing | Action::Update { .. } => change.new.len,
+        };
+        Ok((change, count as u64))
+    }
+
+    async fn change_of(
+        &self,
+        session: &SqlSession,
+        state: &StatementState,
+        target: &TargetTable,
+        rows: &RecordBatch,
     ) -> Result<TableChange> {
         let table = &target.table;
-        let rows = concat_batches(&table.arrow, rows)?;
-        register(state, table, &rows)?;
+        register(state, table, rows)?;
         match &self.action {
             Action::Nothing => {
                 let mut taken = HashSet::new();
@@ -139,7 +206,7 @@ impl Conflict {
                     let found = self.matches(session, state, target, key, Vec::new()).await?;
                     found.iter().for_each(|batch| taken.extend(numbers(batch)));
                 }
-                let new = first_of_each_key(table, &self.keys, &rows, &taken)?;
+                let new = first_of_each_key(table, &self.keys, rows, &taken)?;
                 Ok(change(table, TableRows::default(), new))
             }
             Action::Replace => {
@@ -154,10 +221,10 @@ impl Conflict {
                 }
                 let old = TableRows::concat(&old.into_iter().collect::<Result<Vec<_>>>()?)?;
                 let old = old.select(&UInt32Array::from(distinct_rows(table, &old)?))?;
-                Ok(change(table, old, last_of_each_key(table, &self.keys, &rows)?))
+                Ok(change(table, old, last_of_each_key(table, &self.keys, rows)?))
             }
             Action::Update { assignments, selection } => {
-                self.update(session, state, target, &rows, assignments, selection.as_deref()).await
+                self.update(session, state, target, rows, assignments, selection.as_deref()).await
             }
         }
     }
@@ -213,30 +280,26 @@ impl Conflict {
         Ok(())
     }
 
-    /// The messages and their number that insert `rows` by blind changes; `None` if the values do not allow it.
+    /// The messages that insert `rows` by blind changes, and the number of rows; `None` if the values do not allow it.
     ///
     /// # Errors
-    /// `AffectedTwice`; errors of expressions.
+    /// Errors of expressions.
     pub async fn blind_batch(
         &self,
         session: &SqlSession,
         state: &StatementState,
         table: &Table,
         blind: &Blind,
-        rows: &[RecordBatch],
+        rows: &RecordBatch,
     ) -> Result<Option<(WriteBatch, u64)>> {
-        let rows = concat_batches(&table.arrow, rows)?;
         if matches!(blind, Blind::Replace) {
-            let last = last_of_each_key(table, &self.keys, &rows)?;
+            let last = last_of_each_key(table, &self.keys, rows)?;
             let columns = last.columns.into_iter().collect::<Option<Vec<_>>>();
             let columns = columns.ok_or_else(|| Error::Internal("new rows have all columns".into()))?;
-            return Ok(Some((blind.messages(table, &columns, None)?, last.len as u64)));
+            return Ok(Some((blind.messages(table, &columns, None)?, rows.num_rows() as u64)));
         }
-        if first_of_each_key(table, &self.keys, &rows, &HashSet::new())?.len < rows.num_rows() {
-            return Err(Error::AffectedTwice { statement: "ON CONFLICT DO UPDATE" });
-        }
-        register(state, table, &rows)?;
-        let batch = blind.batch(session, state, table, &rows).await?;
+        register(state, table, rows)?;
+        let batch = blind.batch(session, state, table, rows).await?;
         Ok(batch.map(|batch| (batch, rows.num_rows() as u64)))
     }
 
@@ -253,9 +316,6 @@ impl Conflict {
         let [key] = self.keys.as_slice() else {
             return Err(Error::Internal("DO UPDATE has one key".into()));
         };
-        if first_of_each_key(table, &self.keys, rows, &HashSet::new())?.len < rows.num_rows() {
-            return Err(Error::AffectedTwice { statement: "ON CONFLICT DO UPDATE" });
-        }
         let (assigned, mut values) = assignments_of(table, assignments.to_vec())?;
         let mut condition = selection.cloned().unwrap_or(Expr::value(Value::Boolean(true)));
         for expr in values.iter_mut().chain([&mut condition]) {
@@ -447,6 +507,17 @@ impl NewRow<'_> {
         }
         Ok(cast)
     }
+}
+
+fn has_subquery<T: Visit>(clause: &T) -> bool {
+    struct Queries;
+    impl Visitor for Queries {
+        type Break = ();
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    clause.visit(&mut Queries).is_break()
 }
 
 fn and(left: Expr, right: Expr) -> Expr {
@@ -655,20 +726,25 @@ fn row_keys(table: &Table, keys: &[UniqueKey], rows: &RecordBatch) -> Result<Vec
     let mut all = all_rows(rows);
     all.add_virtual(table)?;
     let encode = |key: &UniqueKey| -> Result<Vec<Option<Vec<u8>>>> {
-        let (tree, mut columns) = match key.index {
-            None => (0, table.table_columns()),
-            Some(index) => (index + 1, table.index_columns(index)),
-        };
-        columns.truncate(key.columns.len() + key.expressions.len());
-        let predicate = key.index.map_or(Ok(None), |index| table.predicate(index))?;
-        let selected = predicate.map(|predicate| all.selected(predicate)).transpose()?;
-        let arrays = all.of_tree(&columns)?;
-        let encoded = unique_keys(&table.trees[tree].keys, &arrays, rows.num_rows(), selected.as_ref());
+        let encoded = encoded_keys(table, key, &all)?;
         let mut keys = vec![None; rows.num_rows()];
         (0..encoded.len()).for_each(|i| keys[encoded.row(i)] = Some(encoded.get(i).to_vec()));
         Ok(keys)
     };
     keys.iter().map(encode).collect()
+}
+
+/// The encoded keys of rows that have all columns, without those with a NULL and those of rows without an entry in a partial
+/// index.
+fn encoded_keys(table: &Table, key: &UniqueKey, rows: &TableRows) -> Result<Keys> {
+    let (tree, mut columns) = match key.index {
+        None => (0, table.table_columns()),
+        Some(index) => (index + 1, table.index_columns(index)),
+    };
+    columns.truncate(key.columns.len() + key.expressions.len());
+    let predicate = key.index.map_or(Ok(None), |index| table.predicate(index))?;
+    let selected = predicate.map(|predicate| rows.selected(predicate)).transpose()?;
+    Ok(unique_keys(&table.trees[tree].keys, &rows.of_tree(&columns)?, rows.len, selected.as_ref()))
 }
 
 /// Rowids for new rows of a table without a primary key.

@@ -7,9 +7,10 @@ use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{Delete, Expr, FromTable, Query, SelectItem, TableWithJoins};
 use keyaki_store::WriteBatch;
 
-use super::parts::{self, Affected};
+use super::TargetTable;
+use super::parts::{self, Affected, Effects};
 use super::returning::Returning;
-use super::{TargetTable, foreign_keys};
+use super::update::key_columns;
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, Table};
 use crate::engine::Writer;
@@ -19,6 +20,7 @@ use crate::sql::expressions;
 use crate::sql::prepared::add_types;
 use crate::sql::short::{Change, ChangeKind, Read, ShortPlan};
 use crate::sql::state::StatementState;
+use crate::write::BatchLimits;
 use crate::write::apply::TableChange;
 use crate::write::rebuild;
 use crate::write::rows::{TableRows, as_stored};
@@ -36,7 +38,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete:
     let target = TargetTable::new(&state, &relation)?;
     let table = target.table.clone();
     expressions::compiled(session, &table)?;
-    let old_repeats = using.is_some();
+    let repeats = using.is_some();
     if selection.is_none()
         && using.is_none()
         && returning.is_none()
@@ -50,32 +52,22 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete:
     let returning = Returning::of(returning, target.alias().clone());
     let needed = if returning.is_some() { (0..table.def.columns.len()).collect() } else { needed(&table)? };
     let plan = state.plan_query(affected_rows(&target, &needed, using, selection)?).await?;
-    let limits = match !old_repeats && returning.is_none() {
-        true => parts::limits(session, (&state.catalog, &table), &writer, None, &plan)?,
+    let effects = Effects { deletes: true, ..Effects::default() };
+    let limits = match parts::can_divide((&state.catalog, &table), &writer, effects)? {
+        true => Some(BatchLimits::of_part(&session.engine, &table)),
         false => None,
     };
     let change_of = |batches: &[RecordBatch]| {
         let parts = batches.iter().map(|batch| rows_of(&table, &needed, batch));
         let old = TableRows::concat(&parts.collect::<Result<Vec<_>>>()?)?;
-        Ok(TableChange { old_repeats, ..TableChange::deletion(&table, old) })
+        Ok(TableChange { old_repeats: repeats, ..TableChange::deletion(&table, old) })
     };
-    let affected = match Affected::read(session, "DELETE", state.run(&plan).await?, limits).await? {
-        Affected::All(affected) => affected,
-        Affected::Many(first, rest, limits) => {
-            let rows = parts::change(session, writer, first, rest, limits, change_of).await?;
-            return Ok(Outcome::rows("DELETE", rows));
-        }
-    };
-    let mut change = change_of(&affected.batches)?;
-    let returned = match returning {
-        Some(returning) => {
-            change.drop_repeats()?;
-            Some(returning.rows(session, &state, &change.table, &change.old).await?)
-        }
-        None => None,
-    };
-    let rows = foreign_keys::commit(session, writer, &state.catalog, state.snapshot.clone(), change).await?;
-    Ok(returned.unwrap_or_else(|| Outcome::rows("DELETE", rows)))
+    let affected = Affected::read(session, "DELETE", state.run(&plan).await?, limits).await?;
+    // The query returns the needed columns, and the hidden rowid.
+    let place = |column: usize| needed.iter().position(|needed| *needed == column).unwrap_or(needed.len());
+    let key: Vec<usize> = key_columns(&table).into_iter().map(place).collect();
+    let key = repeats.then_some(key.as_slice());
+    parts::apply(session, &state, writer, ("DELETE", affected, key), returning, change_of).await
 }
 
 /// The number of rows of a table that new empty trees may replace: it is exact and large, and the table loses nothing but its

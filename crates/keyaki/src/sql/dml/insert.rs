@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, new_null_array};
+use arrow::compute::concat_batches;
 use arrow::datatypes::DataType;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{Expr as Logical, LogicalPlan, LogicalPlanBuilder};
@@ -16,6 +17,8 @@ use futures::StreamExt;
 use keyaki_store::ColumnType;
 
 use super::conflict::{Conflict, NewRow};
+use super::parts::{self, Affected, Division, Effects};
+use super::repeats::Repeats;
 use super::returning::Returning;
 use super::{TargetTable, assigned_column, defaults, foreign_keys, literals};
 use crate::base::interrupt::Execution;
@@ -32,10 +35,10 @@ use crate::sql::short::{Insert as Short, ShortPlan};
 use crate::sql::skipped;
 use crate::sql::state::StatementState;
 use crate::values::zone::Zone;
-use crate::write;
-use crate::write::RowBuffer;
+use crate::write::apply::TableChange;
 use crate::write::assign::assign;
 use crate::write::generated;
+use crate::write::{self, AcceptedUpserts, BatchLimits, RowBuffer, WriteStatement};
 use crate::{Error, Result};
 
 /// Explicit values for identity columns.
@@ -74,7 +77,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, mut ins
         use_sequences(&table, columns.as_deref(), values);
     }
     let conflict = Conflict::of(&insert, &session.engine, &table)?;
-    let returning = Returning::of(insert.returning.clone(), alias(&insert, &table));
+    let mut returning = Returning::of(insert.returning.clone(), alias(&insert, &table));
     let is_plain = conflict.is_none() && returning.is_none();
     let mut literals = None;
     if let Some(query) = &insert.source {
@@ -87,8 +90,12 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, mut ins
     }
     let alias = alias(&insert, &table);
     let state = StatementState::new(session, catalog, snapshot)?;
-    let rows = match literals {
-        Some(batch) => vec![batch],
+    let affected = match literals {
+        Some(batch) => {
+            let mut rows = RowBuffer::unreserved();
+            rows.push(batch)?;
+            Affected::All(rows)
+        }
         None => {
             let source = match insert.source {
                 Some(query) => plan_source(&state, &table, columns, *query, overriding).await?,
@@ -99,34 +106,120 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, mut ins
                 let rows = write::insert_query(session.write(writer), &table, rows).await?;
                 return Ok(Outcome::rows("INSERT", rows));
             }
-            RowBuffer::reserved(&session.engine, "INSERT").collect(rows).await?.batches
+            let limits = match &conflict {
+                Some(conflict) => conflict.limits(session, &state.catalog, &table, &writer)?,
+                None => {
+                    let effects = Effects { inserts: true, ..Effects::default() };
+                    let can_divide = parts::can_divide((&state.catalog, &table), &writer, effects)?;
+                    can_divide.then(|| BatchLimits::of_part(&session.engine, &table))
+                }
+            };
+            Affected::read(session, "INSERT", rows, limits).await?
         }
     };
-    if conflict.is_some() {
-        // As in PostgreSQL, also rows that then conflict.
-        write::checks::verify_batches(&table, &rows)?;
+    let mut insertion = Insertion { session, table, alias, conflict, repeats: Repeats::default() };
+    let may_be_blind = returning.is_none();
+    let rows = match affected {
+        Affected::All(rows) => {
+            let rows = insertion.checked(&rows.batches)?;
+            if may_be_blind {
+                let statement = session.write(writer.clone());
+                if let Some(accepted) = insertion.submit_blind(&state, &statement, &rows).await? {
+                    drop(writer);
+                    let rows = write::finish_upserts(statement, &insertion.table, accepted).await?;
+                    return Ok(Outcome::rows("INSERT", rows));
+                }
+            }
+            let (change, count) = insertion.change(&state, &rows).await?;
+            if let Some(returning) = &mut returning {
+                returning.rows(session, &state, &change.table, &change.new).await?;
+            }
+            foreign_keys::commit(session, writer, &state.catalog, state.snapshot.clone(), change).await?;
+            count
+        }
+        Affected::Many(many) => {
+            let many = many.sorted(&state, insertion.conflict.as_ref().and_then(Conflict::key_columns))?;
+            let mut division = Division::begin(session, writer, many).await?;
+            while let Some(batches) = division.next().await? {
+                let rows = insertion.checked(&batches)?;
+                let (catalog, snapshot) = division.latest();
+                let of_part = StatementState::new(session, catalog, snapshot)?;
+                if may_be_blind {
+                    let statement = division.statement();
+                    if let Some(accepted) = insertion.submit_blind(&of_part, &statement, &rows).await? {
+                        division.count(write::finish_upserts(statement, &insertion.table, accepted).await?);
+                        continue;
+                    }
+                }
+                let (change, count) = insertion.change(&of_part, &rows).await?;
+                if let Some(returning) = &mut returning {
+                    returning.rows(session, &state, &change.table, &change.new).await?;
+                }
+                division.commit(change).await?;
+                division.count(count);
+            }
+            division.finish().await?
+        }
+    };
+    returning.map_or_else(|| Ok(Outcome::rows("INSERT", rows)), Returning::outcome)
+}
+
+/// An INSERT with ON CONFLICT or RETURNING.
+struct Insertion<'s> {
+    session: &'s SqlSession,
+    table: Arc<Table>,
+    /// The name of the table in expressions.
+    alias: Ident,
+    conflict: Option<Conflict>,
+    /// The keys of the rows of DO UPDATE.
+    repeats: Repeats,
+}
+
+impl Insertion<'_> {
+    /// New rows, after the checks that they pass also if they conflict.
+    ///
+    /// # Errors
+    /// `CheckViolation`, `AffectedTwice`.
+    fn checked(&mut self, batches: &[RecordBatch]) -> Result<RecordBatch> {
+        let rows = concat_batches(&self.table.arrow, batches)?;
+        if let Some(conflict) = &self.conflict {
+            write::checks::verify_batches(&self.table, batches)?;
+            conflict.check_repeats(&self.table, &rows, &mut self.repeats)?;
+        }
+        Ok(rows)
     }
-    if let (Some(conflict), None) = (&conflict, &returning)
-        && let Some(blind) = conflict.blind(session, &table, &alias)?
-        && let Some((batch, count)) = conflict.blind_batch(session, &state, &table, &blind, &rows).await?
-    {
-        let statement = session.write(writer.clone());
-        if let Some(accepted) = write::submit_upserts(&statement, &table, batch, count).await? {
-            drop(writer);
-            return Ok(Outcome::rows("INSERT", write::finish_upserts(statement, &table, accepted).await?));
+
+    /// Submits changes that read nothing; `None` if the rows have to be read. `state` is the newest for `statement`.
+    ///
+    /// # Errors
+    /// Errors of expressions and of the store.
+    async fn submit_blind(
+        &self,
+        state: &StatementState,
+        statement: &WriteStatement,
+        rows: &RecordBatch,
+    ) -> Result<Option<AcceptedUpserts>> {
+        let Insertion { session, table, alias, conflict: Some(conflict), .. } = self else { return Ok(None) };
+        let Some(blind) = conflict.blind(session, table, alias)? else { return Ok(None) };
+        match conflict.blind_batch(session, state, table, &blind, rows).await? {
+            Some((batch, count)) => write::submit_upserts(statement, table, batch, count).await,
+            None => Ok(None),
         }
     }
-    let change = match conflict {
-        Some(conflict) => conflict.change(session, &state, &TargetTable::of(&state, &table, alias)?, &rows).await?,
-        None => write::insertion(&table, &rows)?,
-    };
-    let returned = match returning {
-        Some(returning) => Some(returning.rows(session, &state, &table, &change.new).await?),
-        None => None,
-    };
-    let count = change.new.len as u64;
-    foreign_keys::commit(session, writer, &state.catalog, state.snapshot.clone(), change).await?;
-    Ok(returned.unwrap_or_else(|| Outcome::rows("INSERT", count)))
+
+    /// The change that inserts the rows, and the number of rows that it inserts and updates.
+    ///
+    /// # Errors
+    /// As [`Conflict::change`].
+    async fn change(&self, state: &StatementState, rows: &RecordBatch) -> Result<(TableChange, u64)> {
+        let Insertion { session, table, alias, conflict, .. } = self;
+        match conflict {
+            Some(conflict) => {
+                conflict.change(session, state, &TargetTable::of(state, table, alias.clone())?, rows).await
+            }
+            None => Ok((write::insertion(table, std::slice::from_ref(rows))?, rows.num_rows() as u64)),
+        }
+    }
 }
 
 /// The name of the target in ON CONFLICT and RETURNING.

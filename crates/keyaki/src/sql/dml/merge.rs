@@ -22,17 +22,20 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::conflict::rowids;
+use super::parts::{self, Affected, Division, Effects};
+use super::repeats::Repeats;
 use super::returning::Returning;
-use super::update::{assignments_of, old_and_new};
+use super::update::{assignments_of, key_columns, old_and_new};
 use super::{TargetTable, assigned_column, defaults, foreign_keys};
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
+use crate::engine::Writer;
 use crate::sql::expressions;
 use crate::sql::prepared::add_types;
 use crate::sql::state::StatementState;
 use crate::sql::{Outcome, SqlSession, sequences, skipped};
-use crate::write::RowBuffer;
-use crate::write::apply::{TableChange, distinct_rows};
+use crate::write::BatchLimits;
+use crate::write::apply::{TableChange, row_keys};
 use crate::write::assign::assign;
 use crate::write::generated;
 use crate::write::rows::TableRows;
@@ -48,66 +51,143 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, merge: 
     let items = returned(&merge)?.cloned();
     let (clauses, query) = query_of(&state, merge)?;
     let Clauses { target, clauses } = clauses;
-    let returning = items.map(|items| Returning::of_merge(items, target.alias().clone()));
+    let mut returning = items.map(|items| Returning::of_merge(items, target.alias().clone()));
     let table = target.table.clone();
     expressions::compiled(session, &table)?;
     let plan = state.plan_query(query).await?;
-    let affected = RowBuffer::reserved(&session.engine, "MERGE").collect(state.run(&plan).await?).await?;
+    let limits = limits(session, &state, &writer, &table, &clauses)?;
+    let mut changes = Changes {
+        has_actions: returning.is_some(),
+        repeats: Repeats::default(),
+        session,
+        state: &state,
+        target: &target,
+        clauses: &clauses,
+    };
+    let rows = match Affected::read(session, "MERGE", state.run(&plan).await?, limits).await? {
+        Affected::All(affected) => {
+            let (change, actions) = changes.of(&affected.batches).await?;
+            if let Some(returning) = &mut returning {
+                returning.actions(session, &state, &table, &actions).await?;
+            }
+            drop(actions);
+            foreign_keys::commit(session, writer, &state.catalog, state.snapshot.clone(), change).await?;
+            affected.rows as u64
+        }
+        Affected::Many(many) => {
+            // The row of the target is behind the number of the clause.
+            let key: Vec<usize> = key_columns(&table).iter().map(|column| 1 + column).collect();
+            let mut division = Division::begin(session, writer, many.sorted(&state, Some(&key))?).await?;
+            while let Some(batches) = division.next().await? {
+                let (change, actions) = changes.of(&batches).await?;
+                if let Some(returning) = &mut returning {
+                    returning.actions(session, &state, &table, &actions).await?;
+                }
+                drop(actions);
+                division.commit(change).await?;
+                division.count(batches.iter().map(|batch| batch.num_rows() as u64).sum());
+            }
+            division.finish().await?
+        }
+    };
+    returning.map_or_else(|| Ok(Outcome::rows("MERGE", rows)), Returning::outcome)
+}
 
-    let (mut old, mut new, mut deleted, mut inserted, mut rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), 0);
-    for batch in &affected.batches {
-        rows += batch.num_rows() as u64;
-        for (number, clause) in clauses.iter().enumerate() {
-            let batch = rows_of_clause(batch, number)?;
-            if batch.num_rows() == 0 {
-                continue;
-            }
-            match &clause.action {
-                Action::Update { assigned } => {
-                    let (before, after) =
-                        old_and_new(&table, assigned, &clause.with_row(&target, &batch)?, state.zone)?;
-                    old.push(before);
-                    new.push(after);
-                }
-                Action::Delete => {
-                    deleted.push(old_and_new(&table, &[], &clause.with_row(&target, &batch)?, state.zone)?.0);
-                }
-                Action::Insert => inserted.push(new_rows(&table, clause, &batch, &state)?),
-                Action::Nothing => {}
-            }
+/// The limits of the parts in which rows may be changed; `None` if the statement needs all of them.
+fn limits(
+    session: &SqlSession,
+    state: &StatementState,
+    writer: &Writer,
+    table: &Table,
+    clauses: &[Clause],
+) -> Result<Option<BatchLimits>> {
+    let mut effects = Effects::default();
+    let mut assigned = Vec::new();
+    for clause in clauses {
+        match &clause.action {
+            Action::Update { assigned: columns } => assigned.extend_from_slice(columns),
+            Action::Delete => effects.deletes = true,
+            Action::Insert => effects.inserts = true,
+            Action::Nothing => {}
         }
     }
-    let returned = match returning.is_some() {
-        true => vec![("UPDATE", new.clone()), ("DELETE", deleted.clone()), ("INSERT", inserted.clone())],
-        false => Vec::new(),
-    };
-    let pairs = old.iter().map(|rows| rows.len).sum();
-    old.append(&mut deleted);
-    let old = TableRows::concat(&old)?;
-    if distinct_rows(&table, &old)?.len() < old.len {
-        return Err(Error::AffectedTwice { statement: "MERGE" });
+    // A new row may have the key of a row that a later part deletes.
+    if effects.deletes && effects.inserts {
+        return Ok(None);
     }
-    let mut inserted = TableRows::concat(&inserted)?;
-    if inserted.len > 0 {
-        if table.def.hidden_rowid {
-            inserted.rowid = Some(rowids(session, &table, inserted.len).await?);
+    let can_divide = parts::can_divide((&state.catalog, table), writer, Effects { assigned: &assigned, ..effects })?;
+    Ok(can_divide.then(|| BatchLimits::of_part(&session.engine, table)))
+}
+
+/// Makes the changes of the rows of the query.
+struct Changes<'s> {
+    session: &'s SqlSession,
+    state: &'s StatementState,
+    target: &'s TargetTable,
+    clauses: &'s [Clause],
+    /// The changed rows are returned by action.
+    has_actions: bool,
+    /// The keys of the rows that are updated or deleted.
+    repeats: Repeats,
+}
+
+impl Changes<'_> {
+    /// The change of some of the rows, and the rows by action if they are returned.
+    ///
+    /// # Errors
+    /// `AffectedTwice`; errors of the values.
+    async fn of(&mut self, batches: &[RecordBatch]) -> Result<(TableChange, Vec<(&'static str, Vec<TableRows>)>)> {
+        let Changes { session, state, target, clauses, .. } = *self;
+        let table = &target.table;
+        let (mut old, mut new, mut deleted, mut inserted) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for batch in batches {
+            for (number, clause) in clauses.iter().enumerate() {
+                let batch = rows_of_clause(batch, number)?;
+                if batch.num_rows() == 0 {
+                    continue;
+                }
+                match &clause.action {
+                    Action::Update { assigned } => {
+                        let (before, after) =
+                            old_and_new(table, assigned, &clause.with_row(target, &batch)?, state.zone)?;
+                        old.push(before);
+                        new.push(after);
+                    }
+                    Action::Delete => {
+                        deleted.push(old_and_new(table, &[], &clause.with_row(target, &batch)?, state.zone)?.0);
+                    }
+                    Action::Insert => inserted.push(new_rows(table, clause, &batch, state)?),
+                    Action::Nothing => {}
+                }
+            }
         }
-        new.push(inserted);
+        let actions = match self.has_actions {
+            true => vec![("UPDATE", new.clone()), ("DELETE", deleted.clone()), ("INSERT", inserted.clone())],
+            false => Vec::new(),
+        };
+        let pairs = old.iter().map(|rows| rows.len).sum();
+        old.append(&mut deleted);
+        let old = TableRows::concat(&old)?;
+        if self.repeats.first(row_keys(table, &old)?).len() < old.len {
+            return Err(Error::AffectedTwice { statement: "MERGE" });
+        }
+        let mut inserted = TableRows::concat(&inserted)?;
+        if inserted.len > 0 {
+            if table.def.hidden_rowid {
+                inserted.rowid = Some(rowids(session, table, inserted.len).await?);
+            }
+            new.push(inserted);
+        }
+        let assigned = clauses.iter().map(|clause| match &clause.action {
+            Action::Update { assigned } => Some(generated::with_dependents(table, assigned.clone())),
+            Action::Nothing => Some(Vec::new()),
+            Action::Delete | Action::Insert => None,
+        });
+        // Rows that are deleted or inserted change all columns.
+        let assigned = assigned.collect::<Option<Vec<_>>>().map(|columns| columns.concat());
+        let (table, new) = (table.clone(), TableRows::concat(&new)?);
+        Ok((TableChange { table, old, new, pairs, old_repeats: false, assigned }, actions))
     }
-    let assigned = clauses.iter().map(|clause| match &clause.action {
-        Action::Update { assigned } => Some(generated::with_dependents(&table, assigned.clone())),
-        Action::Nothing => Some(Vec::new()),
-        Action::Delete | Action::Insert => None,
-    });
-    // Rows that are deleted or inserted change all columns.
-    let assigned = assigned.collect::<Option<Vec<_>>>().map(|columns| columns.concat());
-    let change = TableChange { table, old, new: TableRows::concat(&new)?, pairs, old_repeats: false, assigned };
-    let returned = match returning {
-        Some(returning) => Some(returning.actions(session, &state, &change.table, &returned).await?),
-        None => None,
-    };
-    foreign_keys::commit(session, writer, &state.catalog, state.snapshot.clone(), change).await?;
-    Ok(returned.unwrap_or_else(|| Outcome::rows("MERGE", rows)))
 }
 
 /// The target and the query of the affected rows, for EXPLAIN: a description of the changes, and the query.

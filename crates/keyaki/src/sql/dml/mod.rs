@@ -18,6 +18,7 @@ pub(crate) mod insert;
 mod literals;
 pub(crate) mod merge;
 mod parts;
+mod repeats;
 mod returning;
 pub(crate) mod update;
 

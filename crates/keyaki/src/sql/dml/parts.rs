@@ -1,28 +1,64 @@
-//! UPDATE and DELETE of many rows. The rows are changed in parts, in the order in which the query returns them: outside of
+//! Statements that change many rows. The rows are changed in parts, in the order in which the query returns them: outside of
 //! a transaction, in one that holds the writer lock. Large changes spill with the transaction ([`crate::engine`]).
 //!
 //! A part is checked against the snapshot with the parts before it. The statement is therefore not divided if it has
-//! checks that need all changes: of keys that it changes, and of foreign keys that refer to the table.
+//! checks that need all changes: of keys that it changes, of foreign keys that refer to rows that it deletes, and of rows of
+//! the same table that new rows refer to. The rows are sorted first if the query may return a row twice ([`sorted`]).
+
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use datafusion::common::tree_node::TreeNode;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{StreamExt, stream};
+use keyaki_store::Snapshot;
 
+use super::foreign_keys;
+use super::repeats::{Repeats, sorted};
+use super::returning::Returning;
 use crate::Result;
 use crate::catalog::{Catalog, Table};
 use crate::engine::Writer;
-use crate::sql::{SqlSession, transaction};
-use crate::write::apply::TableChange;
+use crate::engine::transaction::Parts;
+use crate::sql::state::StatementState;
+use crate::sql::{Outcome, SqlSession, transaction};
+use crate::write::apply::{TableChange, row_keys};
 use crate::write::foreign_keys::{ForeignKey, is_recursive};
 use crate::write::generated::with_dependents;
-use crate::write::{self, BatchLimits, RowBuffer};
+use crate::write::{self, BatchLimits, RowBuffer, WriteStatement};
 
 /// The rows that a statement changes.
 pub(super) enum Affected {
     All(RowBuffer),
-    /// The first rows, and a stream of the others.
-    Many(RowBuffer, SendableRecordBatchStream, BatchLimits),
+    Many(Many),
+}
+
+/// Rows that are changed in parts.
+pub(super) struct Many {
+    /// The first rows.
+    first: RowBuffer,
+    /// The others.
+    rest: SendableRecordBatchStream,
+    limits: BatchLimits,
+}
+
+impl Many {
+    /// The rows in the order of the columns of a key, if there is one ([`sorted`]).
+    ///
+    /// # Errors
+    /// `Internal` if the key has no columns.
+    pub fn sorted(self, state: &StatementState, key: Option<&[usize]>) -> Result<Many> {
+        let Some(key) = key else { return Ok(self) };
+        let Many { mut first, rest, limits } = self;
+        let (empty, schema) = (first.another(), rest.schema());
+        let batch_rows = first.rows_within(limits).min(state.state.config().batch_size());
+        // The sort reserves their memory.
+        let batches = std::mem::take(&mut first.batches);
+        drop(first);
+        let rows = stream::iter(batches.into_iter().map(Ok)).chain(rest);
+        let rows = Box::pin(RecordBatchStreamAdapter::new(schema, rows));
+        Ok(Many { first: empty, rest: sorted(&state.state, rows, key, batch_rows)?, limits })
+    }
 }
 
 impl Affected {
@@ -41,35 +77,34 @@ impl Affected {
         let Some(limits) = limits else { return Ok(Affected::All(buffer.collect(rows).await?)) };
         Ok(match buffer.fill(&mut rows, limits).await? {
             true => Affected::All(buffer),
-            false => Affected::Many(buffer, rows, limits),
+            false => Affected::Many(Many { first: buffer, rest: rows, limits }),
         })
     }
 }
 
-/// The limits of the parts of a statement that assigns columns, or deletes rows (`None`), if it has no check that needs all
-/// changes, and changes each row of the query once.
-pub(super) fn limits(
-    session: &SqlSession,
-    (catalog, table): (&Catalog, &Table),
-    writer: &Writer,
-    assigned: Option<&[usize]>,
-    plan: &LogicalPlan,
-) -> Result<Option<BatchLimits>> {
+/// What a statement does to rows, as far as checks depend on it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Effects<'a> {
+    pub inserts: bool,
+    pub deletes: bool,
+    /// The columns that it assigns.
+    pub assigned: &'a [usize],
+}
+
+/// True if a statement has no check that needs all changes.
+pub(super) fn can_divide((catalog, table): (&Catalog, &Table), writer: &Writer, effects: Effects<'_>) -> Result<bool> {
     // Changes of in-memory indexes do not spill, and take more memory in a transaction.
     let is_in_memory = table.def.indexes.iter().any(|index| index.method.is_in_memory());
     if is_in_memory && !writer.is_in_transaction() {
-        return Ok(None);
+        return Ok(false);
     }
-    // It repeats rows.
-    if plan.exists(|node| Ok(matches!(node, LogicalPlan::Unnest(_))))? {
-        return Ok(None);
+    if effects.inserts && is_recursive(table) {
+        return Ok(false);
     }
-    if is_recursive(table) || !ForeignKey::referring_to(catalog, table)?.is_empty() {
-        return Ok(None);
+    if effects.deletes && !ForeignKey::referring_to(catalog, table)?.is_empty() {
+        return Ok(false);
     }
-    let limits = BatchLimits::of_part(&session.engine, table);
-    let Some(assigned) = assigned else { return Ok(Some(limits)) };
-    let assigned = with_dependents(table, assigned.to_vec());
+    let assigned = with_dependents(table, effects.assigned.to_vec());
     let mut unique = table.def.primary_key.clone();
     for (position, index) in table.def.indexes.iter().enumerate().filter(|(_, index)| index.unique) {
         unique.extend(index.key_columns());
@@ -78,39 +113,134 @@ pub(super) fn limits(
             unique.extend(&table.virtual_value(column)?.value.columns);
         }
     }
-    let has_unique = assigned.iter().any(|column| unique.contains(column));
-    Ok((!has_unique).then_some(limits))
+    Ok(!assigned.iter().any(|column| unique.contains(column)))
 }
 
-/// Changes the rows part by part, within `limits`. `change_of` makes the change of a part. Returns the number of changed rows.
+/// A statement that is applied in parts.
+pub(super) struct Division<'s> {
+    session: &'s SqlSession,
+    parts: Parts,
+    /// The next parts that have been read.
+    slices: std::vec::IntoIter<Vec<RecordBatch>>,
+    /// Holds the memory of the slices.
+    buffer: RowBuffer,
+    /// `None` at the end.
+    rows: Option<SendableRecordBatchStream>,
+    limits: BatchLimits,
+    changed: u64,
+}
+
+impl<'s> Division<'s> {
+    /// Begins with the rows of [`Affected::Many`].
+    ///
+    /// # Errors
+    /// Errors of the log.
+    pub async fn begin(
+        session: &'s SqlSession,
+        writer: Writer,
+        Many { first, rest, limits }: Many,
+    ) -> Result<Division<'s>> {
+        let parts = session.engine.begin_parts(writer).await?;
+        let slices = first.slices(limits).into_iter();
+        Ok(Division { session, parts, slices, buffer: first, rows: Some(rest), limits, changed: 0 })
+    }
+
+    /// The rows of the next part; `None` at the end.
+    ///
+    /// # Errors
+    /// Errors of the rows; `OutOfMemory`.
+    pub async fn next(&mut self) -> Result<Option<Vec<RecordBatch>>> {
+        loop {
+            if let Some(slice) = self.slices.next() {
+                return Ok(Some(slice));
+            }
+            let Some(rows) = &mut self.rows else { return Ok(None) };
+            self.buffer = self.buffer.another();
+            if self.buffer.fill(rows, self.limits).await? {
+                self.rows = None;
+            }
+            self.slices = self.buffer.slices(self.limits).into_iter();
+        }
+    }
+
+    /// The definitions, and the snapshot with the parts that have been committed.
+    pub fn latest(&self) -> (Arc<Catalog>, Snapshot) {
+        self.session.engine.latest(self.parts.writer())
+    }
+
+    /// The statement as which a part is written.
+    pub fn statement(&self) -> WriteStatement {
+        self.session.write(self.parts.writer().clone())
+    }
+
+    /// Adds rows to the number of changed rows.
+    pub fn count(&mut self, rows: u64) {
+        self.changed += rows;
+    }
+
+    /// Changes the rows of a part. Returns their number.
+    ///
+    /// # Errors
+    /// As [`write::commit`].
+    pub async fn commit(&mut self, change: TableChange) -> Result<u64> {
+        let (_, snapshot) = self.latest();
+        write::commit(self.statement(), snapshot, change).await
+    }
+
+    /// Commits all parts, or leaves them to the transaction of the session. Returns the number of changed rows.
+    ///
+    /// # Errors
+    /// As [`Parts::commit`]. Outside of a transaction, nothing has changed then.
+    pub async fn finish(self) -> Result<u64> {
+        let Division { session, parts, slices, buffer, rows, limits: _, changed } = self;
+        drop((slices, buffer, rows));
+        let decision = parts.writer().decision.clone();
+        let committed = parts.commit(&session.engine).await?;
+        transaction::finish(session, &decision, committed).await?;
+        Ok(changed)
+    }
+}
+
+/// Applies the changes that `change_of` makes of the rows of `statement`, an UPDATE or a DELETE, with the actions of foreign
+/// keys. RETURNING has the new rows of an UPDATE, and the old ones of a DELETE. If a row may be there several times, `key` are the
+/// columns of its key.
 ///
 /// # Errors
-/// As [`write::commit`]. Outside of a transaction, nothing has changed then.
-pub(super) async fn change(
+/// As [`foreign_keys::commit`]. Outside of a transaction, nothing has changed then.
+pub(super) async fn apply(
     session: &SqlSession,
+    state: &StatementState,
     writer: Writer,
-    mut part: RowBuffer,
-    mut rows: SendableRecordBatchStream,
-    limits: BatchLimits,
+    (statement, affected, key): (&str, Affected, Option<&[usize]>),
+    mut returning: Option<Returning>,
     change_of: impl Fn(&[RecordBatch]) -> Result<TableChange>,
-) -> Result<u64> {
-    let decision = writer.decision.clone();
-    let parts = session.engine.begin_parts(writer).await?;
-    let (mut changed, mut is_last) = (0, false);
-    loop {
-        for batches in part.slices(limits) {
-            let change = change_of(&batches)?;
-            let (_, snapshot) = session.engine.latest(parts.writer());
-            changed += write::commit(session.write(parts.writer().clone()), snapshot, change).await?;
+) -> Result<Outcome> {
+    let changed = |change: &TableChange| if change.new.len > 0 { change.new.clone() } else { change.old.clone() };
+    let rows = match affected {
+        Affected::All(affected) => {
+            let mut change = change_of(&affected.batches)?;
+            if let Some(returning) = &mut returning {
+                change.drop_repeats()?;
+                returning.rows(session, state, &change.table, &changed(&change)).await?;
+            }
+            foreign_keys::commit(session, writer, &state.catalog, state.snapshot.clone(), change).await?
         }
-        if is_last {
-            break;
+        Affected::Many(many) => {
+            let mut repeats = key.map(|_| Repeats::default());
+            let mut division = Division::begin(session, writer, many.sorted(state, key)?).await?;
+            while let Some(batches) = division.next().await? {
+                let mut change = change_of(&batches)?;
+                if let Some(repeats) = &mut repeats {
+                    change.retain(repeats.first(row_keys(&change.table, &change.old)?))?;
+                }
+                if let Some(returning) = &mut returning {
+                    returning.rows(session, state, &change.table, &changed(&change)).await?;
+                }
+                let rows = division.commit(change).await?;
+                division.count(rows);
+            }
+            division.finish().await?
         }
-        part = part.another();
-        is_last = part.fill(&mut rows, limits).await?;
-    }
-    drop((part, rows));
-    let committed = parts.commit(&session.engine).await?;
-    transaction::finish(session, &decision, committed).await?;
-    Ok(changed)
+    };
+    returning.map_or_else(|| Ok(Outcome::rows(statement, rows)), Returning::outcome)
 }

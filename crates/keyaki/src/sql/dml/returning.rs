@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, FunctionArguments, Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor,
     TableWithJoins, visit_expressions, visit_expressions_mut,
 };
+use futures::StreamExt;
 
 use crate::catalog::{RelationName, Table};
 use crate::sql::columns::shown_schema;
@@ -28,20 +29,21 @@ pub(crate) const RETURNED_PREFIX: &str = "__returned_";
 /// The column of `merge_action()`.
 const ACTION: &str = "__merge_action";
 
-/// The clause.
-#[derive(Debug, Clone)]
+/// The clause, with its result.
 pub(super) struct Returning {
     items: Vec<SelectItem>,
     /// The name of the table in expressions.
     alias: Ident,
     /// The rows have a column with the action that has changed them.
     has_action: bool,
+    /// The result for the rows so far, with its schema.
+    result: Option<(SchemaRef, RowBuffer)>,
 }
 
 impl Returning {
     /// The clause of a statement whose target table has the name `alias`.
     pub fn new(items: Vec<SelectItem>, alias: Ident) -> Returning {
-        Returning { items, alias, has_action: false }
+        Returning { items, alias, has_action: false, result: None }
     }
 
     /// The clause of a statement whose target table has the name `alias`; `None` without the clause.
@@ -78,7 +80,7 @@ impl Returning {
                 }
             }
         }
-        Returning { items, alias, has_action }
+        Returning { items, alias, has_action, result: None }
     }
 
     /// The columns of the result.
@@ -90,43 +92,56 @@ impl Returning {
         Ok(shown_schema(plan.schema().inner()))
     }
 
-    /// The result for the changed rows, which have all columns.
+    /// Adds the result for changed rows, which have all columns.
     ///
     /// # Errors
     /// Errors of the expressions; `OutOfMemory`.
     pub async fn rows(
-        &self,
+        &mut self,
         session: &SqlSession,
         state: &StatementState,
         table: &Arc<Table>,
         rows: &TableRows,
-    ) -> Result<Outcome> {
-        self.result(session, state, table, vec![self.batch(table, rows, "")?]).await
+    ) -> Result<()> {
+        self.add(session, state, table, vec![self.batch(table, rows, "")?]).await
     }
 
     /// As [`rows`](Self::rows), for rows by the action that has changed them.
     pub async fn actions(
-        &self,
+        &mut self,
         session: &SqlSession,
         state: &StatementState,
         table: &Arc<Table>,
         rows: &[(&str, Vec<TableRows>)],
-    ) -> Result<Outcome> {
+    ) -> Result<()> {
         let batches = rows.iter().flat_map(|(action, rows)| rows.iter().map(|rows| self.batch(table, rows, action)));
-        self.result(session, state, table, batches.collect::<Result<_>>()?).await
+        self.add(session, state, table, batches.collect::<Result<_>>()?).await
     }
 
-    async fn result(
-        &self,
+    async fn add(
+        &mut self,
         session: &SqlSession,
         state: &StatementState,
         table: &Arc<Table>,
         batches: Vec<RecordBatch>,
-    ) -> Result<Outcome> {
+    ) -> Result<()> {
         let plan = state.plan_query(self.query(state, table, batches)?).await?;
-        let stream = state.run(&plan).await?;
+        let mut stream = state.run(&plan).await?;
         let schema = stream.schema();
-        let rows = RowBuffer::reserved(&session.engine, "RETURNING").collect(stream).await?;
+        let (_, result) =
+            self.result.get_or_insert_with(|| (schema, RowBuffer::reserved(&session.engine, "RETURNING")));
+        while let Some(batch) = stream.next().await {
+            result.push(batch?)?;
+        }
+        Ok(())
+    }
+
+    /// The result for all rows that were added.
+    ///
+    /// # Errors
+    /// `Internal` if there was no call that adds rows.
+    pub fn outcome(self) -> Result<Outcome> {
+        let (schema, rows) = self.result.ok_or_else(|| Error::Internal("RETURNING of no change".into()))?;
         Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(rows.batches, schema, None)?)))
     }
 

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
+use datafusion::common::tree_node::TreeNode;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Expr, Query, SelectItem, TableWithJoins, Update, UpdateTableFromKind,
 };
 
-use super::parts::{self, Affected};
+use super::parts::{self, Affected, Effects};
 use super::returning::Returning;
-use super::{TargetTable, assigned_column, defaults, foreign_keys};
+use super::{TargetTable, assigned_column, defaults};
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::Outcome;
@@ -22,6 +24,7 @@ use crate::sql::sequences;
 use crate::sql::short::{Change, ChangeKind, Read, ShortPlan};
 use crate::sql::state::StatementState;
 use crate::values::zone::Zone;
+use crate::write::BatchLimits;
 use crate::write::apply::TableChange;
 use crate::write::assign::assign;
 use crate::write::generated;
@@ -37,37 +40,26 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
     let table = target.table.clone();
     expressions::compiled(session, &table)?;
     let (assigned, values) = assignments_of(&table, assignments)?;
-    let alone = others.is_empty() && returning.is_none();
-    // A set-returning function in SET repeats rows, too.
-    let old_repeats = true;
+    let joins = !others.is_empty();
     let plan = state.plan_query(affected_rows(&target, values, others, selection)?).await?;
-    let limits = match alone {
-        true => parts::limits(session, (&state.catalog, &table), &writer, Some(&assigned), &plan)?,
+    // A set-returning function in SET repeats rows, too.
+    let repeats = joins || plan.exists(|node| Ok(matches!(node, LogicalPlan::Unnest(_))))?;
+    let effects = Effects { assigned: &assigned, ..Effects::default() };
+    let limits = match parts::can_divide((&state.catalog, &table), &writer, effects)? {
+        true => Some(BatchLimits::of_part(&session.engine, &table)),
         false => None,
     };
     let change_of = |batches: &[RecordBatch]| {
         let parts = batches.iter().map(|batch| old_and_new(&table, &assigned, batch, session.zone()));
         let (old, new): (Vec<TableRows>, Vec<TableRows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let (old, new) = (TableRows::concat(&old)?, TableRows::concat(&new)?);
-        Ok(TableChange { old_repeats, ..TableChange::update(&table, old, new, assigned.clone()) })
+        Ok(TableChange { old_repeats: true, ..TableChange::update(&table, old, new, assigned.clone()) })
     };
-    let affected = match Affected::read(session, "UPDATE", state.run(&plan).await?, limits).await? {
-        Affected::All(affected) => affected,
-        Affected::Many(first, rest, limits) => {
-            let rows = parts::change(session, writer, first, rest, limits, change_of).await?;
-            return Ok(Outcome::rows("UPDATE", rows));
-        }
-    };
-    let mut change = change_of(&affected.batches)?;
-    let returned = match Returning::of(returning, target.alias().clone()) {
-        Some(returning) => {
-            change.drop_repeats()?;
-            Some(returning.rows(session, &state, &change.table, &change.new).await?)
-        }
-        None => None,
-    };
-    let rows = foreign_keys::commit(session, writer, &state.catalog, state.snapshot.clone(), change).await?;
-    Ok(returned.unwrap_or_else(|| Outcome::rows("UPDATE", rows)))
+    let returning = Returning::of(returning, target.alias().clone());
+    let affected = Affected::read(session, "UPDATE", state.run(&plan).await?, limits).await?;
+    let key = key_columns(&table);
+    let key = repeats.then_some(key.as_slice());
+    parts::apply(session, &state, writer, ("UPDATE", affected, key), returning, change_of).await
 }
 
 /// Adds the types of the parameters, and compiles the statement for the short path if it has the form.
@@ -166,6 +158,14 @@ fn affected_rows(
     expressions.extend(target.rowid());
     expressions.extend(values);
     target.select(expressions, others, selection)
+}
+
+/// The places of the key among all columns of a table, followed by the hidden rowid.
+pub(super) fn key_columns(table: &Table) -> Vec<usize> {
+    match table.def.hidden_rowid {
+        true => vec![table.def.columns.len()],
+        false => table.def.primary_key.clone(),
+    }
 }
 
 /// The assigned columns and their expressions, in parallel. DEFAULT is replaced by the column's default.
