@@ -258,7 +258,8 @@ impl TableChange {
         let Some(key) = found else {
             // The key of the table's own tree is the key of a message, which finds conflicts itself.
             if let Some(absent) = absent.as_mut().filter(|_| tree.id != self.table.def.tree) {
-                let added = new.sorted().map(|i| new.get(i)).filter(|key| !old.contains(key));
+                let mut replaced = old.members();
+                let added = new.sorted().map(|i| new.get(i)).filter(|key| !replaced.contains(key));
                 absent.extend(added.map(|key| (tree.id, KeyRange::prefix(key.to_vec()))));
             }
             return Ok(());
@@ -276,18 +277,20 @@ impl TableChange {
         let TableTree { rows, columns, .. } = tree.encoding;
         let ChangedKeys { old, new, .. } = keys;
         let only_key = tree.key_columns().len() == columns.len();
-        let gone = (0..old.len()).filter(|&i| !new.contains(old.get(i)));
-        gone.for_each(|i| batch.delete_existing_raw(tree.id, old.get(i)));
+        let mut kept = new.members();
+        let gone = old.sorted().map(|i| old.get(i)).filter(|key| !kept.contains(key));
+        gone.for_each(|key| batch.delete_existing_raw(tree.id, key));
         if self.new.len == 0 {
             return Ok(());
         }
         let columns = self.new.of_tree(columns)?;
         let mut values = Values::new(rows, &columns);
         batch.encoded_for(tree.id, tree.schema);
+        let mut replaced = old.members();
         // In key order: neighbouring messages go to the same nodes of the root buffer.
         for i in new.sorted() {
             let (key, value) = (new.get(i), values.of(new.row(i)));
-            match old.contains(key) {
+            match replaced.contains(key) {
                 // An entry that consists only of its key is unchanged if the key is.
                 true if only_key => {}
                 true => batch.update_raw(tree.id, key, value),
@@ -303,7 +306,8 @@ impl TableChange {
     /// keys of the table's own tree.
     fn log(&self, tree: &ChangedTree<'_>, keys: &ChangedKeys, batch: &mut WriteBatch) -> Result<()> {
         for build in &self.table.def.building {
-            let added = keys.new.sorted().filter(|&i| !keys.old.contains(keys.new.get(i)));
+            let mut replaced = keys.old.members();
+            let added = keys.new.sorted().filter(|&i| !replaced.contains(keys.new.get(i)));
             let added = added.map(|i| keys.new.row(i) as u32).collect::<Vec<_>>();
             let added = if added.is_empty() { TableRows::default() } else { self.new.select(&added.into())? };
             for rows in [&self.old, &added].into_iter().filter(|rows| rows.len > 0) {
@@ -388,10 +392,10 @@ pub(crate) fn find_existing(
     };
     // Number of keys to look up one by one, now and after the next range that skips few keys.
     let (mut singles, mut next_singles) = (0_usize, SINGLE_LOOKUPS_MIN);
-    let mut next = 0;
+    let (mut replaced, mut next) = (old.members(), 0);
     while next <= last {
         let key = new.nth(next);
-        if old.contains(key) {
+        if replaced.contains(key) {
             next += 1;
             continue;
         }

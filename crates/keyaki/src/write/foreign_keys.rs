@@ -217,9 +217,10 @@ impl ForeignKey {
         let new_of_row = new_keys_of_pairs(&added, change.pairs);
         let (mut deleted, mut updated, mut away) = (Vec::new(), Vec::new(), Vec::new());
         let keys = tree.keys(&old);
-        for i in 0..keys.len() {
+        let mut remaining = added.members();
+        for i in keys.sorted() {
             let (key, row) = (keys.get(i), keys.row(i));
-            let is_gone = !added.contains(key);
+            let is_gone = !remaining.contains(key);
             if row >= change.pairs {
                 deleted.extend(is_gone.then_some(row as u32));
             } else if new_of_row[row].is_none_or(|new| added.get(new) != key) {
@@ -393,7 +394,8 @@ impl ForeignKey {
         let own = tree.keys(&self.keys_of(rows)?);
         let encoded = tree.keys(&keys);
         let mut is_other = vec![false; keys.rows];
-        (0..encoded.len()).for_each(|i| is_other[encoded.row(i)] = !own.contains(encoded.get(i)));
+        let mut own = own.members();
+        encoded.sorted().for_each(|i| is_other[encoded.row(i)] = !own.contains(encoded.get(i)));
         let is_own = BooleanArray::from_iter(is_other.into_iter().map(|is_other| Some(!is_other)));
         let columns = keys.columns.iter().map(|column| Ok(arrow::compute::nullif(column, &is_own)?));
         Ok(KeyRows { columns: columns.collect::<Result<_>>()?, rows: keys.rows })

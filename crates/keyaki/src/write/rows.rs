@@ -1,5 +1,7 @@
 //! Rows of a table in columnar form, and their encoding as keys and values of the table's trees.
 
+use std::cmp::Ordering;
+
 use arrow::array::{Array, ArrayRef, BooleanArray, UInt32Array};
 use arrow::compute::{cast, concat, filter, take};
 use keyaki_store::{KeyCodec, RowCodec, RowEncoder};
@@ -192,8 +194,9 @@ impl Keys {
         self.get(self.sorted[n] as usize)
     }
 
-    pub fn contains(&self, key: &[u8]) -> bool {
-        self.sorted.binary_search_by(|&i| self.get(i as usize).cmp(key)).is_ok()
+    /// Tells which of several keys in ascending order are among these.
+    pub fn members(&self) -> Members<'_> {
+        Members { keys: self, next: 0 }
     }
 
     /// The first row of each group of equal keys, ascending.
@@ -204,21 +207,38 @@ impl Keys {
     /// As [`distinct_rows`](Self::distinct_rows), without the keys of `others`.
     pub fn distinct_rows_except(&self, others: &Keys) -> Vec<u32> {
         let mut rows: Vec<u32> = Vec::with_capacity(self.len());
-        let mut last: Option<&[u8]> = None;
-        let mut others = others.sorted().map(|i| others.get(i)).peekable();
+        let (mut others, mut last) = (others.members(), None);
         for i in self.sorted() {
             let key = self.get(i);
-            if last == Some(key) {
-                continue;
-            }
-            last = Some(key);
-            while others.next_if(|other| *other < key).is_some() {}
-            if others.peek() != Some(&key) {
+            if last != Some(key) && !others.contains(key) {
                 rows.push(self.rows[i]);
             }
+            last = Some(key);
         }
         rows.sort_unstable();
         rows
+    }
+}
+
+/// Made by [`Keys::members`].
+#[derive(Debug)]
+pub(crate) struct Members<'a> {
+    keys: &'a Keys,
+    /// Position in ascending order. The keys before are smaller than all that are asked for.
+    next: usize,
+}
+
+impl Members<'_> {
+    /// True if `key`, which is not smaller than the one before, is among the keys.
+    pub fn contains(&mut self, key: &[u8]) -> bool {
+        while self.next < self.keys.len() {
+            match self.keys.nth(self.next).cmp(key) {
+                Ordering::Less => self.next += 1,
+                Ordering::Equal => return true,
+                Ordering::Greater => return false,
+            }
+        }
+        false
     }
 }
 
