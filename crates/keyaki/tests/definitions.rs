@@ -145,6 +145,105 @@ fn changes_belong_to_the_transaction() {
     }
 }
 
+/// DROP COLUMN leaves the rows as they are, on all paths that read and write them afterwards.
+#[test]
+fn dropped_columns_stay_in_the_tree() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let length = || std::fs::metadata(path.join("data")).map_or(0, |file| file.len());
+    for key in ["PRIMARY KEY (id)", "PRIMARY KEY (part, id)", "CHECK (id > 0)"] {
+        let connection = Connection::open(&path).unwrap();
+        let run = |sql: &str| connection.execute_batch(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        run(&format!(
+            "CREATE TABLE t (gone BIGINT NOT NULL, id BIGINT NOT NULL, texts TEXT NOT NULL, n BIGINT, list INT[] NOT NULL,
+                part INT NOT NULL, at TIMESTAMPTZ NOT NULL, u UUID NOT NULL, d DECIMAL(10, 2) NOT NULL, name TEXT, {key});
+            CREATE INDEX by_texts ON t (texts, gone);
+            CREATE INDEX by_n ON t (n) INCLUDE (name);
+            CREATE INDEX by_name ON t USING masstree (name);
+            INSERT INTO t SELECT -value, value, 'text ' || value, value % 100, ARRAY[value, 1], value % 3, now(),
+                'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', 1.50, 'name ' || value FROM generate_series(1, 30000) s(value);
+            CHECKPOINT; ANALYZE t"
+        ));
+        let before = length();
+        run("ALTER TABLE t DROP COLUMN gone; ALTER TABLE t DROP COLUMN texts, DROP COLUMN list, DROP u");
+        run("ALTER TABLE t DROP d, DROP at, ADD COLUMN added TEXT");
+        assert!(length() <= before + (1 << 20), "{before} bytes, then {}", length());
+        assert_eq!(number(&connection, "SELECT count(*) FROM keyaki_indexes WHERE table_name = 't'"), 2);
+        let columns = "SELECT string_agg(column_name, ' ' ORDER BY ordinal_position) FROM information_schema.columns
+            WHERE table_name = 't'";
+        let names: String = connection.query_row(columns, (), |row| row.get(0)).unwrap();
+        assert_eq!(names, "id n part name added");
+        let check = |connection: &Connection, rows: i64, sum: i64| {
+            let count = |condition: &str| number(connection, &format!("SELECT count(*) FROM t WHERE {condition}"));
+            assert_eq!(count("true"), rows);
+            assert_eq!(number(connection, "SELECT sum(n)::bigint FROM t WHERE part + 0 >= 0"), sum);
+            assert_eq!(count("n = 7 AND length(name) > 0"), 300);
+            assert_eq!(count("name = 'name 77'"), 1);
+            let row = "SELECT id || ' ' || n || ' ' || part || ' ' || name || coalesce(added, '-') FROM t WHERE";
+            for condition in ["id = 77", "name = 'name 77'", "id = 77 AND part = 2", "id % 30000 = 77 AND n = 77"] {
+                let found: String = connection.query_row(&format!("{row} {condition}"), (), |row| row.get(0)).unwrap();
+                assert_eq!(found, "77 77 2 name 77-", "{condition}");
+            }
+        };
+        check(&connection, 30_000, 1_485_000);
+        // One row, several rows, many rows, and files.
+        let file = directory.path().join("rows.csv");
+        std::fs::write(&file, "50001,1,0,file,x\n50002,2,1,file,\n").unwrap();
+        run(&format!(
+            "INSERT INTO t VALUES (40001, 5, 0, 'one', 'x');
+            INSERT INTO t (id, part) VALUES (40002, 1), (40003, 2);
+            INSERT INTO t SELECT value, 1, 2, 'many', 'y' FROM generate_series(100001, 130000) s(value);
+            COPY t FROM '{}';
+            UPDATE t SET n = 6 WHERE id = 40001;
+            UPDATE t SET name = 'changed', added = 'z' WHERE id BETWEEN 29000 AND 30000;
+            DELETE FROM t WHERE id IN (40002, 50001)",
+            file.display()
+        ));
+        check(&connection, 60_003, 1_485_000 + 6 + 30_000 + 2);
+        if key != "CHECK (id > 0)" {
+            let target = if key.contains("part") { "part, id" } else { "id" };
+            run(&format!(
+                "INSERT INTO t VALUES (40001, 4, 0, 'up', 'v'), (60000, 3, 0, 'up', 'w')
+                    ON CONFLICT ({target}) DO UPDATE SET n = t.n + excluded.n, name = excluded.name;
+                INSERT OR REPLACE INTO t VALUES (60000, 4, 0, 're', NULL)"
+            ));
+            assert_eq!(number(&connection, "SELECT sum(n)::bigint FROM t WHERE id IN (40001, 60000)"), 14);
+            run("DELETE FROM t WHERE id = 60000; UPDATE t SET n = 6 WHERE id = 40001");
+        }
+        run("CREATE UNIQUE INDEX by_id ON t (id); CREATE INDEX by_added ON t (added, id); CREATE INDEX by_n_id ON t USING vast (n, id)");
+        assert_eq!(number(&connection, "SELECT count(*) FROM t WHERE added = 'y'"), 30_000);
+        let rows = 60_003;
+        check(&connection, rows, 1_515_008);
+        // A column of the same name is another one. In a transaction, too.
+        run("BEGIN; ALTER TABLE t DROP COLUMN n; INSERT INTO t VALUES (70000, 1, 'in', 'q'); ROLLBACK");
+        run("ALTER TABLE t DROP COLUMN added, ADD COLUMN added TEXT");
+        assert_eq!(number(&connection, "SELECT count(added) FROM t"), 0);
+        check(&connection, rows, 1_515_008);
+        drop(connection);
+        let connection = Connection::open(&path).unwrap();
+        check(&connection, rows, 1_515_008);
+        // The conversion of a column rebuilds the trees without the dropped columns.
+        connection.execute("ALTER TABLE t ALTER COLUMN n TYPE SMALLINT", ()).unwrap();
+        check(&connection, rows, 1_515_008);
+        connection.execute_batch("CHECKPOINT; DROP TABLE t; CHECKPOINT").unwrap();
+    }
+    // The upserts of a table without indexes read nothing.
+    let connection = Connection::open(&path).unwrap();
+    let blind = "CREATE TABLE c (id BIGINT PRIMARY KEY, gone TEXT NOT NULL, n BIGINT, m BIGINT, last BIGINT);
+        INSERT INTO c SELECT value, 'x', value, 1, 2 FROM generate_series(1, 5000) s(value);
+        ALTER TABLE c DROP COLUMN gone, DROP m;
+        INSERT INTO c SELECT value * 2, 10, 3 FROM generate_series(1, 5000) s(value)
+            ON CONFLICT (id) DO UPDATE SET n = n + excluded.n;
+        INSERT INTO c VALUES (1, 5, 9) ON CONFLICT (id) DO UPDATE SET n = n + excluded.n, last = excluded.last;
+        INSERT OR REPLACE INTO c VALUES (3, 100, 100)";
+    connection.execute_batch(blind).unwrap();
+    for _ in 0..2 {
+        assert_eq!(number(&connection, "SELECT sum(n)::bigint FROM c"), 12_502_500 + 50_000 + 5 + 97);
+        assert_eq!(number(&connection, "SELECT sum(last)::bigint FROM c"), 10_000 + 2500 * 3 + 7 + 98);
+        connection.execute("CHECKPOINT", ()).unwrap();
+    }
+}
+
 #[test]
 fn definitions_conflict_with_open_transactions() {
     let conflicts = |statement: &str, change: &str| -> bool {

@@ -13,7 +13,8 @@ use super::index_build::IndexBuild;
 use super::names::RelationName;
 use crate::Error;
 
-/// A table. The schema of its tree is the primary key columns in key order, then the other columns in table order.
+/// A table. The schema of its tree is the primary key columns in key order, then the other columns in table order, with dropped
+/// columns at their places.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TableDef {
     pub name: RelationName,
@@ -21,6 +22,9 @@ pub struct TableDef {
     pub tree: TreeId,
     /// Columns in the order of CREATE TABLE.
     pub columns: Vec<ColumnDef>,
+    /// Columns that the tree still has, by ascending place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<DroppedColumn>,
     /// Indices into `columns`, in key order. Empty for a table without PRIMARY KEY.
     pub primary_key: Vec<usize>,
     /// The table has no PRIMARY KEY: a hidden column `__rowid` (Int64) is the key of its tree.
@@ -46,6 +50,17 @@ pub struct TableDef {
     pub building: Vec<IndexBuild>,
 }
 
+/// A column that ALTER TABLE has dropped. Rows written before have its values in the table's tree, later ones NULL or a zero
+/// value, until the table is rebuilt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DroppedColumn {
+    /// Position in the table's tree, behind its key.
+    pub place: usize,
+    pub ty: SqlType,
+    /// The tree has a place for nulls.
+    pub nullable: bool,
+}
+
 /// ON COMMIT of a temporary table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -61,6 +76,7 @@ impl TableDef {
             name,
             tree,
             columns,
+            dropped: Vec::new(),
             hidden_rowid: primary_key.is_empty(),
             primary_key,
             indexes: Vec::new(),

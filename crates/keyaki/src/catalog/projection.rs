@@ -26,12 +26,18 @@ enum Source {
     Column(usize),
     /// A virtual column, and the positions in the batches of the columns that it uses.
     Virtual(usize, Vec<usize>),
+    /// A dropped column.
+    Dropped(usize),
 }
 
 impl Projection {
     /// The rows of the table's own tree. `place` is the position of a table column in the batches; `None` is the hidden rowid.
-    pub fn of_table(table: &Arc<Table>, place: impl FnMut(Option<usize>) -> usize) -> Projection {
-        let columns = table.table_columns().into_iter().map(place).map(Source::Column).collect();
+    pub fn of_table(table: &Arc<Table>, mut place: impl FnMut(Option<usize>) -> usize) -> Projection {
+        let source = |column: Option<usize>| match column.filter(|column| table.dropped_columns().contains(column)) {
+            Some(dropped) => Source::Dropped(dropped),
+            None => Source::Column(place(column)),
+        };
+        let columns = table.table_columns().into_iter().map(source).collect();
         Projection { table: table.clone(), columns, schema: table.schema.arrow().clone(), partial: None }
     }
 
@@ -80,6 +86,7 @@ impl Projection {
         };
         let column = |source: &Source| match source {
             Source::Column(column) => take(*column),
+            Source::Dropped(column) => Ok(self.table.dropped_values(*column, rows)),
             Source::Virtual(column, used) => {
                 let used = used.iter().map(|&column| take(column)).collect::<Result<Vec<_>>>()?;
                 self.table.virtual_value(*column)?.evaluate(used, rows)

@@ -6,7 +6,8 @@
 //! two to the first; `None` stands for the hidden rowid.
 //!
 //! The expressions of indexes are *virtual columns*: their numbers follow those of the table columns and one place for the
-//! hidden rowid. Only trees of indexes have them.
+//! hidden rowid. Only trees of indexes have them. *Dropped columns* have the numbers behind those. Only the table's tree has
+//! them.
 //!
 //! Invariant: [`Table::new`] checks the definition, so that column positions in a [`Table`] are always valid.
 
@@ -15,10 +16,12 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::array::{Array, ArrayRef, ListArray, make_array, new_null_array};
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use keyaki_store::{Column, ColumnType, KeyCodec, RowCodec, Schema, TreeId};
 
-use super::definitions::{IndexKey, IndexMethod, TableDef};
+use super::definitions::{DroppedColumn, IndexKey, IndexMethod, TableDef};
 use super::expressions::{Compiled, Predicate, VirtualValue};
 use crate::base::type_name;
 use crate::catalog::TableStatistics;
@@ -227,7 +230,29 @@ impl Table {
         for (column, &tree) in self.tree_column.iter().enumerate() {
             columns[tree] = Some(column);
         }
+        for (number, dropped) in self.dropped_columns().zip(&self.def.dropped) {
+            columns[dropped.place] = Some(number);
+        }
         columns
+    }
+
+    /// The numbers of the dropped columns.
+    pub fn dropped_columns(&self) -> std::ops::Range<usize> {
+        let first = self.virtual_columns().end;
+        first..first + self.def.dropped.len()
+    }
+
+    /// The values of a dropped column in new rows.
+    ///
+    /// # Panics
+    /// If the column is not one of [`dropped_columns`](Self::dropped_columns).
+    pub fn dropped_values(&self, column: usize, rows: usize) -> ArrayRef {
+        let dropped = &self.def.dropped[column - self.dropped_columns().start];
+        let ty = dropped.ty.column.arrow();
+        match dropped.nullable {
+            true => new_null_array(&ty, rows),
+            false => zeros(&ty, rows),
+        }
     }
 
     /// Name of the table's tree (`None`) or of the tree of an index, for EXPLAIN.
@@ -316,6 +341,11 @@ fn tree_column(def: &TableDef, column: usize) -> Column {
     Column { name: c.name.clone(), ty: c.ty.column, nullable: c.nullable || c.stores_nulls }
 }
 
+/// Definition of a dropped column in the table's tree.
+fn dropped_column(dropped: &DroppedColumn) -> Column {
+    Column { name: format!("__dropped_{}", dropped.place), ty: dropped.ty.column, nullable: dropped.nullable }
+}
+
 fn rowid_column() -> Column {
     Column { name: HIDDEN_ROWID.into(), ty: ColumnType::Int64, nullable: false }
 }
@@ -329,23 +359,45 @@ fn table_schema(def: &TableDef) -> Schema {
         def.primary_key.iter().map(|&c| tree_column(def, c)).collect()
     };
     let key = columns.len();
-    columns.extend((0..def.columns.len()).filter(|c| !def.primary_key.contains(c)).map(|c| tree_column(def, c)));
-    Schema::new(columns, key).sampled()
+    let mut dropped = def.dropped.iter().peekable();
+    let mut others = (0..def.columns.len()).filter(|c| !def.primary_key.contains(c));
+    loop {
+        let next = match dropped.next_if(|dropped| dropped.place == columns.len()) {
+            Some(dropped) => Some(dropped_column(dropped)),
+            None => others.next().map(|c| tree_column(def, c)),
+        };
+        match next {
+            Some(column) => columns.push(column),
+            None => return Schema::new(columns, key).sampled(),
+        }
+    }
 }
 
 /// For each table column, its position in [`table_schema`].
 fn tree_columns(def: &TableDef) -> Vec<usize> {
-    let mut next = if def.hidden_rowid { 1 } else { def.primary_key.len() };
+    let mut places = (key_len(def)..).filter(|place| def.dropped.iter().all(|dropped| dropped.place != *place));
     let keys: HashMap<usize, usize> =
         def.primary_key.iter().enumerate().map(|(place, &column)| (column, place)).collect();
     (0..def.columns.len())
-        .map(|column| {
-            keys.get(&column).copied().unwrap_or_else(|| {
-                next += 1;
-                next - 1
-            })
-        })
+        // The range has no end.
+        .map(|column| keys.get(&column).copied().or_else(|| places.next()).unwrap_or(usize::MAX))
         .collect()
+}
+
+/// The number of key columns of the table's tree.
+fn key_len(def: &TableDef) -> usize {
+    if def.hidden_rowid { 1 } else { def.primary_key.len() }
+}
+
+/// Zeros, and empty texts and lists.
+fn zeros(ty: &DataType, rows: usize) -> ArrayRef {
+    if let DataType::List(field) = ty {
+        let elements = new_null_array(field.data_type(), 0);
+        return Arc::new(ListArray::new(field.clone(), OffsetBuffer::new_zeroed(rows), elements, None));
+    }
+    // Values of these types are below nulls, too.
+    let nulls = new_null_array(ty, rows).into_data();
+    make_array(nulls.into_builder().nulls(None).build().unwrap_or_else(|error| panic!("zeros of {ty}: {error}")))
 }
 
 /// The expressions of all indexes: index and position in its keys.
@@ -371,7 +423,11 @@ fn check(def: &TableDef) -> Result<()> {
         .foreign_keys
         .iter()
         .all(|key| known(&key.columns) && !key.columns.is_empty() && key.columns.len() == key.referenced.len());
-    if columns == 0 || !key_ok || !indexes_ok || !references_ok {
+    let places: Vec<usize> = def.dropped.iter().map(|dropped| dropped.place).collect();
+    let all = key_len(def) + columns - def.primary_key.len().min(columns) + places.len();
+    let dropped_ok =
+        places.is_sorted_by(|a, b| a < b) && places.iter().all(|place| (key_len(def)..all).contains(place));
+    if columns == 0 || !key_ok || !indexes_ok || !references_ok || !dropped_ok {
         return Err(super::corrupt(format!("the definition of table \"{}\" is inconsistent", def.name)));
     }
     Ok(())

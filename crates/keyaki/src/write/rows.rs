@@ -68,13 +68,14 @@ impl TableRows {
         predicate.select(self.of_table(&predicate.condition.columns)?, self.len)
     }
 
-    /// Computes the virtual columns of the table, those of a partial index for its rows only: they may fail for others.
+    /// Computes the virtual columns of the table, those of a partial index for its rows only: they may fail for others. Adds
+    /// values of the dropped columns.
     ///
     /// # Errors
     /// `Internal` if these rows lack a column; errors of the expressions.
     pub fn add_virtual(&mut self, table: &Table) -> Result<()> {
-        let virtual_columns = table.virtual_columns();
-        if virtual_columns.is_empty() || self.len == 0 {
+        let (virtual_columns, dropped) = (table.virtual_columns(), table.dropped_columns());
+        if (virtual_columns.is_empty() && dropped.is_empty()) || self.len == 0 {
             return Ok(());
         }
         let mut values = Vec::new();
@@ -96,6 +97,7 @@ impl TableRows {
         }
         self.columns.resize(virtual_columns.start, None);
         self.columns.extend(values);
+        self.columns.extend(dropped.map(|column| Some(table.dropped_values(column, self.len))));
         Ok(())
     }
 

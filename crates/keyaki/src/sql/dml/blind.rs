@@ -100,7 +100,10 @@ impl Blind {
         let values = columns[table.schema.key_columns()..].iter().flatten();
         match self {
             Blind::Replace => values.map(|_| ColumnChange::Set).collect(),
-            Blind::Update(assigned) => values.map(|&column| assigned[column].change).collect(),
+            // Dropped columns are behind those of the table.
+            Blind::Update(assigned) => {
+                values.map(|&column| assigned.get(column).map_or(ColumnChange::Keep, |a| a.change)).collect()
+            }
         }
     }
 
@@ -112,11 +115,15 @@ impl Blind {
         rows: &[ArrayRef],
         arguments: Option<Vec<Option<ArrayRef>>>,
     ) -> Result<WriteBatch> {
-        let columns = table.table_columns();
-        let of_tree = |array: &dyn Fn(usize) -> ArrayRef| -> Vec<ArrayRef> {
-            columns.iter().flatten().map(|&column| array(column)).collect()
-        };
+        let (columns, dropped) = (table.table_columns(), table.dropped_columns());
         let len = rows.first().map_or(0, |column| column.len());
+        let of_tree = |array: &dyn Fn(usize) -> ArrayRef| -> Vec<ArrayRef> {
+            let values = columns.iter().flatten().map(|&column| match dropped.contains(&column) {
+                true => table.dropped_values(column, len),
+                false => array(column),
+            });
+            values.collect()
+        };
         let rows = of_tree(&|column| rows[column].clone());
         let mut batch = WriteBatch::new();
         if matches!(self, Blind::Replace) {

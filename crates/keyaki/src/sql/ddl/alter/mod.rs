@@ -6,6 +6,7 @@
 //! | changes | rows |
 //! |---|---|
 //! | names, defaults, dropped constraints, longer VARCHAR | stay as they are |
+//! | DROP COLUMN | stay as they are: the tree keeps the column ([`TableDef::dropped`]) |
 //! | SET NOT NULL, ADD CHECK, ADD FOREIGN KEY | are read once and checked |
 //! | ADD UNIQUE | are read once to build the index |
 //! | ADD COLUMN of columns that are null in all rows | stay as they are: the tree gets the columns |
@@ -26,7 +27,9 @@ use datafusion::sql::sqlparser::ast::{
 use super::create::{COLUMNS_MAX, NewColumn};
 use super::{Plain, checks, constraint_positions, foreign_keys, free_index_name, rename};
 use crate::base::interrupt::Execution;
-use crate::catalog::{ForeignKeyDef, IdentityDef, IndexDef, IndexMethod, SqlType, Table, TableDef, types};
+use crate::catalog::{
+    DroppedColumn, ForeignKeyDef, IdentityDef, IndexDef, IndexMethod, SqlType, Table, TableDef, types,
+};
 use crate::sql::dml::defaults;
 use crate::sql::names::{new_name, plain_ident};
 use crate::sql::state::StatementState;
@@ -197,7 +200,8 @@ impl<'a> Draft<'a> {
             }
         }
         def.indexes = indexes;
-        if def.primary_key.contains(&column) {
+        let is_key = def.primary_key.contains(&column);
+        if is_key {
             def.primary_key.clear();
             (def.hidden_rowid, def.primary_key_name) = (true, None);
         }
@@ -212,12 +216,25 @@ impl<'a> Draft<'a> {
         def.foreign_keys.retain(|key| !key.columns.contains(&column) && !is_own(key));
         self.foreign_keys.retain(|added| def.foreign_keys.iter().any(|key| key.name == *added));
         def.columns.remove(column);
-        self.sources.remove(column);
+        match self.sources.remove(column) {
+            Source::Same(old) | Source::Converted(old, _) if !is_key => {
+                let before = &self.old.def.columns[old];
+                def.dropped.push(DroppedColumn {
+                    place: self.old.tree_column[old],
+                    ty: before.ty,
+                    nullable: before.nullable || before.stores_nulls,
+                });
+                def.dropped.sort_by_key(|dropped| dropped.place);
+            }
+            Source::Same(_) | Source::Converted(..) => self.rebuilds = true,
+            // It is not in the tree yet.
+            Source::Default => {}
+        }
+        self.not_null.retain(|other| other != name);
         let indexes = def.indexes.iter_mut().flat_map(IndexDef::columns_mut);
         let references = def.foreign_keys.iter_mut().flat_map(|key| &mut key.columns);
         let later = indexes.chain(&mut def.primary_key).chain(references).filter(|position| **position > column);
         later.for_each(|position| *position -= 1);
-        self.rebuilds = true;
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use futures::StreamExt;
 use keyaki_store::WriteBatch;
 
 use super::{Draft, Source};
-use crate::catalog::{Catalog, ColumnDef, DocumentKind, SequenceDef, Table, put, remove};
+use crate::catalog::{Catalog, ColumnDef, DocumentKind, SequenceDef, Table, TableStatistics, put, remove};
 use crate::engine::Engine;
 use crate::sql::ddl::{checks, foreign_keys};
 use crate::sql::dml::{TargetTable, defaults};
@@ -33,10 +33,10 @@ impl Draft<'_> {
         let rebuilds = self.must_rebuild(statement);
         if rebuilds {
             self.def.columns.iter_mut().for_each(|column| column.stores_nulls = false);
+            self.def.dropped.clear();
             renew_trees(&self.session.engine, &mut self.def);
         }
-        // Positions and types of columns differ after a conversion.
-        let statistics = self.old.statistics.clone().filter(|_| !rebuilds);
+        let statistics = if rebuilds { None } else { self.statistics() };
         let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&self.state.catalog));
         let table = Table::new(self.def.clone(), statistics)?;
         let (cascades, action) = (self.cascades, &self.action);
@@ -53,6 +53,9 @@ impl Draft<'_> {
         }
         self.verify(statement, &table).await?;
         put(&mut batch, DocumentKind::Table, &table.def.name, &table.def)?;
+        if let Some(statistics) = &table.statistics {
+            put(&mut batch, DocumentKind::Statistics, &table.def.name, &**statistics)?;
+        }
         if self.extends {
             batch.extend_tree(table.def.tree, &table.schema);
         }
@@ -69,6 +72,17 @@ impl Draft<'_> {
             }
             None => statement.engine.commit_catalog(&statement.writer, batch, changed).await,
         }
+    }
+
+    /// The statistics of the columns that stay, and of none for new ones.
+    fn statistics(&self) -> Option<Arc<TableStatistics>> {
+        let old = self.old.statistics.as_ref()?;
+        let of_column = |source: &Source| match source {
+            Source::Same(column) | Source::Converted(column, _) => old.columns.get(*column).cloned(),
+            Source::Default => None,
+        };
+        let columns = self.sources.iter().map_while(of_column).collect();
+        Some(Arc::new(TableStatistics { rows: old.rows, columns }))
     }
 
     /// True if the rows are converted into new trees.
