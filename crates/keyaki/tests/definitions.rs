@@ -210,7 +210,9 @@ fn dropped_columns_stay_in_the_tree() {
             assert_eq!(number(&connection, "SELECT sum(n)::bigint FROM t WHERE id IN (40001, 60000)"), 14);
             run("DELETE FROM t WHERE id = 60000; UPDATE t SET n = 6 WHERE id = 40001");
         }
-        run("CREATE UNIQUE INDEX by_id ON t (id); CREATE INDEX by_added ON t (added, id); CREATE INDEX by_n_id ON t USING vast (n, id)");
+        run(
+            "CREATE UNIQUE INDEX by_id ON t (id); CREATE INDEX by_added ON t (added, id); CREATE INDEX by_n_id ON t USING vast (n, id)",
+        );
         assert_eq!(number(&connection, "SELECT count(*) FROM t WHERE added = 'y'"), 30_000);
         let rows = 60_003;
         check(&connection, rows, 1_515_008);

@@ -85,11 +85,11 @@ const RETURNING: [&str; 5] = [
     "INSERT INTO t SELECT value, value % 300, 'upsert', 'pad of row ' || value FROM generate_series(5000, 29999)
         ON CONFLICT (id) DO UPDATE SET n = t.n + excluded.n RETURNING t.id, t.n",
     "UPDATE t SET n = u.x FROM (SELECT value % 9000 AS id, (value % 9000) * 3 AS x FROM generate_series(0, 44999)) u
-        WHERE t.id = u.id RETURNING t.id, t.n",
+        WHERE t.id = u.id RETURNING t.id, t.n, x",
     "MERGE INTO t USING (SELECT value AS id FROM generate_series(0, 45000)) s ON t.id = s.id
         WHEN MATCHED AND t.id % 3 = 0 THEN UPDATE SET n = t.n + 1
         WHEN NOT MATCHED AND s.id % 5 > 0 THEN INSERT VALUES (s.id, 4, 'merged', 'pad of merged ' || s.id)
-        RETURNING merge_action(), id",
+        RETURNING merge_action(), t.id, s.id, n",
     "DELETE FROM t USING (SELECT value % 13000 AS id FROM generate_series(0, 38999)) u WHERE t.id = u.id RETURNING t.n, t.id",
 ];
 

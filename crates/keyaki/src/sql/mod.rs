@@ -229,6 +229,9 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
                     describe::query(session, Query::clone(described)).await
                 }
                 Sql::Query(_) => query(session, statement).await,
+                _ if describe_alias != DescribeAlias::Explain => {
+                    unsupported("DESCRIBE of statements other than queries (use EXPLAIN)")
+                }
                 Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_) | Sql::Merge(_) => {
                     dml::explain::run(session, statement).await
                 }

@@ -38,6 +38,8 @@ const STATEMENTS: &[(&str, &str)] = &[
     ("SELECT id FROM t WHERE a = $1 AND a = $2 ORDER BY id", "ii"),
     ("SELECT y, x FROM h WHERE x = $1 ORDER BY y", "i"),
     ("SELECT r, q FROM two WHERE p = $1 AND q = $2", "it"),
+    ("UPDATE h SET y = $1 FROM two WHERE two.p = h.x AND h.x = $2 RETURNING h.x, y, two.q, r + 1 AS next", "ti"),
+    ("DELETE FROM h USING two WHERE two.p = h.x AND h.y = $1 RETURNING two.r, x", "t"),
     ("SELECT q FROM two WHERE p = $1 ORDER BY q DESC", "i"),
     ("SELECT count(*), sum(c) FROM t WHERE a = $1", "i"),
     ("SELECT id FROM t WHERE id IN ($1, $2, $3) ORDER BY id", "kkk"),

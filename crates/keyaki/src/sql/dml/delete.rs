@@ -49,20 +49,32 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete:
         session.engine.commit_catalog(&writer, batch, changed).await?;
         return Ok(Outcome::rows("DELETE", rows));
     }
-    let returning = Returning::of(returning, target.alias().clone());
+    let relations = using.as_deref().unwrap_or_default();
+    let mut returning =
+        Returning::of(returning, target.alias().clone()).map(|returning| returning.joined(&table, relations));
+    let others = returning.as_ref().map_or_else(Vec::new, |returning| returning.others().to_vec());
     let needed = if returning.is_some() { (0..table.def.columns.len()).collect() } else { needed(&table)? };
-    let plan = state.plan_query(affected_rows(&target, &needed, using, selection)?).await?;
+    let extra = others.len();
+    let plan = state.plan_query(affected_rows(&target, &needed, others, using, selection)?).await?;
     let effects = Effects { deletes: true, ..Effects::default() };
     let limits = match parts::can_divide((&state.catalog, &table), &writer, effects)? {
         true => Some(BatchLimits::of_part(&session.engine, &table)),
         false => None,
     };
     let change_of = |batches: &[RecordBatch]| {
-        let parts = batches.iter().map(|batch| rows_of(&table, &needed, batch));
+        let parts = batches.iter().map(|batch| {
+            let mut old = rows_of(&table, &needed, batch)?;
+            old.columns.extend(batch.columns()[batch.num_columns() - extra..].iter().cloned().map(Some));
+            Ok(old)
+        });
         let old = TableRows::concat(&parts.collect::<Result<Vec<_>>>()?)?;
         Ok(TableChange { old_repeats: repeats, ..TableChange::deletion(&table, old) })
     };
-    let affected = Affected::read(session, "DELETE", state.run(&plan).await?, limits).await?;
+    let rows = state.run(&plan).await?;
+    if let Some(returning) = &mut returning {
+        returning.set_types(&rows.schema());
+    }
+    let affected = Affected::read(session, "DELETE", rows, limits).await?;
     // The query returns the needed columns, and the hidden rowid.
     let place = |column: usize| needed.iter().position(|needed| *needed == column).unwrap_or(needed.len());
     let key: Vec<usize> = key_columns(&table).into_iter().map(place).collect();
@@ -101,7 +113,7 @@ pub(crate) async fn describe(
     let target = TargetTable::new(state, &relation)?;
     let table = target.table.clone();
     let alone = using.is_none() && returning.is_none();
-    let query = affected_rows(&target, &needed(&table)?, using, selection)?;
+    let query = affected_rows(&target, &needed(&table)?, Vec::new(), using, selection)?;
     let Ok(plan) = state.plan_query(query).await else { return Ok(None) };
     add_types(types, &plan);
     let Some(types) = types.iter().cloned().collect::<Option<Vec<_>>>().filter(|_| alone) else { return Ok(None) };
@@ -116,7 +128,7 @@ pub(crate) async fn describe(
 pub(super) fn explained(state: &StatementState, delete: Delete) -> Result<(Arc<Table>, Query)> {
     let Clauses { relation, using, selection, .. } = clauses(delete)?;
     let target = TargetTable::new(state, &relation)?;
-    let query = affected_rows(&target, &needed(&target.table)?, using, selection)?;
+    let query = affected_rows(&target, &needed(&target.table)?, Vec::new(), using, selection)?;
     Ok((target.table, query))
 }
 
@@ -159,12 +171,14 @@ fn clauses(delete: Delete) -> Result<Clauses> {
 fn affected_rows(
     target: &TargetTable,
     columns: &[usize],
+    others: Vec<Expr>,
     using: Option<Vec<TableWithJoins>>,
     selection: Option<Expr>,
 ) -> Result<Query> {
     let table = &target.table;
     let mut expressions: Vec<Expr> = columns.iter().map(|&c| target.column(&table.def.columns[c].name)).collect();
     expressions.extend(target.rowid());
+    expressions.extend(others);
     target.select(expressions, using.unwrap_or_default(), selection)
 }
 

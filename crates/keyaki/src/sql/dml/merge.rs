@@ -49,22 +49,32 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, merge: 
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
     let items = returned(&merge)?.cloned();
-    let (clauses, query) = query_of(&state, merge)?;
-    let Clauses { target, clauses } = clauses;
-    let mut returning = items.map(|items| Returning::of_merge(items, target.alias().clone()));
+    let source = TableWithJoins { relation: merge.source.clone(), joins: Vec::new() };
+    let target = target_of(&state, &merge)?;
     let table = target.table.clone();
+    let of_merge = |items| Returning::of_merge(items, target.alias().clone()).joined(&table, &[source]);
+    let mut returning = items.map(of_merge);
+    let others = returning.as_ref().map_or_else(Vec::new, |returning| returning.others().to_vec());
+    let extra = others.len();
+    let (clauses, query) = query_of(target, merge, others)?;
+    let Clauses { target, clauses } = clauses;
     expressions::compiled(session, &table)?;
     let plan = state.plan_query(query).await?;
     let limits = limits(session, &state, &writer, &table, &clauses)?;
     let mut changes = Changes {
         has_actions: returning.is_some(),
+        extra,
         repeats: Repeats::default(),
         session,
         state: &state,
         target: &target,
         clauses: &clauses,
     };
-    let rows = match Affected::read(session, "MERGE", state.run(&plan).await?, limits).await? {
+    let affected = state.run(&plan).await?;
+    if let Some(returning) = &mut returning {
+        returning.set_types(&affected.schema());
+    }
+    let rows = match Affected::read(session, "MERGE", affected, limits).await? {
         Affected::All(affected) => {
             let (change, actions) = changes.of(&affected.batches).await?;
             if let Some(returning) = &mut returning {
@@ -127,6 +137,8 @@ struct Changes<'s> {
     clauses: &'s [Clause],
     /// The changed rows are returned by action.
     has_actions: bool,
+    /// The number of columns of other relations that are returned.
+    extra: usize,
     /// The keys of the rows that are updated or deleted.
     repeats: Repeats,
 }
@@ -136,9 +148,16 @@ impl Changes<'_> {
     ///
     /// # Errors
     /// `AffectedTwice`; errors of the values.
-    async fn of(&mut self, batches: &[RecordBatch]) -> Result<(TableChange, Vec<(&'static str, Vec<TableRows>)>)> {
-        let Changes { session, state, target, clauses, .. } = *self;
+    async fn of(&mut self, batches: &[RecordBatch]) -> Result<(TableChange, [(&'static str, Vec<TableRows>); 3])> {
+        let Changes { session, state, target, clauses, has_actions, extra, .. } = *self;
         let table = &target.table;
+        let mut actions = [("UPDATE", Vec::new()), ("DELETE", Vec::new()), ("INSERT", Vec::new())];
+        // The rows of an action with the columns of other relations.
+        let returned = |rows: &TableRows, batch: &RecordBatch| {
+            let mut rows = rows.clone();
+            rows.columns.extend(batch.columns()[batch.num_columns() - extra..].iter().cloned().map(Some));
+            rows
+        };
         let (mut old, mut new, mut deleted, mut inserted) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for batch in batches {
             for (number, clause) in clauses.iter().enumerate() {
@@ -146,25 +165,23 @@ impl Changes<'_> {
                 if batch.num_rows() == 0 {
                     continue;
                 }
-                match &clause.action {
+                let with_row = || clause.with_row(target, &batch);
+                let (action, into, rows) = match &clause.action {
                     Action::Update { assigned } => {
-                        let (before, after) =
-                            old_and_new(table, assigned, &clause.with_row(target, &batch)?, state.zone)?;
+                        let (before, after) = old_and_new(table, assigned, &with_row()?, state.zone)?;
                         old.push(before);
-                        new.push(after);
+                        (0, &mut new, after)
                     }
-                    Action::Delete => {
-                        deleted.push(old_and_new(table, &[], &clause.with_row(target, &batch)?, state.zone)?.0);
-                    }
-                    Action::Insert => inserted.push(new_rows(table, clause, &batch, state)?),
-                    Action::Nothing => {}
+                    Action::Delete => (1, &mut deleted, old_and_new(table, &[], &with_row()?, state.zone)?.0),
+                    Action::Insert => (2, &mut inserted, new_rows(table, clause, &batch, state)?),
+                    Action::Nothing => continue,
+                };
+                if has_actions {
+                    actions[action].1.push(returned(&rows, &batch));
                 }
+                into.push(rows);
             }
         }
-        let actions = match self.has_actions {
-            true => vec![("UPDATE", new.clone()), ("DELETE", deleted.clone()), ("INSERT", inserted.clone())],
-            false => Vec::new(),
-        };
         let pairs = old.iter().map(|rows| rows.len).sum();
         old.append(&mut deleted);
         let old = TableRows::concat(&old)?;
@@ -195,7 +212,7 @@ impl Changes<'_> {
 /// # Errors
 /// As [`run`], up to the execution.
 pub(super) fn explained(state: &StatementState, merge: Merge) -> Result<(String, Query)> {
-    let (clauses, query) = query_of(state, merge)?;
+    let (clauses, query) = query_of(target_of(state, &merge)?, merge, Vec::new())?;
     let names: Vec<String> = clauses.clauses.iter().map(|clause| clause.describe(&clauses.target.table)).collect();
     Ok((format!("Merge into {}: {}", clauses.target.table.def.name, names.join("; ")), query))
 }
@@ -205,7 +222,7 @@ pub(super) fn explained(state: &StatementState, merge: Merge) -> Result<(String,
 /// # Errors
 /// As [`run`], up to the execution.
 pub(crate) async fn describe(state: &StatementState, merge: &Merge, types: &mut [Option<DataType>]) -> Result<()> {
-    let (_, query) = query_of(state, merge.clone())?;
+    let (_, query) = query_of(target_of(state, merge)?, merge.clone(), Vec::new())?;
     // The query may need the values.
     if let Ok(plan) = state.plan_query(query).await {
         add_types(types, &plan);
@@ -283,14 +300,17 @@ impl Clause {
     }
 }
 
-/// The clauses, and the query of the rows to which they apply.
-fn query_of(state: &StatementState, merge: Merge) -> Result<(Clauses, Query)> {
+fn target_of(state: &StatementState, merge: &Merge) -> Result<TargetTable> {
+    TargetTable::new(state, &TableWithJoins { relation: merge.table.clone(), joins: Vec::new() })
+}
+
+/// The clauses, and the query of the rows to which they apply. It returns the expressions `others` last.
+fn query_of(target: TargetTable, merge: Merge, others: Vec<Expr>) -> Result<(Clauses, Query)> {
     let refuse = |refused: bool, what: &str| match refused {
         true => Err(Error::Unsupported(format!("MERGE … {what}"))),
         false => Ok(()),
     };
-    let Merge { merge_token: _, optimizer_hints: _, into: _, table, source, on, clauses: given, output: _ } = merge;
-    let target = TargetTable::new(state, &TableWithJoins { relation: table, joins: Vec::new() })?;
+    let Merge { merge_token: _, optimizer_hints: _, into: _, table: _, source, on, clauses: given, output: _ } = merge;
     let all = target.all_columns();
     let mut clauses = Vec::new();
     let mut conditions = Vec::new();
@@ -356,6 +376,7 @@ fn query_of(state: &StatementState, merge: Merge) -> Result<(Clauses, Query)> {
             Expr::BinaryOp { left: Box::new(applied.clone()), op: BinaryOperator::Eq, right: Box::new(number(clause)) };
         case(vec![(applies, value)])
     }));
+    expressions.extend(others);
     let join = Join { relation: source, global: false, join_operator: join(JoinConstraint::On(*on)) };
     let mut query = target.select_joined(expressions, vec![join])?;
     if let SetExpr::Select(select) = query.body.as_mut() {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{
     Expr, FromTable, Ident, Join, ObjectName, Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor,
-    TableObject, TableWithJoins,
+    TableObject, TableWithJoins, UpdateTableFromKind,
 };
 
 pub(crate) use self::returning::RETURNED_PREFIX;
@@ -172,7 +172,7 @@ pub(super) fn assigned_column(table: &Table, name: &ObjectName) -> Result<usize>
 /// # Errors
 /// Errors of planning.
 pub(super) async fn returned_columns(state: &StatementState, statement: &Statement) -> Result<Option<SchemaRef>> {
-    let (items, relation) = match statement {
+    let (items, relation, others) = match statement {
         Statement::Insert(insert) => {
             let Some(items) = &insert.returning else { return Ok(None) };
             let TableObject::TableName(name) = &insert.table else { return Ok(None) };
@@ -181,19 +181,34 @@ pub(super) async fn returned_columns(state: &StatementState, statement: &Stateme
             return returning.schema(state, &table).await.map(Some);
         }
         Statement::Merge(merge) => {
-            let Some(items) = merge::returned(merge)? else { return Ok(None) };
-            let relation = TableWithJoins { relation: merge.table.clone(), joins: Vec::new() };
-            let target = TargetTable::new(state, &relation)?;
-            let returning = Returning::of_merge(items.clone(), target.alias().clone());
-            return returning.schema(state, &target.table).await.map(Some);
+            let relation = |relation: &TableFactor| TableWithJoins { relation: relation.clone(), joins: Vec::new() };
+            (merge::returned(merge)?.cloned(), relation(&merge.table), vec![relation(&merge.source)])
         }
-        Statement::Update(update) => (&update.returning, Some(&update.table)),
-        Statement::Delete(delete) => match &delete.from {
-            FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from) => (&delete.returning, from.first()),
-        },
-        _ => (&None, None),
+        Statement::Update(update) => {
+            let others = match &update.from {
+                Some(UpdateTableFromKind::AfterSet(from) | UpdateTableFromKind::BeforeSet(from)) => from.clone(),
+                None => Vec::new(),
+            };
+            (update.returning.clone(), update.table.clone(), others)
+        }
+        Statement::Delete(delete) => {
+            let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
+            let Some(relation) = from.first() else { return Ok(None) };
+            (delete.returning.clone(), relation.clone(), delete.using.clone().unwrap_or_default())
+        }
+        _ => return Ok(None),
     };
-    let (Some(items), Some(relation)) = (items, relation) else { return Ok(None) };
-    let target = TargetTable::new(state, relation)?;
-    Returning::new(items.clone(), target.alias().clone()).schema(state, &target.table).await.map(Some)
+    let Some(items) = items else { return Ok(None) };
+    let target = TargetTable::new(state, &relation)?;
+    let alias = target.alias().clone();
+    let returning = match statement {
+        Statement::Merge(_) => Returning::of_merge(items, alias),
+        _ => Returning::new(items, alias),
+    };
+    let mut returning = returning.joined(&target.table, &others);
+    if !returning.others().is_empty() {
+        let plan = state.plan_query(target.select(returning.others().to_vec(), others, None)?).await?;
+        returning.set_types(plan.schema().inner());
+    }
+    returning.schema(state, &target.table).await.map(Some)
 }

@@ -203,7 +203,7 @@ impl<'s> Division<'s> {
 
 /// Applies the changes that `change_of` makes of the rows of `statement`, an UPDATE or a DELETE, with the actions of foreign
 /// keys. RETURNING has the new rows of an UPDATE, and the old ones of a DELETE. If a row may be there several times, `key` are the
-/// columns of its key.
+/// columns of its key. These rows may have more columns, of other relations.
 ///
 /// # Errors
 /// As [`foreign_keys::commit`]. Outside of a transaction, nothing has changed then.
@@ -216,12 +216,18 @@ pub(super) async fn apply(
     change_of: impl Fn(&[RecordBatch]) -> Result<TableChange>,
 ) -> Result<Outcome> {
     let changed = |change: &TableChange| if change.new.len > 0 { change.new.clone() } else { change.old.clone() };
+    // RETURNING may have columns of other relations.
+    let without_others = |change: &mut TableChange| {
+        let columns = change.table.def.columns.len();
+        [&mut change.old, &mut change.new].into_iter().for_each(|rows| rows.columns.truncate(columns));
+    };
     let rows = match affected {
         Affected::All(affected) => {
             let mut change = change_of(&affected.batches)?;
             if let Some(returning) = &mut returning {
                 change.drop_repeats()?;
                 returning.rows(session, state, &change.table, &changed(&change)).await?;
+                without_others(&mut change);
             }
             foreign_keys::commit(session, writer, &state.catalog, state.snapshot.clone(), change).await?
         }
@@ -235,6 +241,7 @@ pub(super) async fn apply(
                 }
                 if let Some(returning) = &mut returning {
                     returning.rows(session, state, &change.table, &changed(&change)).await?;
+                    without_others(&mut change);
                 }
                 let rows = division.commit(change).await?;
                 division.count(rows);

@@ -7,17 +7,18 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, StringViewArray};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, FunctionArguments, Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor,
-    TableWithJoins, visit_expressions, visit_expressions_mut,
+    TableWithJoins, VisitMut, VisitorMut, visit_expressions, visit_expressions_mut,
 };
 use futures::StreamExt;
 
 use crate::catalog::{RelationName, Table};
 use crate::sql::columns::shown_schema;
+use crate::sql::names::plain_ident;
 use crate::sql::state::StatementState;
 use crate::sql::{Outcome, SqlSession};
 use crate::write::RowBuffer;
@@ -36,6 +37,9 @@ pub(super) struct Returning {
     alias: Ident,
     /// The rows have a column with the action that has changed them.
     has_action: bool,
+    /// The columns of other relations of the statement that the items use, and those of the changed rows in their places.
+    others: Vec<Expr>,
+    other_fields: Vec<FieldRef>,
     /// The result for the rows so far, with its schema.
     result: Option<(SchemaRef, RowBuffer)>,
 }
@@ -43,7 +47,7 @@ pub(super) struct Returning {
 impl Returning {
     /// The clause of a statement whose target table has the name `alias`.
     pub fn new(items: Vec<SelectItem>, alias: Ident) -> Returning {
-        Returning { items, alias, has_action: false, result: None }
+        Returning { items, alias, has_action: false, others: Vec::new(), other_fields: Vec::new(), result: None }
     }
 
     /// The clause of a statement whose target table has the name `alias`; `None` without the clause.
@@ -72,15 +76,48 @@ impl Returning {
             }
             ControlFlow::<()>::Continue(())
         });
-        if has_action {
-            for item in &mut items {
-                if let SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) = item {
-                    let action = ObjectName::from(vec![Ident::with_quote('"', ACTION)]);
-                    options.opt_exclude = Some(ExcludeSelectItem::Single(action));
-                }
+        Returning { has_action, ..Returning::new(items, alias) }
+    }
+
+    /// The clause of a statement that joins its target `table` with `relations`, whose columns the items may use.
+    pub fn joined(mut self, table: &Table, relations: &[TableWithJoins]) -> Returning {
+        let mut names = Vec::new();
+        relations.iter().for_each(|relation| add_names(relation, &mut names));
+        names.retain(|name| *name != plain_ident(&self.alias));
+        if names.is_empty() {
+            return self;
+        }
+        let mut others = OtherColumns { names, table, alias: &self.alias, depth: 0, found: Vec::new() };
+        for item in &mut self.items {
+            let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { continue };
+            let before = expr.clone();
+            let _ = VisitMut::visit(expr, &mut others);
+            if let SelectItem::UnnamedExpr(expr) = item
+                && *expr != before
+            {
+                let name = match &before {
+                    Expr::Identifier(column) => plain_ident(column),
+                    Expr::CompoundIdentifier(parts) => parts.last().map(plain_ident).unwrap_or_default(),
+                    expr => expr.to_string(),
+                };
+                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
             }
         }
-        Returning { items, alias, has_action, result: None }
+        self.others = others.found;
+        self
+    }
+
+    /// The columns that the query of the changed rows has to return last ([`set_types`](Self::set_types)).
+    pub fn others(&self) -> &[Expr] {
+        &self.others
+    }
+
+    /// Takes the types of the [`others`](Self::others) from the schema of a query that returns them last.
+    pub fn set_types(&mut self, query: &Schema) {
+        let first = query.fields().len() - self.others.len();
+        let fields = query.fields()[first..].iter().enumerate();
+        let named = fields.map(|(i, field)| Arc::new(Field::new(other_name(i), field.data_type().clone(), true)));
+        self.other_fields = named.collect();
     }
 
     /// The columns of the result.
@@ -92,7 +129,7 @@ impl Returning {
         Ok(shown_schema(plan.schema().inner()))
     }
 
-    /// Adds the result for changed rows, which have all columns.
+    /// Adds the result for changed rows, which have all columns of the table, and then those of other relations.
     ///
     /// # Errors
     /// Errors of the expressions; `OutOfMemory`.
@@ -145,13 +182,29 @@ impl Returning {
         Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(rows.batches, schema, None)?)))
     }
 
-    /// Columns of the table, and that of the action.
+    /// Columns of the table, of other relations, and that of the action.
     fn columns(&self, table: &Table) -> SchemaRef {
-        if !self.has_action {
-            return table.arrow.clone();
+        let action = self.has_action.then(|| Arc::new(Field::new(ACTION, DataType::Utf8View, false)));
+        let fields = table.arrow.fields().iter().chain(&self.other_fields).cloned().chain(action);
+        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+    }
+
+    /// The items, whose `*` stands for the columns of the table.
+    fn projection(&self) -> Vec<SelectItem> {
+        let others = self.other_fields.iter().map(|field| field.name().as_str());
+        let hidden: Vec<ObjectName> = others
+            .chain(self.has_action.then_some(ACTION))
+            .map(|name| ObjectName::from(vec![Ident::with_quote('"', name)]))
+            .collect();
+        let mut items = self.items.clone();
+        for item in &mut items {
+            if let SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) = item
+                && !hidden.is_empty()
+            {
+                options.opt_exclude = Some(ExcludeSelectItem::Multiple(hidden.clone()));
+            }
         }
-        let action = Arc::new(Field::new(ACTION, DataType::Utf8View, false));
-        Arc::new(Schema::new(table.arrow.fields().iter().cloned().chain([action]).collect::<Vec<_>>()))
+        items
     }
 
     fn batch(&self, table: &Table, rows: &TableRows, action: &str) -> Result<RecordBatch> {
@@ -175,7 +228,7 @@ impl Returning {
         let SetExpr::Select(select) = query.body.as_mut() else {
             return Err(Error::Internal("the parser returned another kind of query for SELECT".into()));
         };
-        select.projection.clone_from(&self.items);
+        select.projection = self.projection();
         for TableWithJoins { relation, .. } in &mut select.from {
             if let TableFactor::Table { name: table, alias, .. } = relation {
                 *table = ObjectName::from(vec![Ident::with_quote('"', &name)]);
@@ -184,6 +237,72 @@ impl Returning {
             }
         }
         Ok(query)
+    }
+}
+
+/// The name of the `number`th column of another relation in the table of changed rows.
+fn other_name(number: usize) -> String {
+    format!("__other_{number}")
+}
+
+/// Adds the names of the relations in expressions.
+fn add_names(relation: &TableWithJoins, names: &mut Vec<String>) {
+    for factor in [&relation.relation].into_iter().chain(relation.joins.iter().map(|join| &join.relation)) {
+        match factor {
+            TableFactor::NestedJoin { table_with_joins, alias: None } => add_names(table_with_joins, names),
+            TableFactor::Table { name, alias: None, .. } => {
+                names.extend(name.0.last().and_then(|part| part.as_ident()).map(plain_ident));
+            }
+            TableFactor::Table { alias: Some(alias), .. }
+            | TableFactor::Derived { alias: Some(alias), .. }
+            | TableFactor::TableFunction { alias: Some(alias), .. }
+            | TableFactor::Function { alias: Some(alias), .. }
+            | TableFactor::UNNEST { alias: Some(alias), .. }
+            | TableFactor::NestedJoin { alias: Some(alias), .. } => names.push(plain_ident(&alias.name)),
+            _ => {}
+        }
+    }
+}
+
+/// Replaces columns of other relations by columns of the changed rows. Those in subqueries stay.
+struct OtherColumns<'a> {
+    /// The names of the other relations.
+    names: Vec<String>,
+    table: &'a Table,
+    /// The name of the changed rows.
+    alias: &'a Ident,
+    /// Subqueries around the expression.
+    depth: usize,
+    found: Vec<Expr>,
+}
+
+impl VisitorMut for OtherColumns<'_> {
+    type Break = ();
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        let is_other = match expr {
+            Expr::CompoundIdentifier(parts) => matches!(
+                parts.as_slice(), [relation, _] if self.names.contains(&plain_ident(relation))
+            ),
+            Expr::Identifier(column) => self.table.column(&plain_ident(column)).is_err(),
+            _ => false,
+        };
+        if is_other && self.depth == 0 {
+            let number = self.found.iter().position(|found| found == expr).unwrap_or(self.found.len());
+            let column = vec![self.alias.clone(), Ident::with_quote('"', other_name(number))];
+            let other = std::mem::replace(expr, Expr::CompoundIdentifier(column));
+            if number == self.found.len() {
+                self.found.push(other);
+            }
+        }
+        ControlFlow::Continue(())
     }
 }
 

@@ -40,8 +40,12 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
     let table = target.table.clone();
     expressions::compiled(session, &table)?;
     let (assigned, values) = assignments_of(&table, assignments)?;
+    let mut returning =
+        Returning::of(returning, target.alias().clone()).map(|returning| returning.joined(&table, &others));
+    let mut expressions = values;
+    expressions.extend(returning.iter().flat_map(Returning::others).cloned());
     let joins = !others.is_empty();
-    let plan = state.plan_query(affected_rows(&target, values, others, selection)?).await?;
+    let plan = state.plan_query(affected_rows(&target, expressions, others, selection)?).await?;
     // A set-returning function in SET repeats rows, too.
     let repeats = joins || plan.exists(|node| Ok(matches!(node, LogicalPlan::Unnest(_))))?;
     let effects = Effects { assigned: &assigned, ..Effects::default() };
@@ -49,14 +53,22 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
         true => Some(BatchLimits::of_part(&session.engine, &table)),
         false => None,
     };
+    let of_target = target.all_columns().len();
     let change_of = |batches: &[RecordBatch]| {
-        let parts = batches.iter().map(|batch| old_and_new(&table, &assigned, batch, session.zone()));
+        let parts = batches.iter().map(|batch| {
+            let (old, mut new) = old_and_new(&table, &assigned, batch, session.zone())?;
+            new.columns.extend(batch.columns()[of_target + assigned.len()..].iter().cloned().map(Some));
+            Ok((old, new))
+        });
         let (old, new): (Vec<TableRows>, Vec<TableRows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let (old, new) = (TableRows::concat(&old)?, TableRows::concat(&new)?);
         Ok(TableChange { old_repeats: true, ..TableChange::update(&table, old, new, assigned.clone()) })
     };
-    let returning = Returning::of(returning, target.alias().clone());
-    let affected = Affected::read(session, "UPDATE", state.run(&plan).await?, limits).await?;
+    let rows = state.run(&plan).await?;
+    if let Some(returning) = &mut returning {
+        returning.set_types(&rows.schema());
+    }
+    let affected = Affected::read(session, "UPDATE", rows, limits).await?;
     let key = key_columns(&table);
     let key = repeats.then_some(key.as_slice());
     parts::apply(session, &state, writer, ("UPDATE", affected, key), returning, change_of).await
