@@ -379,7 +379,7 @@ fn tree_columns(def: &TableDef) -> Vec<usize> {
     let keys: HashMap<usize, usize> =
         def.primary_key.iter().enumerate().map(|(place, &column)| (column, place)).collect();
     (0..def.columns.len())
-        // The range has no end.
+        // The range has no end, so that there is always a next place.
         .map(|column| keys.get(&column).copied().or_else(|| places.next()).unwrap_or(usize::MAX))
         .collect()
 }

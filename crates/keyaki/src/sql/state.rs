@@ -140,6 +140,17 @@ impl StatementState {
         Ok(StatementState { catalog, snapshot, context, state, zone, path, tables, views_begun: Mutex::default() })
     }
 
+    /// The same statement over another snapshot: `now()` stays.
+    ///
+    /// # Errors
+    /// As [`StatementState::new`].
+    pub fn at(&self, session: &SqlSession, catalog: Arc<Catalog>, snapshot: Snapshot) -> Result<Self> {
+        let mut other = StatementState::new(session, catalog, snapshot)?;
+        other.state.execution_props_mut().query_execution_start_time =
+            self.state.execution_props().query_execution_start_time;
+        Ok(other)
+    }
+
     /// Registers an additional table, visible only to this statement. `name` is a view or starts with a reserved
     /// prefix.
     pub fn add_table(&self, name: RelationName, table: Arc<dyn TableProvider>) {

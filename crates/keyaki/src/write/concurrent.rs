@@ -107,6 +107,7 @@ impl ConcurrentBuild {
             table.def.building.contains(&self.target.build)
                 && table.def.tree == def.tree
                 && table.def.columns == def.columns
+                && table.def.dropped == def.dropped
                 && table.def.primary_key == def.primary_key
         };
         catalog.tables.get(&def.name).filter(is_same)

@@ -44,6 +44,7 @@ use crate::base::progress::Progress;
 use crate::catalog::Catalog;
 use crate::engine::{Engine, Writer};
 
+pub(crate) use bulk::sorted;
 pub(crate) use concurrent::ConcurrentBuild;
 pub(crate) use conform::{BadCell, Conform, Defaults, Given, evaluate};
 pub(crate) use index::{create_index, wait_for_locators};

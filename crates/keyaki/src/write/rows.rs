@@ -196,7 +196,7 @@ impl Keys {
         self.get(self.sorted[n] as usize)
     }
 
-    /// Tells which of several keys in ascending order are among these.
+    /// Tests the membership of several keys in ascending order.
     pub fn members(&self) -> Members<'_> {
         Members { keys: self, next: 0 }
     }
@@ -222,11 +222,11 @@ impl Keys {
     }
 }
 
-/// Made by [`Keys::members`].
+/// A merge of keys with others in ascending order, one at a time; made by [`Keys::members`].
 #[derive(Debug)]
 pub(crate) struct Members<'a> {
     keys: &'a Keys,
-    /// Position in ascending order. The keys before are smaller than all that are asked for.
+    /// Position in ascending order. All keys before it are below the last key that was tested.
     next: usize,
 }
 

@@ -138,12 +138,13 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, mut ins
             count
         }
         Affected::Many(many) => {
-            let many = many.sorted(&state, insertion.conflict.as_ref().and_then(Conflict::key_columns))?;
+            let key = insertion.conflict.as_ref().and_then(Conflict::key_columns);
+            let many = many.sorted(session, &writer, "INSERT", key).await?;
             let mut division = Division::begin(session, writer, many).await?;
             while let Some(batches) = division.next().await? {
                 let rows = insertion.checked(&batches)?;
                 let (catalog, snapshot) = division.latest();
-                let of_part = StatementState::new(session, catalog, snapshot)?;
+                let of_part = state.at(session, catalog, snapshot)?;
                 if may_be_blind {
                     let statement = division.statement();
                     if let Some(accepted) = insertion.submit_blind(&of_part, &statement, &rows).await? {

@@ -87,7 +87,8 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, merge: 
         Affected::Many(many) => {
             // The row of the target is behind the number of the clause.
             let key: Vec<usize> = key_columns(&table).iter().map(|column| 1 + column).collect();
-            let mut division = Division::begin(session, writer, many.sorted(&state, Some(&key))?).await?;
+            let many = many.sorted(session, &writer, "MERGE", Some(&key)).await?;
+            let mut division = Division::begin(session, writer, many).await?;
             while let Some(batches) = division.next().await? {
                 let (change, actions) = changes.of(&batches).await?;
                 if let Some(returning) = &mut returning {

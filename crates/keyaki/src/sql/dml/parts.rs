@@ -3,7 +3,7 @@
 //!
 //! A part is checked against the snapshot with the parts before it. The statement is therefore not divided if it has
 //! checks that need all changes: of keys that it changes, of foreign keys that refer to rows that it deletes, and of rows of
-//! the same table that new rows refer to. The rows are sorted first if the query may return a row twice ([`sorted`]).
+//! the same table that new rows refer to. The rows are sorted first if the query may return a row twice ([`Repeats`]).
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use futures::{StreamExt, stream};
 use keyaki_store::Snapshot;
 
 use super::foreign_keys;
-use super::repeats::{Repeats, sorted};
+use super::repeats::Repeats;
 use super::returning::Returning;
 use crate::Result;
 use crate::catalog::{Catalog, Table};
@@ -31,34 +31,6 @@ use crate::write::{self, BatchLimits, RowBuffer, WriteStatement};
 pub(super) enum Affected {
     All(RowBuffer),
     Many(Many),
-}
-
-/// Rows that are changed in parts.
-pub(super) struct Many {
-    /// The first rows.
-    first: RowBuffer,
-    /// The others.
-    rest: SendableRecordBatchStream,
-    limits: BatchLimits,
-}
-
-impl Many {
-    /// The rows in the order of the columns of a key, if there is one ([`sorted`]).
-    ///
-    /// # Errors
-    /// `Internal` if the key has no columns.
-    pub fn sorted(self, state: &StatementState, key: Option<&[usize]>) -> Result<Many> {
-        let Some(key) = key else { return Ok(self) };
-        let Many { mut first, rest, limits } = self;
-        let (empty, schema) = (first.another(), rest.schema());
-        let batch_rows = first.rows_within(limits).min(state.state.config().batch_size());
-        // The sort reserves their memory.
-        let batches = std::mem::take(&mut first.batches);
-        drop(first);
-        let rows = stream::iter(batches.into_iter().map(Ok)).chain(rest);
-        let rows = Box::pin(RecordBatchStreamAdapter::new(schema, rows));
-        Ok(Many { first: empty, rest: sorted(&state.state, rows, key, batch_rows)?, limits })
-    }
 }
 
 impl Affected {
@@ -82,7 +54,42 @@ impl Affected {
     }
 }
 
-/// What a statement does to rows, as far as checks depend on it.
+/// Rows that are changed in parts.
+pub(super) struct Many {
+    /// The first rows.
+    first: RowBuffer,
+    /// The others.
+    rest: SendableRecordBatchStream,
+    limits: BatchLimits,
+}
+
+impl Many {
+    /// The rows of `statement` in the order of the columns of a key, if there is one ([`write::sorted`]).
+    ///
+    /// # Errors
+    /// Errors of the rows and of temporary files; `Cancelled`; `OutOfMemory`.
+    pub async fn sorted(
+        self,
+        session: &SqlSession,
+        writer: &Writer,
+        statement: &str,
+        key: Option<&[usize]>,
+    ) -> Result<Many> {
+        let Some(key) = key else { return Ok(self) };
+        let Many { mut first, rest, limits } = self;
+        let (empty, schema) = (first.another(), rest.schema());
+        let batch_rows = first.rows_within(limits);
+        // The sorter reserves their memory.
+        let batches = std::mem::take(&mut first.batches);
+        drop(first);
+        let rows = stream::iter(batches.into_iter().map(Ok)).chain(rest);
+        let rows = Box::pin(RecordBatchStreamAdapter::new(schema, rows));
+        let rest = write::sorted(&session.engine, statement, &writer.decision, rows, key, batch_rows).await?;
+        Ok(Many { first: empty, rest, limits })
+    }
+}
+
+/// The effects of a statement on which its checks depend.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Effects<'a> {
     pub inserts: bool,
@@ -131,7 +138,7 @@ pub(super) struct Division<'s> {
 }
 
 impl<'s> Division<'s> {
-    /// Begins with the rows of [`Affected::Many`].
+    /// Begins with rows that are not read yet but for the first.
     ///
     /// # Errors
     /// Errors of the log.
@@ -233,7 +240,8 @@ pub(super) async fn apply(
         }
         Affected::Many(many) => {
             let mut repeats = key.map(|_| Repeats::default());
-            let mut division = Division::begin(session, writer, many.sorted(state, key)?).await?;
+            let many = many.sorted(session, &writer, statement, key).await?;
+            let mut division = Division::begin(session, writer, many).await?;
             while let Some(batches) = division.next().await? {
                 let mut change = change_of(&batches)?;
                 if let Some(repeats) = &mut repeats {

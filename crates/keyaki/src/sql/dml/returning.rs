@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, StringViewArray};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::datasource::MemTable;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{
     ExcludeSelectItem, Expr, FunctionArguments, Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor,
@@ -125,7 +126,7 @@ impl Returning {
     /// # Errors
     /// Errors of planning.
     pub async fn schema(&self, state: &StatementState, table: &Arc<Table>) -> Result<SchemaRef> {
-        let plan = state.plan_query(self.query(state, table, Vec::new())?).await?;
+        let plan = self.plan(state, table, Vec::new()).await?;
         Ok(shown_schema(plan.schema().inner()))
     }
 
@@ -162,7 +163,7 @@ impl Returning {
         table: &Arc<Table>,
         batches: Vec<RecordBatch>,
     ) -> Result<()> {
-        let plan = state.plan_query(self.query(state, table, batches)?).await?;
+        let plan = self.plan(state, table, batches).await?;
         let mut stream = state.run(&plan).await?;
         let schema = stream.schema();
         let (_, result) =
@@ -171,6 +172,29 @@ impl Returning {
             result.push(batch?)?;
         }
         Ok(())
+    }
+
+    /// The query over `rows`, each of which gives one row of the result.
+    ///
+    /// # Errors
+    /// `Grouping` and `Unsupported` for functions of several rows, and those that return several.
+    async fn plan(&self, state: &StatementState, table: &Arc<Table>, rows: Vec<RecordBatch>) -> Result<LogicalPlan> {
+        let plan = state.plan_query(self.query(state, table, rows)?).await?;
+        let mut node = &plan;
+        // Subqueries are expressions, or other inputs of joins.
+        while let [input] = node.inputs().as_slice() {
+            match node {
+                LogicalPlan::Aggregate(_) => {
+                    return Err(Error::Grouping("aggregate functions are not allowed in RETURNING".into()));
+                }
+                LogicalPlan::Window(_) => return Err(Error::Unsupported("window functions in RETURNING".into())),
+                LogicalPlan::Unnest(_) => {
+                    return Err(Error::Unsupported("set-returning functions in RETURNING".into()));
+                }
+                _ => node = input,
+            }
+        }
+        Ok(plan)
     }
 
     /// The result for all rows that were added.

@@ -20,6 +20,7 @@ mod job;
 mod memory;
 mod merge;
 mod sort;
+mod sorted;
 mod spill;
 mod table;
 mod unique;
@@ -40,6 +41,7 @@ use crate::{Error, Result};
 
 pub(super) use index::{build_index, load_index};
 pub(super) use memory::batch_bytes;
+pub(crate) use sorted::sorted;
 pub(super) use unique::{at, locate_duplicate};
 
 /// The statistics of a table are collected again if a load adds more than this fraction of its previous rows.

@@ -88,7 +88,12 @@ impl Sorter {
     }
 
     /// Merges all rows with the sorted streams `others`. Rows of `others` precede equal rows of the sorter.
-    pub fn finish<'s>(mut self, others: Vec<Input<'s>>) -> Result<RunMerge<'s>> {
+    pub fn finish<'s>(self, others: Vec<Input<'s>>) -> Result<RunMerge<'s>> {
+        self.finish_in_batches(others, BATCH_ROWS)
+    }
+
+    /// As [`finish`](Self::finish), in batches of at most `batch_rows` rows.
+    pub fn finish_in_batches<'s>(mut self, others: Vec<Input<'s>>, batch_rows: usize) -> Result<RunMerge<'s>> {
         let mut last = self.sort_buffered()?;
         last.reverse();
         let runs = self.runs.into_iter().rev().flatten().collect();
@@ -96,7 +101,7 @@ impl Sorter {
         let mut inputs = others;
         inputs.extend(open(runs)?);
         inputs.push(Input::Memory(last));
-        RunMerge::new(self.schema, self.key, inputs, BATCH_ROWS)
+        RunMerge::new(self.schema, self.key, inputs, batch_rows)
     }
 
     /// Rows per batch of a run, so that the merge can hold one batch of each run.

@@ -96,7 +96,11 @@ async fn sample(engine: &Arc<Engine>, decision: &Arc<Decision>, table: &Arc<Tabl
     let writer = engine.own_writer(decision).await;
     let (catalog, _) = engine.latest(&writer);
     let name = &table.def.name;
-    let Some(current) = catalog.tables.get(name).filter(|current| current.def.tree == table.def.tree) else {
+    let has_same_columns = |current: &&Arc<Table>| {
+        let (current, of_sample) = (&current.def, &table.def);
+        current.tree == of_sample.tree && current.dropped == of_sample.dropped
+    };
+    let Some(current) = catalog.tables.get(name).filter(has_same_columns) else {
         return Ok(());
     };
     let mut batch = WriteBatch::new();

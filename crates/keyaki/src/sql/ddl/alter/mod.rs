@@ -228,8 +228,10 @@ impl<'a> Draft<'a> {
             }
             Source::Same(_) | Source::Converted(..) => self.rebuilds = true,
             // It is not in the tree yet.
-            Source::Default => {}
+            Source::Default => self.extends &= self.sources.iter().any(|source| matches!(source, Source::Default)),
         }
+        // New rows still have a place for each dropped column.
+        self.rebuilds |= def.columns.len() + def.dropped.len() > COLUMNS_MAX;
         self.not_null.retain(|other| other != name);
         let indexes = def.indexes.iter_mut().flat_map(IndexDef::columns_mut);
         let references = def.foreign_keys.iter_mut().flat_map(|key| &mut key.columns);

@@ -74,7 +74,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The statistics of the columns that stay, and of none for new ones.
+    /// The statistics of the remaining columns.
     fn statistics(&self) -> Option<Arc<TableStatistics>> {
         let old = self.old.statistics.as_ref()?;
         let of_column = |source: &Source| match source {
@@ -96,7 +96,10 @@ impl Draft<'_> {
             && self.checks.is_empty()
             && self.foreign_keys.is_empty()
             && self.not_null.is_empty());
-        self.extends && (has_constraints || statement.writer.is_in_transaction())
+        let is_in_transaction = statement.writer.is_in_transaction();
+        // The index would be built in memory.
+        let drops = self.def.dropped != self.old.def.dropped;
+        self.extends && (has_constraints || is_in_transaction) || drops && is_in_transaction && !self.indexes.is_empty()
     }
 
     /// The catalog without the views that CASCADE drops.
