@@ -108,7 +108,7 @@ fn decode(table: &Table, rows: usize, pages: &[Page]) {
             let mut builder = ColumnBuilder::new(column.ty, 8192);
             let start = Instant::now();
             for page in pages {
-                page.append_to(i, 0..page.rows(), &mut builder);
+                page.append_to(i, 0..page.rows(), &table.schema, &mut builder);
                 if builder.len() >= 8192 {
                     std::hint::black_box(builder.finish());
                 }
@@ -135,7 +135,7 @@ fn decode_selected(table: &Table, pages: &[Page]) {
                 let mut builder = ColumnBuilder::new(column.ty, 8192);
                 let start = Instant::now();
                 for (page, rows) in pages.iter().zip(&selections) {
-                    page.append_selected(i, rows, &mut builder);
+                    page.append_selected(i, rows, &table.schema, &mut builder);
                     if builder.len() >= 8192 {
                         std::hint::black_box(builder.finish());
                     }
@@ -184,7 +184,7 @@ fn look_up(table: &Table, rows: usize, sealed: &[Sealed], pages: &[Page]) {
             let page = &pages[page];
             let first = page.lower_bound(key, false);
             for (&column, builder) in columns.iter().zip(&mut builders) {
-                page.append_to(column, first..(first + 5).min(page.rows()), builder);
+                page.append_to(column, first..(first + 5).min(page.rows()), &table.schema, builder);
             }
             if builders[0].len() >= 8192 {
                 builders.iter_mut().for_each(|builder| drop(std::hint::black_box(builder.finish())));

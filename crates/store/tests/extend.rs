@@ -35,9 +35,25 @@ fn column_type(column: usize) -> ColumnType {
     }
 }
 
+/// The counter, and columns with a missing value.
+fn is_nullable(column: usize) -> bool {
+    !matches!(column, 0 | 1 | 5 | 6)
+}
+
+/// The value of older rows in a column that the tree gets.
+fn missing(column: usize) -> Option<i64> {
+    [Some(44), Some(55), Some(-66), Some(77)].get(column.checked_sub(4)?).copied().flatten()
+}
+
 fn schema(columns: usize) -> Schema {
-    let column = |i| Column { name: format!("c{i}"), ty: column_type(i), nullable: i > 1 };
-    Schema::new((0..columns).map(column).collect(), 1)
+    let column = |i| Column { name: format!("c{i}"), ty: column_type(i), nullable: is_nullable(i) };
+    let schema = Schema::new((0..columns).map(column).collect(), 1);
+    (FIRST_COLUMNS..columns).fold(schema, |schema, i| schema.with_missing(i, &array(i, vec![missing(i)])).unwrap())
+}
+
+/// As [`schema`], without missing values: the columns in which a writer encodes rows.
+fn bare(columns: usize) -> Schema {
+    Schema::new(schema(columns).columns().to_vec(), 1)
 }
 
 /// The values of the columns behind the key; texts, UUIDs, intervals and lists are written as numbers.
@@ -84,7 +100,7 @@ fn batch(rows: &[(i64, Row)], columns: usize) -> RecordBatch {
 }
 
 fn row(columns: usize, random: &mut Random) -> Row {
-    let value = |column| (column == 1 || random.below(4) > 0).then(|| random.below(1000) as i64 - 500);
+    let value = |column| (!is_nullable(column) || random.below(4) > 0).then(|| random.below(1000) as i64 - 500);
     (1..columns).map(value).collect()
 }
 
@@ -108,7 +124,7 @@ fn change(write: &mut WriteBatch, model: &mut Model, columns: usize, random: &mu
     keys.sort_unstable();
     keys.dedup();
     let rows: Vec<(i64, Row)> = keys.into_iter().map(|key| (key, row(columns, random))).collect();
-    let schema = schema(columns);
+    let schema = bare(columns);
     match random.below(6) {
         0..3 => {
             write.insert(TREE, &schema, &batch(&rows, columns)).unwrap();
@@ -164,9 +180,15 @@ fn check(store: &Store, snapshot: &Snapshot, model: &Model) {
 
 fn extend(store: &Store, model: &mut Model, columns: usize) {
     let mut write = WriteBatch::new();
-    write.extend_tree(TREE, &schema(columns));
+    // The tree keeps the missing values of its columns, whatever the schema has for them.
+    let known = store.snapshot().tree(TREE).unwrap().schema().columns().len();
+    let changed = match known > 7 {
+        true => schema(columns).with_missing(7, &array(7, vec![Some(-1)])).unwrap(),
+        false => schema(columns),
+    };
+    write.extend_tree(TREE, &changed);
     store.commit(write).unwrap();
-    model.values_mut().for_each(|row| row.resize(columns - 1, None));
+    model.values_mut().for_each(|row| row.extend((row.len() + 1..columns).map(missing)));
 }
 
 #[test]
@@ -260,7 +282,7 @@ fn rows_with_other_columns_are_refused() {
 }
 
 #[test]
-fn only_nullable_columns_can_be_added() {
+fn added_columns_are_nullable_or_have_missing_values() {
     let simulated = Simulated::new(SimulatedOptions::default());
     let store = new_store(&simulated);
     let refused = |schema: &Schema| {
@@ -309,4 +331,95 @@ fn rows_can_be_loaded_beside_older_ones() {
     drop(store);
     store = Store::open(simulated.device(), Path::new("db"), options(2)).unwrap();
     check(&store, &store.snapshot(), &model);
+}
+
+/// Sums on top of a missing value may not leave the range of the column, and changes of a row that lacks a column see its
+/// missing value.
+#[test]
+fn upserts_see_missing_values() {
+    use ColumnChange::{Add, Append, Fill, Keep, Max, Set};
+    let column = |name: &str, ty, nullable| Column { name: name.into(), ty, nullable };
+    let columns = |count: usize| {
+        let all = [
+            column("key", ColumnType::Int64, false),
+            column("n", ColumnType::Int16, false),
+            column("text", ColumnType::Text, true),
+            column("filled", ColumnType::Int16, true),
+        ];
+        all[..count].to_vec()
+    };
+    let number = |value: i16| Arc::new(Int16Array::from(vec![value])) as ArrayRef;
+    let text = |value: &str| Arc::new(StringViewArray::from(vec![value])) as ArrayRef;
+    let key = |key: i64| Arc::new(Int64Array::from(vec![key])) as ArrayRef;
+    for flushed in [false, true] {
+        let simulated = Simulated::new(SimulatedOptions::default());
+        let open = || Store::open(simulated.device(), Path::new("db"), options(2)).unwrap();
+        let mut store = open();
+        let mut write = WriteBatch::new();
+        write.create_tree(TREE, &Schema::new(columns(1), 1));
+        store.commit(write).unwrap();
+        let mut write = WriteBatch::new();
+        let first = Schema::new(columns(1), 1);
+        let rows = Arc::new(Int64Array::from_iter_values(0..4)) as ArrayRef;
+        write.insert(TREE, &first, &RecordBatch::try_new(first.arrow().clone(), vec![rows]).unwrap()).unwrap();
+        // A row upsert that a later schema must widen.
+        write.upsert_rows(TREE, &first, &[key(4)], &[], None).unwrap();
+        store.commit(write).unwrap();
+        if flushed {
+            store.checkpoint().unwrap();
+        }
+        let schema = Schema::new(columns(4), 1).with_missing(1, &number(32_000)).unwrap();
+        let schema = schema.with_missing(2, &text("old")).unwrap().with_missing(3, &number(7)).unwrap();
+        let mut write = WriteBatch::new();
+        write.extend_tree(TREE, &schema);
+        store.commit(write).unwrap();
+        let upsert = |store: &Store, id: i64, n: i16, changes: [ColumnChange; 3]| {
+            let mut write = WriteBatch::new();
+            let row = [key(id), number(n), text("+"), number(n)];
+            write.upsert_rows(TREE, &Schema::new(columns(4), 1), &row, &changes, None).unwrap();
+            store.commit(write).map(drop)
+        };
+        upsert(&store, 0, 700, [Add, Append, Fill]).unwrap();
+        assert!(matches!(upsert(&store, 0, 100, [Add, Keep, Keep]), Err(Error::UpsertRange { .. })));
+        upsert(&store, 1, 1, [Max, Set, Keep]).unwrap();
+        upsert(&store, 5, 1, [Add, Append, Fill]).unwrap();
+        let found = |store: &Store| {
+            let (snapshot, source) = (store.snapshot(), store.blocking());
+            let (view, mut rows) = (snapshot.tree(TREE).unwrap(), Vec::new());
+            let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Ascending);
+            while let Some(chunk) = block_on(cursor.next()).unwrap() {
+                let columns = chunk.to_arrays(&[0, 1, 2, 3]).unwrap();
+                for i in 0..chunk.rows() {
+                    rows.push((
+                        columns[0].as_primitive::<Int64Type>().value(i),
+                        columns[1].as_primitive::<Int16Type>().value(i),
+                        columns[2].as_string_view().value(i).to_string(),
+                        columns[3].as_primitive::<Int16Type>().value(i),
+                    ));
+                }
+            }
+            rows
+        };
+        let row = |key: i64, n: i16, text: &str, filled: i16| (key, n, text.to_string(), filled);
+        let expected = [
+            row(0, 32_700, "old+", 7),
+            row(1, 32_000, "+", 7),
+            row(2, 32_000, "old", 7),
+            row(3, 32_000, "old", 7),
+            row(4, 32_000, "old", 7),
+            row(5, 1, "+", 1),
+        ];
+        assert_eq!(found(&store), expected);
+        for crash in [false, true] {
+            drop(store);
+            if crash {
+                simulated.crash();
+            }
+            store = open();
+            assert_eq!(found(&store), expected);
+            assert!(matches!(upsert(&store, 0, 100, [Add, Keep, Keep]), Err(Error::UpsertRange { .. })));
+            store.checkpoint().unwrap();
+            assert_eq!(found(&store), expected);
+        }
+    }
 }

@@ -184,11 +184,16 @@ impl Column {
 /// The columns of a tree. The first [`key_columns`](Schema::key_columns) of them, in this order, form the key. Keys are
 /// unique. Rows are sorted by key: ascending, null before every value, floats in IEEE total order, text, bytes
 /// and UUIDs bytewise, intervals by months, then days, then microseconds.
+///
+/// A column that is added to a tree later ([`WriteBatch::extend_tree`](crate::WriteBatch::extend_tree)) may have a
+/// *missing value* ([`Schema::with_missing`]): the value of the rows that were written before. Without one, they are null.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     columns: Arc<[Column]>,
     key_columns: usize,
     is_sampled: bool,
+    /// The encoded missing values of the columns; `None` for null. May be shorter than the columns.
+    missing: Arc<[Option<Arc<[u8]>>]>,
     arrow: SchemaRef,
 }
 
@@ -206,7 +211,7 @@ impl Schema {
         assert!(!columns[..key_columns].iter().any(|column| column.ty.is_list()), "key column of lists");
         let fields: Vec<Field> = columns.iter().map(|c| Field::new(&c.name, c.ty.arrow(), c.nullable)).collect();
         let arrow = Arc::new(arrow_schema::Schema::new(fields));
-        Schema { columns: columns.into(), key_columns, is_sampled: false, arrow }
+        Schema { columns: columns.into(), key_columns, is_sampled: false, missing: Arc::default(), arrow }
     }
 
     /// The same schema for a tree of which the store keeps a sample of rows and sketches of the columns
@@ -222,18 +227,48 @@ impl Schema {
         Schema::new(vec![bytes("key"), bytes("value")], 1)
     }
 
-    /// Returns true if both schemas have the same column types, nullability and number of key columns. Names may
-    /// differ, and only one tree may be sampled.
+    /// Returns true if both schemas have the same column types, nullability and number of key columns. Names and missing
+    /// values may differ, and only one tree may be sampled.
     pub(crate) fn is_alike(&self, other: &Schema) -> bool {
         self.columns.len() == other.columns.len() && self.starts_with(other)
     }
 
     /// True if the schema has the columns of `other`, except for names, and further columns behind them, which are
-    /// nullable.
+    /// nullable or have missing values.
     pub(crate) fn extends(&self, other: &Schema) -> bool {
         self.columns.len() > other.columns.len()
             && self.starts_with(other)
-            && self.columns[other.columns.len()..].iter().all(|column| column.nullable)
+            && (other.columns.len()..self.columns.len()).all(|column| self.may_lack(column))
+    }
+
+    /// The schema with another missing value of a column, encoded as in rows; `None` for null.
+    pub(crate) fn set_missing(self, column: usize, value: Option<Arc<[u8]>>) -> Schema {
+        let mut missing = self.missing.to_vec();
+        missing.resize(self.columns.len(), None);
+        missing[column] = value;
+        Schema { missing: missing.into(), ..self }
+    }
+
+    /// The schema of a tree with the schema `old` that gets the further columns of this one. The columns of `old` keep
+    /// their missing values.
+    pub(crate) fn added_to(self, old: &Schema) -> Schema {
+        let missing = (0..self.columns.len()).map(|column| {
+            let source = if column < old.columns.len() { old } else { &self };
+            source.missing.get(column).cloned().flatten()
+        });
+        let missing: Vec<Option<Arc<[u8]>>> = missing.collect();
+        let has_values = missing.iter().any(Option::is_some);
+        Schema { missing: if has_values { missing.into() } else { Arc::default() }, ..self }
+    }
+
+    /// The encoded missing value of a column; `None` for null.
+    pub(crate) fn missing(&self, column: usize) -> Option<&[u8]> {
+        self.missing.get(column)?.as_deref()
+    }
+
+    /// True if rows may lack a column: it has a missing value, or they are null in it.
+    pub(crate) fn may_lack(&self, column: usize) -> bool {
+        self.columns[column].nullable || self.missing(column).is_some()
     }
 
     fn starts_with(&self, other: &Schema) -> bool {

@@ -130,6 +130,42 @@ impl ColumnBuilder {
         self.len += count;
     }
 
+    /// Appends `count` copies of a value. Text must be valid UTF-8.
+    ///
+    /// # Panics
+    /// If the value does not have the type of the builder, or is text that is not valid UTF-8.
+    pub(crate) fn append_scalar(&mut self, value: Scalar<'_>, count: usize) {
+        if let (Scalar::Bytes(head, tail), ColumnType::Text) = (value, self.ty) {
+            assert!(tail.is_empty() && std::str::from_utf8(head).is_ok(), "text is not valid UTF-8");
+        }
+        match (&mut self.values, value) {
+            (_, Scalar::Null) => return self.append_nulls(count),
+            (Values::Boolean(values), Scalar::Word(word)) => values.append_n(count, word != 0),
+            (Values::Int8(values), Scalar::Word(word)) => values.resize(self.len + count, word as i8),
+            (Values::Int16(values), Scalar::Word(word)) => values.resize(self.len + count, word as i16),
+            (Values::Int32(values), Scalar::Word(word)) => values.resize(self.len + count, word as i32),
+            (Values::Int64(values), Scalar::Word(word)) => values.resize(self.len + count, word),
+            (Values::Float32(values), Scalar::Word(word)) => {
+                values.resize(self.len + count, f32::from_bits(word as u32));
+            }
+            (Values::Float64(values), Scalar::Word(word)) => {
+                values.resize(self.len + count, f64::from_bits(word as u64));
+            }
+            (Values::Wide(values), Scalar::Wide(wide)) => values.resize(self.len + count, wide),
+            // The check of the number of elements relies on one copy of each list.
+            (Values::Views(values), Scalar::Bytes(head, tail)) if self.ty.is_list() => {
+                (0..count).for_each(|_| values.push(head, tail));
+            }
+            (Values::Views(values), Scalar::Bytes(head, tail)) if count > 0 => {
+                let view = values.store(head, tail);
+                values.extend_views(std::iter::repeat_n(view, count));
+            }
+            (Values::Views(_), Scalar::Bytes(..)) => {}
+            (_, value) => panic!("{value:?} for a column of {:?}", self.ty),
+        }
+        self.appended(count);
+    }
+
     /// Appends the rows `rows` of `array`.
     ///
     /// # Panics

@@ -195,14 +195,14 @@ impl Chunk {
                     page.check_columns(columns)?;
                     let rows = rows.start as usize..rows.end as usize;
                     for (&column, builder) in columns.iter().zip(&mut *builders) {
-                        page.append_to(column, rows.clone(), builder);
+                        page.append_to(column, rows.clone(), self.schema(), builder);
                     }
                 }
                 ChunkPart::Page { page, rows, reversed: true } => {
                     page.check_columns(columns)?;
                     for (&column, builder) in columns.iter().zip(&mut *builders) {
                         for row in rows.clone().rev() {
-                            page.append_to(column, row as usize..row as usize + 1, builder);
+                            page.append_to(column, row as usize..row as usize + 1, self.schema(), builder);
                         }
                     }
                 }
@@ -258,7 +258,7 @@ impl Chunk {
                     in_page.clear();
                     in_page.extend(here.iter().map(|row| rows.start + row - base));
                     for (&column, builder) in columns.iter().zip(&mut *builders) {
-                        page.append_selected(column, &in_page, builder);
+                        page.append_selected(column, &in_page, self.schema(), builder);
                     }
                 }
                 ChunkPart::Page { page, rows, reversed: true } => {
@@ -266,7 +266,7 @@ impl Chunk {
                     for (&column, builder) in columns.iter().zip(&mut *builders) {
                         for row in here {
                             let row = (rows.end - 1 - (row - base)) as usize;
-                            page.append_to(column, row..row + 1, builder);
+                            page.append_to(column, row..row + 1, self.schema(), builder);
                         }
                     }
                 }

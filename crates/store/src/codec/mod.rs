@@ -7,6 +7,7 @@
 //! column           columns of a page: integers, floats, decimals, text and bytes
 //! builder, views   builders of Arrow columns, filled from all of these
 //! chunk            rows found by a read and not yet decoded
+//! missing          values of rows that lack a column
 //! scalar           a single value of any type
 //! compact          batches of views without buffers of others
 //! bits, varint     bit packing, variable-length integers
@@ -20,6 +21,7 @@ mod column;
 mod compact;
 mod key;
 mod lists;
+mod missing;
 mod page;
 mod row;
 mod row_upsert;

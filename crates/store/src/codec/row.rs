@@ -25,7 +25,7 @@ use crate::base::{Column, ColumnType, Error, Result, Schema};
 /// key-value store) consists of exactly these bytes.
 #[derive(Debug, Clone)]
 pub struct RowCodec {
-    columns: Arc<[Column]>,
+    schema: Schema,
     /// Layouts of the value columns, in schema order.
     layouts: Arc<[ColumnLayout]>,
     key_columns: usize,
@@ -64,7 +64,7 @@ impl RowCodec {
         let numbers = columns[key_columns..].iter().zip(&*layouts).enumerate();
         let numbers = numbers.filter(|(_, (column, _))| is_bounded(column.ty));
         let numbers = numbers.map(|(i, (column, layout))| (i, layout.at, column.ty)).collect();
-        RowCodec { columns: columns.into(), layouts, key_columns, fixed_end, variable, numbers }
+        RowCodec { schema: schema.clone(), layouts, key_columns, fixed_end, variable, numbers }
     }
 
     /// Checks that there is one array for each column of the schema, with the Arrow type of the column, and without
@@ -73,10 +73,10 @@ impl RowCodec {
     /// # Errors
     /// [`Error::ColumnCount`], [`Error::ColumnType`], [`Error::NullValue`].
     pub fn check(&self, columns: &[ArrayRef]) -> Result<()> {
-        if columns.len() != self.columns.len() {
-            return Err(Error::ColumnCount { expected: self.columns.len(), found: columns.len() });
+        if columns.len() != self.schema.columns().len() {
+            return Err(Error::ColumnCount { expected: self.schema.columns().len(), found: columns.len() });
         }
-        self.columns.iter().zip(columns).try_for_each(|(column, array)| column.check(array))
+        self.schema.columns().iter().zip(columns).try_for_each(|(column, array)| column.check(array))
     }
 
     /// Appends the encoding of row `row` to `out`. `columns` has one array for each column of the schema; key columns
@@ -85,7 +85,7 @@ impl RowCodec {
     /// # Panics
     /// If an array does not have the Arrow type of its column.
     pub fn encode(&self, columns: &[ArrayRef], row: usize, out: &mut Vec<u8>) {
-        if !self.columns.iter().any(|column| column.ty.is_list()) {
+        if !self.schema.columns().iter().any(|column| column.ty.is_list()) {
             return self.encoder(columns).encode(row, out);
         }
         // Encoders encode all lists of an array.
@@ -99,7 +99,7 @@ impl RowCodec {
     /// If an array does not have the Arrow type of its column.
     pub fn encoder<'a>(&'a self, columns: &'a [ArrayRef]) -> RowEncoder<'a> {
         let values = |(column, array): (&'a Column, &'a ArrayRef)| Values::new(array, column.ty);
-        RowEncoder { codec: self, values: self.columns.iter().zip(columns).map(values).collect() }
+        RowEncoder { codec: self, values: self.schema.columns().iter().zip(columns).map(values).collect() }
     }
 
     /// Checks that `value` is the encoding of a row.
@@ -120,7 +120,7 @@ impl RowCodec {
         }
         let mut rest = &variable[heads.at..];
         let mut left = self.variable;
-        for (column, layout) in self.columns[self.key_columns..].iter().zip(&*self.layouts) {
+        for (column, layout) in self.schema.columns()[self.key_columns..].iter().zip(&*self.layouts) {
             if layout.fixed_len.is_some() {
                 self.scalar(value, column.ty, layout)?;
                 continue;
@@ -175,7 +175,7 @@ impl RowCodec {
         }
         for (&column, builder) in columns.iter().zip(builders) {
             assert!(column >= self.key_columns, "column {column} is part of the key");
-            let (ty, found) = (self.columns[column].ty, builder.column_type());
+            let (ty, found) = (self.schema.columns()[column].ty, builder.column_type());
             assert!(found == ty, "builder of {found:?} for a column of {ty:?}");
             let layout = &self.layouts[column - self.key_columns];
             let scalar = self.scalar(value, ty, layout).ok_or_else(invalid)?;
@@ -198,22 +198,12 @@ impl RowCodec {
             let bytes = self.variable_bytes(row, layout.at)?;
             return is_sound(bytes, ty).then_some(Scalar::Bytes(bytes, &[]));
         };
-        let mut bytes = [0; 16];
-        bytes[..len].copy_from_slice(&row[layout.at..layout.at + len]);
-        let unsigned = u128::from_le_bytes(bytes);
-        match ty {
-            ty if ty.is_wide() => Some(Scalar::Wide(unsigned as i128)),
-            ColumnType::Boolean if unsigned > 1 => None,
-            _ => {
-                let unused = 64 - 8 * len as u32;
-                Some(Scalar::Word(((unsigned as u64) << unused) as i64 >> unused))
-            }
-        }
+        fixed_scalar(&row[layout.at..layout.at + len], ty)
     }
 
     /// The value columns, in schema order.
     pub(crate) fn value_columns(&self) -> &[Column] {
-        &self.columns[self.key_columns..]
+        &self.schema.columns()[self.key_columns..]
     }
 
     /// The value of the `number`th value column; `None` if `row` is invalid.
@@ -256,26 +246,29 @@ impl RowCodec {
     /// Encodes a row of one value for each value column.
     pub(crate) fn row_of(&self, values: &[Scalar<'_>]) -> Vec<u8> {
         let mut row = Vec::with_capacity(self.fixed_end);
-        put_row(&self.columns, self.key_columns, |i| values[i - self.key_columns], &mut row);
+        put_row(self.schema.columns(), self.key_columns, |i| values[i - self.key_columns], &mut row);
         row
     }
 
-    /// The encoding of a row of a codec with fewer columns, with null in the columns that it lacks; `None` if `row` is invalid.
+    /// The encoding of a row of a codec with fewer columns, with the missing values of the columns that it lacks; `None` if
+    /// `row` is invalid.
     pub(crate) fn widened(&self, old: &RowCodec, row: &[u8]) -> Option<Vec<u8>> {
-        let values: Option<Vec<Scalar<'_>>> = (0..old.value_columns().len()).map(|i| old.value(row, i)).collect();
+        let known = old.value_columns().len();
+        let values: Option<Vec<Scalar<'_>>> = (0..known).map(|i| old.value(row, i)).collect();
         let mut values = values?;
-        values.resize(self.value_columns().len(), Scalar::Null);
+        let lacking = self.key_columns + known..self.schema.columns().len();
+        values.extend(lacking.map(|column| self.schema.missing_value(column)));
         Some(self.row_of(&values))
     }
 
     /// The codec of the first `columns` columns.
     pub(crate) fn prefix(&self, columns: usize) -> RowCodec {
-        RowCodec::new(&Schema::new(self.columns[..columns].to_vec(), self.key_columns))
+        RowCodec::new(&Schema::new(self.schema.columns()[..columns].to_vec(), self.key_columns))
     }
 
-    /// All columns of the schema, and the number of key columns.
-    pub(crate) fn columns(&self) -> (&[Column], usize) {
-        (&self.columns, self.key_columns)
+    /// The schema whose rows the codec encodes.
+    pub(crate) fn schema(&self) -> &Schema {
+        &self.schema
     }
 
     /// The bytes of the `number`th text, bytes or list column.
@@ -298,6 +291,30 @@ impl RowCodec {
     }
 }
 
+/// Decodes a value of a fixed-length type, which has as many bytes as `bytes`; `None` if it is invalid.
+fn fixed_scalar<'a>(bytes: &[u8], ty: ColumnType) -> Option<Scalar<'a>> {
+    let mut wide = [0; 16];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    let unsigned = u128::from_le_bytes(wide);
+    match ty {
+        ty if ty.is_wide() => Some(Scalar::Wide(unsigned as i128)),
+        ColumnType::Boolean if unsigned > 1 => None,
+        _ => {
+            let unused = 64 - 8 * bytes.len() as u32;
+            Some(Scalar::Word(((unsigned as u64) << unused) as i64 >> unused))
+        }
+    }
+}
+
+/// Decodes a value that takes all of `bytes`; `None` if it is invalid.
+pub(super) fn value_of_bytes(bytes: &[u8], ty: ColumnType) -> Option<Scalar<'_>> {
+    match fixed_len(ty) {
+        Some(len) if bytes.len() != len => None,
+        Some(_) => fixed_scalar(bytes, ty),
+        None => is_sound(bytes, ty).then_some(Scalar::Bytes(bytes, &[])),
+    }
+}
+
 /// Encodes many rows of the same arrays; made by [`RowCodec::encoder`].
 #[derive(Debug)]
 pub struct RowEncoder<'a> {
@@ -312,7 +329,7 @@ impl RowEncoder<'_> {
     /// # Panics
     /// If `row` is out of bounds.
     pub fn encode(&self, row: usize, out: &mut Vec<u8>) {
-        put_row(&self.codec.columns, self.codec.key_columns, |i| self.values[i].get(row), out);
+        put_row(self.codec.schema.columns(), self.codec.key_columns, |i| self.values[i].get(row), out);
     }
 }
 

@@ -1,11 +1,14 @@
 //! The encoding of a schema, in the log and in the node table.
 //!
 //! ```text
-//! key columns: u15, sampled: u1, column count: u16, columns: name length: u32, name, type code (3 bytes), nullable: u8
+//! key columns: u15, sampled: u1, column count: u16, columns:
+//!   name length: u32, name, type code (3 bytes), flags: u8 (1 nullable, 2 has a missing value),
+//!   with flag 2: length: u32, missing value
 //! ```
 //!
 //! Numbers are little endian.
 
+use super::missing::{MISSING_LIMIT, is_missing_value};
 use crate::base::{Column, ColumnType, KEY_COLUMNS_MAX, Malformed, Reader, Schema};
 
 /// Maximum number of columns of a tree. A run page stores two more columns and counts them all in two bytes.
@@ -15,16 +18,25 @@ pub(crate) const COLUMNS_MAX: usize = u16::MAX as usize - 2;
 const SAMPLED: u16 = 1 << 15;
 const _: () = assert!(KEY_COLUMNS_MAX < SAMPLED as usize);
 
+/// Flags of a column.
+const NULLABLE: u8 = 1;
+const HAS_MISSING_VALUE: u8 = 2;
+
 /// Appends the encoding of a schema.
 pub(crate) fn encode_schema(schema: &Schema, out: &mut Vec<u8>) {
     let sampled = if schema.is_sampled() { SAMPLED } else { 0 };
     out.extend_from_slice(&(schema.key_columns() as u16 | sampled).to_le_bytes());
     out.extend_from_slice(&(schema.columns().len() as u16).to_le_bytes());
-    for column in schema.columns() {
+    for (i, column) in schema.columns().iter().enumerate() {
         out.extend_from_slice(&(column.name.len() as u32).to_le_bytes());
         out.extend_from_slice(column.name.as_bytes());
         out.extend_from_slice(&column.ty.code());
-        out.push(u8::from(column.nullable));
+        let (nullable, missing) = (if column.nullable { NULLABLE } else { 0 }, schema.missing(i));
+        out.push(nullable | if missing.is_some() { HAS_MISSING_VALUE } else { 0 });
+        if let Some(value) = missing {
+            out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            out.extend_from_slice(value);
+        }
     }
 }
 
@@ -39,7 +51,7 @@ pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema, Malformed
     if key_columns == 0 || key_columns > count || count > COLUMNS_MAX {
         return Err(reader.malformed(format!("{key_columns} key columns of {count} columns (at most {COLUMNS_MAX})")));
     }
-    let mut columns = Vec::with_capacity(count.min(1024));
+    let (mut columns, mut missing) = (Vec::with_capacity(count.min(1024)), Vec::new());
     for i in 0..count {
         let name = String::from_utf8(reader.string()?.to_vec())
             .map_err(|_| reader.malformed("column name is not valid UTF-8"))?;
@@ -51,13 +63,23 @@ pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema, Malformed
         if i < key_columns && ty.is_list() {
             return Err(reader.malformed("key column of lists"));
         }
-        let nullable = match reader.u8()? {
-            0 => false,
-            1 => true,
-            other => return Err(reader.malformed(format!("invalid nullable flag {other}, expected 0 or 1"))),
-        };
-        columns.push(Column { name, ty, nullable });
+        let flags = reader.u8()?;
+        if flags > NULLABLE | HAS_MISSING_VALUE {
+            return Err(reader.malformed(format!("invalid flags {flags} of a column, expected 0 to 3")));
+        }
+        if flags & HAS_MISSING_VALUE != 0 {
+            let value = reader.string()?;
+            if i < key_columns || !is_missing_value(value, ty) {
+                let len = value.len();
+                return Err(reader.malformed(format!("invalid missing value of {len} bytes (at most {MISSING_LIMIT})")));
+            }
+            missing.push((i, value.into()));
+        }
+        columns.push(Column { name, ty, nullable: flags & NULLABLE != 0 });
     }
-    let schema = Schema::new(columns, key_columns);
+    let mut schema = Schema::new(columns, key_columns);
+    for (column, value) in missing {
+        schema = schema.set_missing(column, Some(value));
+    }
     Ok(if is_sampled { schema.sampled() } else { schema })
 }

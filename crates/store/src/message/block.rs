@@ -40,7 +40,10 @@ impl Block {
         page.check_all_columns()?;
         let decode = |(i, column): (usize, &crate::Column)| {
             let mut builder = ColumnBuilder::new(column.ty, rows.len());
-            page.append_to(i, rows.clone(), &mut builder);
+            match page.is_run() && i >= page.columns() {
+                true => append_missing(page, i, rows.clone(), codecs, &mut builder),
+                false => page.append_to(i, rows.clone(), &codecs.schema, &mut builder),
+            }
             builder.finish()
         };
         let columns: Vec<ArrayRef> = codecs.schema.columns().iter().enumerate().map(decode).collect();
@@ -126,6 +129,16 @@ impl Block {
     /// The operands of an upsert; empty for other messages.
     pub fn operands(&self, row: usize) -> &[u8] {
         self.operands.get(row).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Appends the values of a column that a run page lacks: null for messages without a row.
+fn append_missing(page: &Page, column: usize, rows: Range<usize>, codecs: &Codecs, builder: &mut ColumnBuilder) {
+    for row in rows {
+        match page.message(row) {
+            Some((MessageKind::Insert, _)) => page.append_to(column, row..row + 1, &codecs.schema, builder),
+            _ => builder.append_nulls(1),
+        }
     }
 }
 

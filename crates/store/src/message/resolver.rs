@@ -190,7 +190,7 @@ pub(super) fn encode_operands(upserts: &[(u32, Arc<[u8]>)]) -> Vec<u8> {
 pub(super) fn widened_operands(page: &Page, row: usize, codec: &RowCodec) -> Option<Vec<u8>> {
     let operands = page.operands(row);
     let mut upserts = parse_operands(operands)?;
-    if page.columns() == codec.columns().0.len() {
+    if page.columns() == codec.schema().columns().len() {
         return Some(operands.to_vec());
     }
     let old = codec.prefix(page.columns());

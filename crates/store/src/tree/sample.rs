@@ -37,7 +37,7 @@ use crate::base::{
     wide_of_interval,
 };
 use crate::buffer::RootBuffer;
-use crate::codec::{Codecs, compact, encode_lists};
+use crate::codec::{Codecs, ColumnBuilder, compact, encode_lists};
 use crate::pages::{Extent, ExtentWriter, Files};
 use crate::tree::rewrite::{Output, read_rows};
 use crate::tree::{Flusher, InnerNode, Run, TreeView};
@@ -352,10 +352,15 @@ fn rows_of(root: &InnerNode, sample: Option<&TreeSample>) -> u64 {
 }
 
 impl TreeSample {
-    /// The sample of the tree with further columns, which are null.
-    pub fn extended(&self, columns: usize) -> TreeSample {
+    /// The sample of the tree with the further columns of `schema`, which have their missing values.
+    pub fn extended(&self, schema: &Schema) -> TreeSample {
         let mut sketches = self.sketches.clone();
-        sketches.columns.resize(columns, HyperLogLog::default());
+        for (column, definition) in schema.columns().iter().enumerate().skip(sketches.columns.len()) {
+            let (mut sketch, mut value) = (HyperLogLog::default(), ColumnBuilder::new(definition.ty, 1));
+            value.append_scalar(schema.missing_value(column), 1);
+            add_values(&mut sketch, definition.ty, &value.finish());
+            sketches.columns.push(sketch);
+        }
         TreeSample { level: self.level, leaves: self.leaves.clone(), sketches }
     }
 

@@ -41,10 +41,12 @@ impl ValueBounds {
         Arc::new(ValueBounds(Mutex::new(bounds)))
     }
 
-    /// The bounds of the tree with further columns, which are null.
+    /// The bounds of the tree with further columns, which have their missing values.
     pub fn extended(&self, codecs: &Codecs) -> Arc<ValueBounds> {
         let mut bounds = self.get();
-        bounds.resize(codecs.row.value_columns().len(), 0);
+        for column in codecs.schema.key_columns() + bounds.len()..codecs.schema.columns().len() {
+            bounds.push(magnitude(codecs.schema.columns()[column].ty, &codecs.schema.missing_value(column)));
+        }
         Self::new(bounds)
     }
 

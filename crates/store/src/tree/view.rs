@@ -71,14 +71,14 @@ impl TreeVersion {
         self.with_root(self.root.clone(), self.sample.clone())
     }
 
-    /// The version with further columns, which are null in all rows. All buffered messages are encoded again, in one new
+    /// The version with further columns, which have their missing values in all rows. All buffered messages are encoded again, in one new
     /// buffer: snapshots and flushes keep the old ones.
     ///
     /// # Errors
     /// None for a schema that [extends](Schema::extends) that of the tree, and checked messages.
     pub fn extended(&self, schema: Schema) -> Result<Self> {
         assert!(schema.extends(&self.codecs.schema), "the columns of a tree are kept");
-        let codecs = Arc::new(Codecs::new(schema));
+        let codecs = Arc::new(Codecs::new(schema.added_to(&self.codecs.schema)));
         let (mut messages, guard) = (BufferBuilder::default(), pin());
         for buffer in self.frozen.iter().rev().chain([&self.active]) {
             let mut failed = false;
@@ -99,8 +99,8 @@ impl TreeVersion {
                 return Err(Error::InvalidRow { len: 0 });
             }
         }
-        let (bounds, columns) = (self.bounds.extended(&codecs), codecs.schema.columns().len());
-        let sample = self.sample.as_ref().map(|sample| Arc::new(sample.extended(columns)));
+        let bounds = self.bounds.extended(&codecs);
+        let sample = self.sample.as_ref().map(|sample| Arc::new(sample.extended(&codecs.schema)));
         let version = TreeVersion::new(codecs, self.root.clone(), self.counts.clone(), bounds);
         let version = TreeVersion { sample, ..version };
         messages.merge_into(&version.active)?;

@@ -121,9 +121,9 @@ fn decode(page: &Page, schema: &Schema, rows: std::ops::Range<usize>) {
     let selected: Vec<u32> = rows.clone().map(|row| row as u32).collect();
     for (i, column) in schema.columns().iter().enumerate() {
         let mut builder = ColumnBuilder::new(column.ty, 0);
-        page.append_to(i, rows.clone(), &mut builder);
+        page.append_to(i, rows.clone(), schema, &mut builder);
         let all = builder.finish();
-        page.append_selected(i, &selected, &mut builder);
+        page.append_selected(i, &selected, schema, &mut builder);
         let each = builder.finish();
         all.to_data().validate_full().expect("decoded columns are valid");
         assert!(all.to_data() == each.to_data(), "column {i}: the two ways of decoding differ");

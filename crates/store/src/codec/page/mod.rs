@@ -208,7 +208,7 @@ impl Page {
 
     // Leaf and run pages.
 
-    /// The value of a column of type `ty`; null if the page was written before the tree got the column.
+    /// The value of a column of type `ty`, which the page has.
     fn scalar(&self, column: usize, ty: ColumnType, row: usize) -> Scalar<'_> {
         let Body::Rows { columns, .. } = &self.body else { return Scalar::Null };
         columns.get(column).map_or(Scalar::Null, |column| column.scalar(&self.bytes, ty, row, self.rows))
@@ -254,17 +254,18 @@ impl Page {
         }
     }
 
-    /// Appends the rows `rows` of `column` (index into the schema). Requires a successful
-    /// [`check_columns`](Self::check_columns): the values of a damaged heap read as empty.
+    /// Appends the rows `rows` of `column` (index into the schema). `schema` is that of the reader's version of the tree,
+    /// whose missing values stand for the columns that the page lacks: the page may have been opened for an older version.
+    /// Requires a successful [`check_columns`](Self::check_columns): the values of a damaged heap read as empty.
     ///
     /// # Panics
     /// If a row is out of bounds, or the builder does not have the type of the column.
-    pub fn append_to(&self, column: usize, rows: Range<usize>, builder: &mut ColumnBuilder) {
+    pub fn append_to(&self, column: usize, rows: Range<usize>, schema: &Schema, builder: &mut ColumnBuilder) {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         match self.column(column, builder) {
             // SAFETY: the page was opened with these bytes, rows and schema, and the builder has the type of the column.
             Some(column) => unsafe { column.append(&self.bytes, self.rows, rows, builder) },
-            None => builder.append_nulls(rows.len()),
+            None => builder.append_scalar(schema.missing_value(column), rows.len()),
         }
     }
 
@@ -273,13 +274,13 @@ impl Page {
     ///
     /// # Panics
     /// If a row is out of bounds, or the builder does not have the type of the column.
-    pub fn append_selected(&self, column: usize, rows: &[u32], builder: &mut ColumnBuilder) {
+    pub fn append_selected(&self, column: usize, rows: &[u32], schema: &Schema, builder: &mut ColumnBuilder) {
         let all = self.rows;
         assert!(rows.iter().all(|&row| (row as usize) < all), "rows {rows:?} of {all}");
         match self.column(column, builder) {
             // SAFETY: the page was opened with these bytes, rows and schema, and the builder has the type of the column.
             Some(column) => unsafe { column.append_selected(&self.bytes, all, rows, builder) },
-            None => builder.append_nulls(rows.len()),
+            None => builder.append_scalar(schema.missing_value(column), rows.len()),
         }
     }
 
@@ -337,8 +338,13 @@ impl Page {
     pub fn value(&self, row: usize, codec: &RowCodec, out: &mut Vec<u8>) {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         if matches!(self.body, Body::Rows { .. }) {
-            let (columns, key_columns) = codec.columns();
-            put_row(columns, key_columns, |i| self.scalar(i, columns[i].ty, row), out);
+            let (schema, written) = (codec.schema(), self.columns());
+            let columns = schema.columns();
+            let scalar = |i: usize| match i < written {
+                true => self.scalar(i, columns[i].ty, row),
+                false => schema.missing_value(i),
+            };
+            put_row(columns, schema.key_columns(), scalar, out);
         }
     }
 

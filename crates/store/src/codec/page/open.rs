@@ -103,8 +103,8 @@ fn parse_rows(
     let all = schema.columns().len();
     let written = columns.saturating_sub(messages);
     // The tree may have got columns after the page was written.
-    let lacks_nullable = || schema.columns()[written..].iter().all(|column| column.nullable);
-    if written < schema.key_columns() || written > all || !lacks_nullable() {
+    let may_lack_rest = || (written..all).all(|column| schema.may_lack(column));
+    if written < schema.key_columns() || written > all || !may_lack_rest() {
         return Err(format!("{columns} columns, expected {}", all + messages));
     }
     if rows == 0 || rows > ROWS_MAX || HEADER_LEN + (columns + 1) * 4 > len {

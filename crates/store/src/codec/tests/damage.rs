@@ -32,7 +32,7 @@ fn touch(page: &Page, schema: &Schema, key: &[u8]) {
         let selection: Vec<u32> = (0..rows as u32).step_by(3).collect();
         for (i, column) in schema.columns().iter().enumerate() {
             let mut builder = ColumnBuilder::new(column.ty, 0);
-            page.append_selected(i, &selection, &mut builder);
+            page.append_selected(i, &selection, schema, &mut builder);
             builder.finish().to_data().validate_full().unwrap();
         }
     }

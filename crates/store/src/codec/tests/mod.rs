@@ -14,6 +14,7 @@ use crate::base::{Column, ColumnType, ListType, Schema, TreeId};
 mod codecs;
 mod damage;
 mod list_values;
+mod missing;
 mod pages;
 
 const TYPES: [ColumnType; 17] = [
@@ -233,7 +234,7 @@ fn page_of(table: &Table, page_bytes: usize, from: usize, messages: Option<&RunC
 fn decoded(page: &Page, schema: &Schema, rows: std::ops::Range<usize>) -> Vec<ArrayRef> {
     let decode = |(i, column): (usize, &Column)| {
         let mut builder = ColumnBuilder::new(column.ty, 0);
-        page.append_to(i, rows.clone(), &mut builder);
+        page.append_to(i, rows.clone(), schema, &mut builder);
         assert_eq!(builder.len(), rows.len());
         let array = builder.finish();
         array.to_data().validate_full().unwrap();

@@ -23,8 +23,8 @@ proptest! {
         let selection: Vec<u32> = (0..page.rows() as u32).filter(|row| row % step == cut.0 as u32 % step).collect();
         for (i, column) in table.schema.columns().iter().enumerate() {
             let mut builder = ColumnBuilder::new(column.ty, 8);
-            page.append_to(i, 0..1, &mut builder);
-            page.append_selected(i, &selection, &mut builder);
+            page.append_to(i, 0..1, &table.schema, &mut builder);
+            page.append_selected(i, &selection, &table.schema, &mut builder);
             let array = builder.finish();
             array.to_data().validate_full().unwrap();
             prop_assert_eq!(array.len(), 1 + selection.len());
