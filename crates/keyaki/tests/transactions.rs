@@ -186,6 +186,20 @@ fn reads_are_of_one_moment() {
 }
 
 /// G2-item, write skew: each transaction reads both rows and writes another one.
+/// A join by index that reads one tree twice.
+#[test]
+fn self_joins_see_the_rows_of_their_transaction() {
+    let connection = Connection::open_temporary().unwrap();
+    connection.execute_batch("CREATE TABLE t (id BIGINT PRIMARY KEY, n BIGINT); CREATE INDEX t_n ON t (n)").unwrap();
+    connection.execute("INSERT INTO t SELECT value, value / 10 FROM generate_series(1, 50000)", ()).unwrap();
+    let transaction = connection.transaction().unwrap();
+    transaction.execute("INSERT INTO t VALUES (0, 1)", ()).unwrap();
+    for (join, expected) in [("x.n = y.n", 11), ("x.n = y.id", 1)] {
+        let sql = format!("SELECT count(*) FROM t x JOIN t y ON {join} WHERE x.id = 10");
+        assert_eq!(transaction.query_row(&sql, (), |row| row.get::<_, i64>(0)).unwrap(), expected, "{join}");
+    }
+}
+
 #[test]
 fn write_skew() {
     for level in LEVELS {

@@ -84,7 +84,9 @@ impl Moment {
     /// `TreeNotFound`.
     pub fn prepare(&mut self, tree: TreeId) -> Result<()> {
         match self.views.iter_mut().find(|view| view.tree() == tree) {
-            Some(view) => view.renew(&self.snapshot),
+            Some(view) if self.snapshot.is_renewable() => view.renew(&self.snapshot),
+            // The moment of one statement, such as one of a transaction, has views of this snapshot only.
+            Some(_) => {}
             None => self.views.push(self.snapshot.tree(tree)?),
         }
         Ok(())
