@@ -108,6 +108,101 @@ fn large_tables_are_rebuilt_in_bulk() {
     assert_eq!(number(&connection, "SELECT count(*) FROM t"), 0);
 }
 
+/// ADD COLUMN with a default does not write the rows of a table again, and all paths find the value.
+#[test]
+fn added_columns_with_a_default_write_no_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let mut connection = Connection::open(&path).unwrap();
+    connection
+        .execute_batch(
+            "CREATE TABLE t (id BIGINT PRIMARY KEY, a BIGINT, b TEXT);
+             CREATE INDEX t_m ON t USING masstree (a);
+             INSERT INTO t SELECT value, value % 1000, md5(value::TEXT) FROM generate_series(1, 200000);
+             CHECKPOINT",
+        )
+        .unwrap();
+    let bytes = || std::fs::metadata(path.join("data")).unwrap().len();
+    let before = bytes();
+    assert!(before > 4 << 20, "{before} bytes");
+    let b = connection.try_clone().unwrap();
+    let reader = b.transaction().unwrap();
+    assert_eq!(number(&reader, "SELECT count(*) FROM t"), 200_000);
+    let prepared = connection.prepare("SELECT * FROM t WHERE id = $1").unwrap();
+    assert!(prepared.exists((5,)).unwrap());
+    connection.execute("ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7 CHECK (c < 1000)", ()).unwrap();
+    connection
+        .execute("ALTER TABLE t ADD COLUMN d TEXT DEFAULT 'a text of some length', ADD COLUMN e INT", ())
+        .unwrap();
+    connection.execute("CHECKPOINT", ()).unwrap();
+    let grown = bytes() - before;
+    assert!(grown < before / 4, "{before} bytes grew by {grown}");
+    assert_eq!(prepared.query_row((5,), |row| row.get::<_, i64>(3)).unwrap(), 7);
+    // The older snapshot has the old columns.
+    assert_eq!(number(&reader, "SELECT count(*) FROM t WHERE a = 7"), 200);
+    assert_eq!(reader.query_row("SELECT * FROM t WHERE id = 1", (), |row| row.get::<_, i64>(1)).unwrap(), 1);
+    assert!(reader.query_row("SELECT c FROM t WHERE id = 1", (), |row| row.get::<_, i64>(0)).is_err());
+    reader.rollback().unwrap();
+    drop(prepared);
+    drop(b);
+    connection
+        .execute_batch(
+            "UPDATE t SET c = 8 WHERE id BETWEEN 101 AND 200;
+             UPDATE t SET d = NULL WHERE id BETWEEN 151 AND 250;
+             DELETE FROM t WHERE id > 199900;
+             INSERT INTO t VALUES (300000, 1, 'x', 9, NULL, 1);
+             INSERT INTO t (id) VALUES (300001);
+             INSERT INTO t (id, c) VALUES (1, 100), (300002, 50) ON CONFLICT (id) DO UPDATE SET c = t.c + excluded.c",
+        )
+        .unwrap();
+    let check = |connection: &Connection, has_index: bool| {
+        let check = |sql: &str, expected: i64| assert_eq!(number(connection, sql), expected, "{sql}, {has_index}");
+        check("SELECT count(*) FROM t", 199_903);
+        check("SELECT count(c) FROM t", 199_903);
+        check("SELECT sum(c) FROM t", (199_900 - 101) * 7 + 100 * 8 + 107 + 9 + 7 + 50);
+        check("SELECT count(*) FROM t WHERE c = 7", 199_900 - 101 + 1);
+        check("SELECT count(*) FROM t WHERE c <> 7", 103);
+        check("SELECT count(*) FROM t WHERE d IS NULL", 101);
+        check("SELECT count(d) FROM t WHERE c = 7 AND e IS NULL", 199_800 - 50);
+        check("SELECT min(c) + max(c) FROM t", 7 + 107);
+        check("SELECT count(*) FROM t WHERE d = 'a text of some length'", 199_802);
+        check("SELECT c FROM t WHERE id = 2", 7);
+        check("SELECT c FROM t WHERE id = 150", 8);
+        check("SELECT c FROM t WHERE id = 1", 107);
+        check("SELECT sum(c) FROM t WHERE a = 5", 200 * 7);
+        check("SELECT count(*) FROM t x JOIN t y ON x.c = y.c WHERE x.id < 4 AND y.id BETWEEN 1 AND 110", 2 * 99 + 1);
+        check(
+            "SELECT count(*) FROM (SELECT id FROM t ORDER BY c DESC, id LIMIT 3) r WHERE id IN (1, 300002, 300000)",
+            3,
+        );
+    };
+    check(&connection, false);
+    // A snapshot that reads while rows are written again.
+    let b = connection.try_clone().unwrap();
+    let reader = b.transaction().unwrap();
+    check(&reader, false);
+    connection.execute_batch("CREATE INDEX t_c ON t (c, d); CREATE INDEX t_d ON t USING masstree (d, c)").unwrap();
+    check(&connection, true);
+    check(&reader, false);
+    reader.rollback().unwrap();
+    drop(b);
+    for statement in ["", "CHECKPOINT", "ALTER TABLE t ALTER COLUMN c SET DEFAULT 1000"] {
+        drop(connection);
+        connection = Connection::open(&path).unwrap();
+        check(&connection, true);
+        connection.execute_batch(statement).unwrap();
+        check(&connection, true);
+    }
+    assert_eq!(state(connection.execute("INSERT INTO t (id) VALUES (400000)", ())), "23514");
+    // Rows are written again with the value.
+    connection.execute("UPDATE t SET a = a + 0, b = 'b'", ()).unwrap();
+    connection.execute("CHECKPOINT", ()).unwrap();
+    assert_eq!(number(&connection, "SELECT count(*) FROM t WHERE c = 7"), 199_800);
+    connection.execute("ALTER TABLE t DROP COLUMN c", ()).unwrap();
+    connection.execute("ALTER TABLE t ADD COLUMN c BIGINT DEFAULT 11", ()).unwrap();
+    assert_eq!(number(&connection, "SELECT sum(c) FROM t"), 199_903 * 11);
+}
+
 #[test]
 fn changes_belong_to_the_transaction() {
     for commit in [false, true] {
@@ -266,6 +361,7 @@ fn definitions_conflict_with_open_transactions() {
         "ALTER TABLE t ADD CHECK (a < 20000)",
         "ALTER TABLE t ALTER COLUMN b SET NOT NULL",
         "ALTER TABLE t ADD COLUMN c INT",
+        "ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 5",
         "ALTER TABLE t RENAME COLUMN a TO z",
         "TRUNCATE t",
     ] {

@@ -147,7 +147,10 @@ impl RowBuffer {
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
         if batch.num_rows() > 0 {
             self.rows += batch.num_rows();
-            let Some(reservation) = &mut self.reservation else { return Ok(self.batches.push(batch)) };
+            let Some(reservation) = &mut self.reservation else {
+                self.batches.push(batch);
+                return Ok(());
+            };
             // Batches of joins and sorts share the texts of their inputs, which would stay in memory with each of them.
             let bytes = batch.get_array_memory_size();
             let batch = if bytes > 2 * batch_bytes(&batch) + SHARED_BYTES_MAX { compact(&batch) } else { batch };

@@ -91,6 +91,18 @@ pub(crate) fn of_statement(state: &StatementState, column: &ColumnDef) -> Result
     expressions::physical(&state.state, expr, &schema)
 }
 
+/// The value of a column's default that all rows of a statement have, not yet converted to the type of the column; `None`
+/// for a volatile default.
+///
+/// # Errors
+/// Errors of planning and evaluation.
+pub(crate) fn of_all_rows(state: &StatementState, column: &ColumnDef) -> Result<Option<ArrayRef>> {
+    match logical(state, column)?.is_volatile() {
+        true => Ok(None),
+        false => evaluate(&of_statement(state, column)?, 1).map(Some),
+    }
+}
+
 /// Evaluates each default of a new table once and checks that its value can be assigned to the column.
 ///
 /// # Errors

@@ -9,11 +9,12 @@
 //! | DROP COLUMN | stay as they are: the tree keeps the column ([`TableDef::dropped`]) |
 //! | SET NOT NULL, ADD CHECK, ADD FOREIGN KEY | are read once and checked |
 //! | ADD UNIQUE | are read once to build the index |
-//! | ADD COLUMN of columns that are null in all rows | stay as they are: the tree gets the columns |
+//! | ADD COLUMN of columns with one value for all rows: NULL or a default | stay as they are: the tree gets the columns and their values ([`added`]) |
 //! | other columns and types, primary keys, several of these | are converted into new trees ([`crate::write::rebuild`]) |
 //!
 //! A view that would change or become invalid makes the statement fail ([`crate::sql::views`]).
 
+mod added;
 mod rows;
 
 use std::sync::Arc;
@@ -88,8 +89,6 @@ struct Draft<'a> {
     sources: Vec<Source>,
     /// The trees must be built again.
     rebuilds: bool,
-    /// Columns were added that are null in all rows.
-    extends: bool,
     /// Names of old columns that must not contain nulls.
     not_null: Vec<String>,
     /// Names of new CHECK constraints.
@@ -101,7 +100,7 @@ struct Draft<'a> {
     /// Views and foreign keys that depend on the change are dropped.
     cascades: bool,
     /// A column was added: views with `*` may get it.
-    adds_columns: bool,
+    widens: bool,
     /// The last action that can affect views, for errors.
     action: String,
 }
@@ -115,13 +114,12 @@ impl<'a> Draft<'a> {
             def: table.def.clone(),
             sources: (0..table.def.columns.len()).map(Source::Same).collect(),
             rebuilds: false,
-            extends: false,
             not_null: Vec::new(),
             checks: Vec::new(),
             foreign_keys: Vec::new(),
             indexes: Vec::new(),
             cascades: false,
-            adds_columns: false,
+            widens: false,
             action: format!("alter table \"{}\"", table.def.name),
         }
     }
@@ -168,10 +166,7 @@ impl<'a> Draft<'a> {
         self.def.columns.push(column);
         sequences::name_identities(&mut self.def, &self.state.catalog);
         self.sources.push(Source::Default);
-        let column = &self.def.columns[position];
-        let is_null = column.nullable && column.default.is_none() && column.generated.is_none();
-        (self.extends, self.rebuilds) = (self.extends || is_null, self.rebuilds || !is_null);
-        self.adds_columns = true;
+        self.widens = true;
         if let Some(name) = primary_key {
             self.add_primary_key(name, vec![position])?;
         }
@@ -228,7 +223,7 @@ impl<'a> Draft<'a> {
             }
             Source::Same(_) | Source::Converted(..) => self.rebuilds = true,
             // It is not in the tree yet.
-            Source::Default => self.extends &= self.sources.iter().any(|source| matches!(source, Source::Default)),
+            Source::Default => {}
         }
         // New rows still have a place for each dropped column.
         self.rebuilds |= def.columns.len() + def.dropped.len() > COLUMNS_MAX;

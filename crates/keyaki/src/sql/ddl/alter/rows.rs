@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::ast::{Expr, Ident};
 use futures::StreamExt;
 use keyaki_store::WriteBatch;
 
+use super::added::Added;
 use super::{Draft, Source};
 use crate::catalog::{Catalog, ColumnDef, DocumentKind, SequenceDef, Table, TableStatistics, put, remove};
 use crate::engine::Engine;
@@ -30,7 +31,12 @@ impl Draft<'_> {
         if self.def == self.old.def && !self.rebuilds {
             return Ok(());
         }
-        let rebuilds = self.must_rebuild(statement);
+        let added = self.extension(statement)?;
+        // One index at a time is built from the existing rows, in a transaction in memory.
+        let drops = self.def.dropped != self.old.def.dropped;
+        let builds_in_memory = drops && !self.indexes.is_empty() && statement.writer.is_in_transaction();
+        let rebuilds =
+            self.rebuilds || builds_in_memory || self.indexes.len() > 1 || self.adds_columns() && added.is_none();
         if rebuilds {
             self.def.columns.iter_mut().for_each(|column| column.stores_nulls = false);
             self.def.dropped.clear();
@@ -51,13 +57,16 @@ impl Draft<'_> {
             rebuild(statement, &changed, &self.old, table, convert, batch).await.map_err(|e| self.existing(e))?;
             return Ok(());
         }
-        self.verify(statement, &table).await?;
+        match &added {
+            Some(added) => self.verify_added(statement, &table, added).await?,
+            None => self.verify(statement, &table).await?,
+        }
         put(&mut batch, DocumentKind::Table, &table.def.name, &table.def)?;
         if let Some(statistics) = &table.statistics {
             put(&mut batch, DocumentKind::Statistics, &table.def.name, &**statistics)?;
         }
-        if self.extends {
-            batch.extend_tree(table.def.tree, &table.schema);
+        if let Some(added) = &added {
+            batch.extend_tree(table.def.tree, &added.schema);
         }
         for index in &self.old.def.indexes {
             if !table.has_tree(index.tree) {
@@ -85,21 +94,20 @@ impl Draft<'_> {
         Some(Arc::new(TableStatistics { rows: old.rows, columns }))
     }
 
-    /// True if the rows are converted into new trees.
-    fn must_rebuild(&self, statement: &WriteStatement) -> bool {
-        // One index at a time is built from the existing rows.
-        if self.rebuilds || self.indexes.len() > 1 {
-            return true;
+    /// The columns that the tree gets; `None` if there are none, or if the rows are converted into new trees.
+    fn extension(&self, statement: &WriteStatement) -> Result<Option<Added>> {
+        // A transaction cannot extend a tree. Other constraints are checked on rows with the old columns, and an index is
+        // built from them.
+        let has_constraints = !(self.indexes.is_empty() && self.foreign_keys.is_empty() && self.not_null.is_empty());
+        if !self.adds_columns() || self.rebuilds || has_constraints || statement.writer.is_in_transaction() {
+            return Ok(None);
         }
-        // A transaction cannot extend a tree, and constraints are checked on rows with the old columns.
-        let has_constraints = !(self.indexes.is_empty()
-            && self.checks.is_empty()
-            && self.foreign_keys.is_empty()
-            && self.not_null.is_empty());
-        let is_in_transaction = statement.writer.is_in_transaction();
-        // The index would be built in memory.
-        let drops = self.def.dropped != self.old.def.dropped;
-        self.extends && (has_constraints || is_in_transaction) || drops && is_in_transaction && !self.indexes.is_empty()
+        for check in &self.checks {
+            if !self.concerns_added(check)? {
+                return Ok(None);
+            }
+        }
+        self.added()
     }
 
     /// The catalog without the views that CASCADE drops.
@@ -107,7 +115,7 @@ impl Draft<'_> {
     /// # Errors
     /// `DependentObject` with a view that would change.
     async fn change_views(&self, mut changed: Catalog, batch: &mut WriteBatch) -> Result<Catalog> {
-        let affected = views::affected(self.session, self.state, &changed, &self.def.name, self.adds_columns).await?;
+        let affected = views::affected(self.session, self.state, &changed, &self.def.name, self.widens).await?;
         if let Some(view) = affected.first().filter(|_| !self.cascades) {
             return Err(Error::DependentObject { action: self.action.clone(), dependent: view.to_string() });
         }
@@ -184,7 +192,7 @@ impl Draft<'_> {
     }
 
     /// True if a row of the old table satisfies a condition.
-    async fn has_row(&self, statement: &WriteStatement, condition: Expr) -> Result<bool> {
+    pub(super) async fn has_row(&self, statement: &WriteStatement, condition: Expr) -> Result<bool> {
         statement.engine.depend_on_table(&statement.writer, &self.old);
         let alias = Ident::with_quote('"', self.def.name.name.clone());
         let target = TargetTable::of(self.state, &self.old, alias)?;
