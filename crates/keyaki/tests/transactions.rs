@@ -446,9 +446,7 @@ fn changes_that_exceed_the_memory_spill() {
     }
     // A statement that needs all its rows together cannot spill them.
     let transaction = connection.transaction().unwrap();
-    let all =
-        "INSERT INTO t SELECT value, repeat('x', 100) FROM generate_series(1, 200000) ON CONFLICT (id) DO NOTHING";
-    let error = transaction.execute(all, ()).unwrap_err();
+    let error = transaction.execute("UPDATE t SET id = -id - 1", ()).unwrap_err();
     assert!(matches!(error.root(), Error::OutOfMemory { .. }), "{error}");
     transaction.rollback().unwrap();
     // The memory is free again.
