@@ -68,8 +68,9 @@ const DEFINITIONS: Statements = &[
     ("ALTER TABLE t ALTER COLUMN b SET DEFAULT 5", &[Stage::Working]),
     ("ALTER TABLE t ADD CHECK (a >= 0), ALTER COLUMN b SET NOT NULL", &[]),
     ("ALTER TABLE t ADD UNIQUE (c)", &[]),
-    ("ALTER TABLE t ADD COLUMN d BIGINT DEFAULT 3", &[]),
-    ("ALTER TABLE e DROP COLUMN b", &[]),
+    ("ALTER TABLE t ADD COLUMN d BIGINT DEFAULT 3", &[Stage::Working]),
+    ("ALTER TABLE t ADD COLUMN d BIGINT DEFAULT 3 + (0 * random())::bigint", &[]),
+    ("ALTER TABLE e DROP COLUMN b", &[Stage::Working]),
 ];
 
 const INDEXES: Statements = &[

@@ -249,6 +249,16 @@ impl Schema {
         Schema { missing: missing.into(), ..self }
     }
 
+    /// The same schema with these encoded missing values of columns.
+    pub(crate) fn with_encoded_missing(self, values: Vec<(usize, Arc<[u8]>)>) -> Schema {
+        if values.is_empty() {
+            return self;
+        }
+        let mut missing = vec![None; self.columns.len()];
+        values.into_iter().for_each(|(column, value)| missing[column] = Some(value));
+        Schema { missing: missing.into(), ..self }
+    }
+
     /// The schema of a tree with the schema `old` that gets the further columns of this one. The columns of `old` keep
     /// their missing values.
     pub(crate) fn added_to(self, old: &Schema) -> Schema {

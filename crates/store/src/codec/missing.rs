@@ -14,8 +14,16 @@ use super::row::{put_row, value_of_bytes};
 use super::scalar::{Scalar, Values};
 use crate::base::{Column, ColumnType, Error, Result, Schema};
 
-/// Maximum length of a missing value in bytes. Each checkpoint writes the schemas of all trees.
-pub(crate) const MISSING_LIMIT: usize = 16 << 10;
+/// Maximum length of a missing value in bytes. Each checkpoint writes the schemas of all trees, and flushes write the value
+/// for each row of a page.
+const MISSING_LIMIT: usize = 1 << 10;
+/// As [`MISSING_LIMIT`], for lists: readers copy the elements for each row.
+const MISSING_LIST_LIMIT: usize = 64;
+
+/// Maximum length of a missing value of a type in bytes.
+pub(crate) fn missing_limit(ty: ColumnType) -> usize {
+    if ty.is_list() { MISSING_LIST_LIMIT } else { MISSING_LIMIT }
+}
 
 impl Schema {
     /// The same schema with a missing value of a column that is not part of the key: the value of rows that are written
@@ -24,7 +32,7 @@ impl Schema {
     ///
     /// # Errors
     /// [`Error::ColumnType`], [`Error::ColumnCount`] for another number of values, [`Error::NullValue`] for null in a
-    /// column that is not nullable, [`Error::TooLarge`] if the value has more than 16 KiB.
+    /// column that is not nullable, [`Error::TooLarge`] if the value has more than 1 KiB, or 64 bytes for a list.
     ///
     /// # Panics
     /// If `column` is a key column or does not exist.
@@ -37,9 +45,10 @@ impl Schema {
         if value.is_null(0) {
             return Ok(self.set_missing(column, None));
         }
-        let encoded = encoded(value, self.columns()[column].ty);
-        if encoded.len() > MISSING_LIMIT {
-            let (bytes, limit) = (encoded.len() as u64, MISSING_LIMIT as u64);
+        let ty = self.columns()[column].ty;
+        let encoded = encoded(value, ty);
+        if encoded.len() > missing_limit(ty) {
+            let (bytes, limit) = (encoded.len() as u64, missing_limit(ty) as u64);
             return Err(Error::TooLarge { what: "missing value", bytes, limit });
         }
         Ok(self.set_missing(column, Some(encoded)))
@@ -63,5 +72,5 @@ fn encoded(value: &ArrayRef, ty: ColumnType) -> Arc<[u8]> {
 
 /// True if the bytes are the encoding of a missing value.
 pub(crate) fn is_missing_value(bytes: &[u8], ty: ColumnType) -> bool {
-    bytes.len() <= MISSING_LIMIT && value_of_bytes(bytes, ty).is_some()
+    bytes.len() <= missing_limit(ty) && value_of_bytes(bytes, ty).is_some()
 }

@@ -8,7 +8,7 @@
 //!
 //! Numbers are little endian.
 
-use super::missing::{MISSING_LIMIT, is_missing_value};
+use super::missing::{is_missing_value, missing_limit};
 use crate::base::{Column, ColumnType, KEY_COLUMNS_MAX, Malformed, Reader, Schema};
 
 /// Maximum number of columns of a tree. A run page stores two more columns and counts them all in two bytes.
@@ -71,15 +71,13 @@ pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema, Malformed
             let value = reader.string()?;
             if i < key_columns || !is_missing_value(value, ty) {
                 let len = value.len();
-                return Err(reader.malformed(format!("invalid missing value of {len} bytes (at most {MISSING_LIMIT})")));
+                let limit = missing_limit(ty);
+                return Err(reader.malformed(format!("invalid missing value of {len} bytes (at most {limit})")));
             }
             missing.push((i, value.into()));
         }
         columns.push(Column { name, ty, nullable: flags & NULLABLE != 0 });
     }
-    let mut schema = Schema::new(columns, key_columns);
-    for (column, value) in missing {
-        schema = schema.set_missing(column, Some(value));
-    }
+    let schema = Schema::new(columns, key_columns).with_encoded_missing(missing);
     Ok(if is_sampled { schema.sampled() } else { schema })
 }

@@ -12,8 +12,8 @@ use datafusion::datasource::MemTable;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{
-    ExcludeSelectItem, Expr, FunctionArguments, Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor,
-    TableWithJoins, VisitMut, VisitorMut, visit_expressions, visit_expressions_mut,
+    AccessExpr, ExcludeSelectItem, Expr, FunctionArguments, Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias,
+    TableFactor, TableWithJoins, VisitMut, VisitorMut, visit_expressions, visit_expressions_mut,
 };
 use futures::StreamExt;
 
@@ -85,7 +85,7 @@ impl Returning {
         let mut names = Vec::new();
         relations.iter().for_each(|relation| add_names(relation, &mut names));
         names.retain(|name| *name != plain_ident(&self.alias));
-        if names.is_empty() {
+        if relations.is_empty() {
             return self;
         }
         let mut others = OtherColumns { names, table, alias: &self.alias, depth: 0, found: Vec::new() };
@@ -300,6 +300,21 @@ struct OtherColumns<'a> {
     found: Vec<Expr>,
 }
 
+impl OtherColumns<'_> {
+    /// Makes the column of a relation the root of `relation.column[1]`, in which the parser sees a relation's field.
+    fn separate_relation(&self, expr: &mut Expr) {
+        let Expr::CompoundFieldAccess { root, access_chain } = expr else { return };
+        if let Expr::Identifier(relation) = root.as_ref()
+            && let Some(AccessExpr::Dot(Expr::Identifier(column))) = access_chain.first()
+            && (plain_ident(relation) == plain_ident(self.alias) || self.names.contains(&plain_ident(relation)))
+        {
+            let column = Expr::CompoundIdentifier(vec![relation.clone(), column.clone()]);
+            **root = Expr::Nested(Box::new(column));
+            access_chain.remove(0);
+        }
+    }
+}
+
 impl VisitorMut for OtherColumns<'_> {
     type Break = ();
     fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
@@ -311,6 +326,7 @@ impl VisitorMut for OtherColumns<'_> {
         ControlFlow::Continue(())
     }
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        self.separate_relation(expr);
         let is_other = match expr {
             Expr::CompoundIdentifier(parts) => matches!(
                 parts.as_slice(), [relation, _] if self.names.contains(&plain_ident(relation))

@@ -83,8 +83,8 @@ fn invalid_missing_values_are_refused() {
     assert!(decodes(with_bytes(ColumnType::Bytes, 1, b"\xff")) && !decodes(with_bytes(ColumnType::Text, 1, b"\xff")));
     let list = ColumnType::List(ListType::of(ColumnType::Text).unwrap());
     assert!(decodes(with_bytes(list, 1, &[])) && !decodes(with_bytes(list, 1, &[0])));
-    assert!(decodes(with_bytes(ColumnType::Text, 1, &[b'a'; 16 << 10])));
-    assert!(!decodes(with_bytes(ColumnType::Text, 1, &[b'a'; (16 << 10) + 1])), "too long");
+    assert!(decodes(with_bytes(ColumnType::Text, 1, &[b'a'; 1 << 10])));
+    assert!(!decodes(with_bytes(ColumnType::Text, 1, &[b'a'; (1 << 10) + 1])), "too long");
     let mut flags = encoded(&Schema::key_value());
     *flags.last_mut().unwrap() = 4;
     assert!(!decodes(flags));

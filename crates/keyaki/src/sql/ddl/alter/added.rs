@@ -45,7 +45,7 @@ impl Draft<'_> {
             if !matches!(source, Source::Default) {
                 continue;
             }
-            let Some(value) = self.value_of_rows(&self.def.columns[position])? else { return Ok(None) };
+            let Some(value) = self.value_of_rows(&self.as_added(position))? else { return Ok(None) };
             schema = match schema.with_missing(table.tree_column[position], &value) {
                 Ok(schema) => schema,
                 Err(keyaki_store::Error::TooLarge { .. }) => return Ok(None),
@@ -54,6 +54,16 @@ impl Draft<'_> {
             values.push((position, value));
         }
         Ok(Some(Added { schema, values }))
+    }
+
+    /// An added column with the default for existing rows.
+    pub(super) fn as_added(&self, position: usize) -> ColumnDef {
+        let mut column = self.def.columns[position].clone();
+        let added = self.added_defaults.iter().rfind(|(name, _)| *name == column.name);
+        if let Some((_, default)) = added.filter(|_| column.identity.is_none() && column.generated.is_none()) {
+            column.default.clone_from(default);
+        }
+        column
     }
 
     /// The value of an added column in all existing rows; `None` if it differs between them, or is null in a column that is

@@ -87,6 +87,8 @@ struct Draft<'a> {
     def: TableDef,
     /// The source of each column of `def`.
     sources: Vec<Source>,
+    /// Names and defaults of added columns. Existing rows get these, also if the statement changes the default afterwards.
+    added_defaults: Vec<(String, Option<String>)>,
     /// The trees must be built again.
     rebuilds: bool,
     /// Names of old columns that must not contain nulls.
@@ -113,6 +115,7 @@ impl<'a> Draft<'a> {
             old: table.clone(),
             def: table.def.clone(),
             sources: (0..table.def.columns.len()).map(Source::Same).collect(),
+            added_defaults: Vec::new(),
             rebuilds: false,
             not_null: Vec::new(),
             checks: Vec::new(),
@@ -163,6 +166,7 @@ impl<'a> Draft<'a> {
         defaults::check_column(self.state, &self.def.name, &column)?;
         self.action = format!("add column \"{}\" to table \"{}\"", column.name, self.def.name);
         let position = self.def.columns.len();
+        self.added_defaults.push((column.name.clone(), column.default.clone()));
         self.def.columns.push(column);
         sequences::name_identities(&mut self.def, &self.state.catalog);
         self.sources.push(Source::Default);

@@ -155,7 +155,7 @@ impl Draft<'_> {
                 match self.sources[column] {
                     Source::Same(old) => columns.push(quoted(&self.old.def.columns[old].name)),
                     // Its values are null, and refer to nothing.
-                    Source::Default if !has_values(&self.def.columns[column]) => break,
+                    Source::Default if !has_values(&self.as_added(column)) => break,
                     _ => {
                         let problem = "a FOREIGN KEY of a column with another type or with a default (add it later)";
                         return Err(Error::Unsupported(problem.into()));
@@ -211,7 +211,7 @@ impl Draft<'_> {
 
     /// The conversion of the old rows.
     fn conversion(&self, table: &Arc<Table>) -> Result<Convert> {
-        let columns = self.sources.iter().zip(&table.def.columns).map(|(source, column)| {
+        let columns = self.sources.iter().zip(&table.def.columns).enumerate().map(|(position, (source, column))| {
             Ok(match source {
                 _ if column.generated.is_some() => Converted::Generated(column.clone()),
                 Source::Same(old) => Converted::Column(*old, column.clone()),
@@ -220,13 +220,13 @@ impl Draft<'_> {
                 Source::Default if let Some(identity) = &column.identity => {
                     Converted::Sequence(self.session.engine.clone(), identity.sequence.clone(), column.clone())
                 }
-                Source::Default => match &column.default {
-                    None => Converted::Null(column.clone()),
-                    Some(_) => {
-                        let default = defaults::of_statement(self.state, column)?;
-                        Converted::Expression(default, column.clone())
+                Source::Default => {
+                    let added = self.as_added(position);
+                    match &added.default {
+                        None => Converted::Null(added),
+                        Some(_) => Converted::Expression(defaults::of_statement(self.state, &added)?, added),
                     }
-                },
+                }
             })
         });
         let columns = columns.collect::<Result<Vec<_>>>()?;
