@@ -199,10 +199,10 @@ fn rows_of_large_statements() {
 fn statements_with_wide_rows() {
     let tables = "CREATE TABLE w (id BIGINT PRIMARY KEY, text TEXT, n BIGINT);
         CREATE TABLE s (id BIGINT PRIMARY KEY, text TEXT, n BIGINT);
-        INSERT INTO s SELECT value, repeat('wide ' || value, 1000), value FROM generate_series(1, 6000) s(value)";
+        INSERT INTO s SELECT value, repeat('wide ' || value, 700), value FROM generate_series(1, 6000) s(value)";
     let changes = [
         "INSERT INTO w SELECT * FROM s ON CONFLICT (id) DO UPDATE SET n = 0",
-        "INSERT INTO w SELECT id + 3000, text, n FROM s ORDER BY n DESC
+        "INSERT INTO w SELECT id + 3000, text, n FROM s
             ON CONFLICT (id) DO UPDATE SET text = excluded.text || 'x'",
         "MERGE INTO w USING s ON w.id = s.id AND s.n % 3 = 0 WHEN MATCHED THEN UPDATE SET text = s.text || 'y'
             WHEN NOT MATCHED THEN INSERT VALUES (s.id + 20000, s.text, s.n)",
