@@ -177,7 +177,7 @@ impl Returning {
     /// The query over `rows`, each of which gives one row of the result.
     ///
     /// # Errors
-    /// `Grouping` and `Unsupported` for functions of several rows, and those that return several.
+    /// `Grouping` for aggregate functions; `Unsupported` for window functions and set-returning functions.
     async fn plan(&self, state: &StatementState, table: &Arc<Table>, rows: Vec<RecordBatch>) -> Result<LogicalPlan> {
         let plan = state.plan_query(self.query(state, table, rows)?).await?;
         let mut node = &plan;

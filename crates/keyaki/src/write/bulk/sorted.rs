@@ -18,9 +18,9 @@ use crate::{Error, Result};
 const SORT_SHARE: usize = 4;
 const SORT_BYTES_MIN: usize = 256 << 10;
 
-/// The rows of a stream in ascending order of their columns `keys`, nulls first, in batches of at most `batch_rows` rows. Rows
-/// with the same keys keep their order. Reads all rows first; those that exceed the memory are in temporary files. `statement`
-/// names the consumer in `OutOfMemory` errors.
+/// Sorts the rows of a stream by their columns `keys`, ascending and nulls first. Rows with the same keys keep their order. The
+/// result has batches of at most `batch_rows` rows. The function reads the whole stream before it returns, and writes the rows
+/// that do not fit into the memory to temporary files. `statement` names the consumer in `OutOfMemory` errors.
 ///
 /// # Errors
 /// Errors of the stream and of the files; `Cancelled`; `OutOfMemory`.
