@@ -341,6 +341,101 @@ fn dropped_columns_stay_in_the_tree() {
     }
 }
 
+/// Columns outside of keys and indexes become nullable, and decimals get digits, without new trees.
+#[test]
+fn nulls_and_digits_are_allowed_without_rebuilding() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("db");
+    let mut connection = Connection::open(&path).unwrap();
+    let run = |connection: &Connection, sql: &str| connection.execute_batch(sql).unwrap();
+    let length = || std::fs::metadata(path.join("data")).unwrap().len();
+    run(
+        &connection,
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT NOT NULL, n BIGINT NOT NULL, price DECIMAL(6,2) NOT NULL,
+            cost DECIMAL(6,2) NOT NULL DEFAULT 1.5, kept TEXT NOT NULL, CHECK (cost < 9999));
+         CREATE INDEX by_cost ON t (cost);
+         INSERT INTO t SELECT value, 'name ' || value, value, value % 9000 + 0.25, 2.5, 'kept'
+            FROM generate_series(1, 30000) s(value);
+         CHECKPOINT; ANALYZE t;
+         UPDATE t SET name = 'changed', price = 1.75 WHERE id <= 10;
+         INSERT INTO t SELECT value, 'more', 1, 7.5, 1, 'kept' FROM generate_series(30001, 30100) s(value)",
+    );
+    let sum: i64 = (1..=30_000).map(|id| if id <= 10 { 175 } else { id % 9000 * 100 + 25 }).sum::<i64>() + 75_000;
+    let before = length();
+    let check = |connection: &Connection, nulls: i64, rows: i64| {
+        assert_eq!(number(connection, "SELECT count(*) FROM t WHERE name IS NULL"), nulls);
+        assert_eq!(number(connection, "SELECT count(*) FROM t WHERE n IS NULL"), nulls);
+        assert_eq!(number(connection, "SELECT count(name) FROM t"), rows - nulls);
+        assert_eq!(number(connection, "SELECT (sum(price) * 100)::bigint FROM t WHERE price < 100000"), sum);
+        assert_eq!(number(connection, "SELECT count(*) FROM t WHERE price = 7.5"), 100);
+        assert_eq!(number(connection, "SELECT count(*) FROM t WHERE cost = 2.5 AND kept = 'kept'"), 30_000);
+    };
+    run(&connection, "ALTER TABLE t ALTER name DROP NOT NULL, ALTER n DROP NOT NULL, ALTER price TYPE DECIMAL(12,2)");
+    check(&connection, 0, 30_100);
+    run(
+        &connection,
+        "INSERT INTO t VALUES (40001, NULL, NULL, 9999999999.99, 1, 'kept');
+         INSERT INTO t VALUES (40002, 'x', 5, 1234567.25, 1, 'kept'), (40003, 'y', NULL, 1234567.5, 1, 'kept')
+            ON CONFLICT (id) DO UPDATE SET n = t.n + excluded.n, name = excluded.name;
+         INSERT INTO t VALUES (40002, NULL, NULL, 1, 1, 'kept')
+            ON CONFLICT (id) DO UPDATE SET n = t.n + excluded.n, name = excluded.name;
+         UPDATE t SET name = NULL WHERE id = 40003",
+    );
+    for sql in ["INSERT INTO t VALUES (50000, 'x', 1, 1, 1, NULL)", "UPDATE t SET kept = NULL WHERE id = 1"] {
+        assert!(connection.execute(sql, ()).unwrap_err().to_string().contains("\"kept\""), "{sql}");
+    }
+    connection.execute("CHECKPOINT", ()).unwrap();
+    check(&connection, 3, 30_103);
+    assert!(length() <= before + (1 << 20), "{before} bytes, then {}", length());
+    drop(connection);
+    connection = Connection::open(&path).unwrap();
+    check(&connection, 3, 30_103);
+    // In a transaction, in which a tree keeps its schema; and columns in an index.
+    run(
+        &connection,
+        "BEGIN; ALTER TABLE t ALTER kept DROP NOT NULL; INSERT INTO t (id, price, cost) VALUES (50000, 1e5, 1); ROLLBACK;
+         BEGIN; ALTER TABLE t ALTER price TYPE DECIMAL(14,2); COMMIT;
+         ALTER TABLE t ALTER cost DROP NOT NULL, ALTER cost TYPE DECIMAL(8,2);
+         INSERT INTO t VALUES (50001, NULL, NULL, 100000000000.5, NULL, 'kept')",
+    );
+    assert!(connection.execute("INSERT INTO t (id, price, cost) VALUES (50000, 1, 1)", ()).is_err());
+    check(&connection, 4, 30_104);
+    assert_eq!(number(&connection, "SELECT count(*) FROM t WHERE cost IS NULL"), 1);
+    for narrower in ["ALTER TABLE t ALTER price TYPE DECIMAL(6,2)", "ALTER TABLE t ALTER n SET NOT NULL"] {
+        assert!(connection.execute(narrower, ()).is_err(), "{narrower}");
+    }
+    check(&connection, 4, 30_104);
+    // Upserts that read nothing, before and after the changes.
+    run(
+        &connection,
+        "CREATE TABLE c (id BIGINT PRIMARY KEY, n BIGINT NOT NULL, d DECIMAL(6,2) NOT NULL, last TEXT NOT NULL);
+         INSERT INTO c SELECT value, value, 1.25, 'old' FROM generate_series(1, 5000) s(value)",
+    );
+    let upsert = |n: &str, text: &str| {
+        run(
+            &connection,
+            &format!(
+                "INSERT INTO c SELECT value * 2, {n}, 2.5, {text} FROM generate_series(1, 5000) s(value)
+                    ON CONFLICT (id) DO UPDATE SET n = c.n + excluded.n, d = c.d + excluded.d, last = excluded.last"
+            ),
+        );
+    };
+    upsert("10", "'new'");
+    run(&connection, "CHECKPOINT; ALTER TABLE c ALTER last DROP NOT NULL, ALTER d TYPE DECIMAL(7,2)");
+    upsert("100", "NULL");
+    run(&connection, "ALTER TABLE c ALTER n DROP NOT NULL");
+    upsert("CASE WHEN value < 1000 THEN 1 END", "'x'");
+    for _ in 0..2 {
+        assert_eq!(number(&connection, "SELECT count(*) FROM c WHERE n IS NULL"), 4001);
+        // Odd keys below 5000, and even keys below 2000 with their old value.
+        let sum = 2500 * 2500 + (1..1000).map(|i| 2 * i + 111).sum::<i64>();
+        assert_eq!(number(&connection, "SELECT sum(n)::bigint FROM c"), sum);
+        assert_eq!(number(&connection, "SELECT (sum(d) * 100)::bigint FROM c"), 2500 * 125 + 2500 * 875 + 2500 * 750);
+        assert_eq!(number(&connection, "SELECT count(*) FROM c WHERE last = 'x'"), 5000);
+        connection.execute("CHECKPOINT", ()).unwrap();
+    }
+}
+
 #[test]
 fn definitions_conflict_with_open_transactions() {
     let conflicts = |statement: &str, change: &str| -> bool {

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int16Type, Int64Type, IntervalMonthDayNanoType};
+use arrow_array::types::{Decimal128Type, Int16Type, Int64Type, IntervalMonthDayNanoType};
 use arrow_array::{
-    Array, ArrayRef, FixedSizeBinaryArray, Int16Array, Int64Array, IntervalMonthDayNanoArray, ListArray, RecordBatch,
-    StringViewArray,
+    Array, ArrayRef, Decimal128Array, FixedSizeBinaryArray, Int16Array, Int64Array, IntervalMonthDayNanoArray,
+    ListArray, RecordBatch, StringViewArray,
 };
 use arrow_buffer::IntervalMonthDayNano;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
@@ -290,13 +290,16 @@ fn added_columns_are_nullable_or_have_missing_values() {
         write.extend_tree(TREE, schema);
         matches!(store.commit(write), Err(Error::TreeMismatch { .. }))
     };
-    // The same columns, fewer, other types, and a column that is not nullable.
-    assert!(refused(&schema(FIRST_COLUMNS)) && refused(&schema(2)));
+    // Fewer columns, other types, and a column that is not nullable.
+    assert!(refused(&schema(2)));
     let mut columns = schema(4).columns().to_vec();
     columns[3].nullable = false;
     assert!(refused(&Schema::new(columns.clone(), 1)));
     columns[3].nullable = true;
     assert!(refused(&Schema::new(columns.clone(), 2)));
+    columns[2].nullable = !columns[2].nullable;
+    assert!(refused(&Schema::new(columns.clone(), 1)));
+    columns[2].nullable = !columns[2].nullable;
     columns[2].ty = ColumnType::Bytes;
     assert!(refused(&Schema::new(columns, 1)));
     let mut missing = WriteBatch::new();
@@ -418,6 +421,91 @@ fn upserts_see_missing_values() {
             store = open();
             assert_eq!(found(&store), expected);
             assert!(matches!(upsert(&store, 0, 100, [Add, Keep, Keep]), Err(Error::UpsertRange { .. })));
+            store.checkpoint().unwrap();
+            assert_eq!(found(&store), expected);
+        }
+    }
+}
+
+/// Decimals get digits without changing their rows, runs and buffers, and sums may then be larger.
+#[test]
+fn decimals_get_digits() {
+    let schema = |key: u8, precision: u8, scale: i8, more: bool| {
+        let column = |name: &str, precision, scale, nullable| Column {
+            name: name.into(),
+            ty: ColumnType::Decimal { precision, scale },
+            nullable,
+        };
+        let columns = [column("key", key, 0, false), column("n", precision, scale, false), column("more", 5, 0, true)];
+        Schema::new(columns[..2 + usize::from(more)].to_vec(), 1)
+    };
+    let decimals = |precision, scale, value| {
+        let array = Decimal128Array::from(vec![Some(value)]).with_precision_and_scale(precision, scale).unwrap();
+        Arc::new(array) as ArrayRef
+    };
+    for flushed in [false, true] {
+        let simulated = Simulated::new(SimulatedOptions::default());
+        let open = || Store::open(simulated.device(), Path::new("db"), options(1)).unwrap();
+        let mut store = open();
+        let mut write = WriteBatch::new();
+        write.create_tree(TREE, &schema(6, 4, 2, false));
+        store.commit(write).unwrap();
+        let upsert = |store: &Store, key: i128, value: i128, precision: u8, more: bool| {
+            let mut write = WriteBatch::new();
+            let mut row = vec![decimals(6, 0, key), decimals(precision, 2, value)];
+            let mut changes = vec![ColumnChange::Add];
+            if more {
+                row.push(decimals(5, 0, 7));
+                changes.push(ColumnChange::Fill);
+            }
+            write.upsert_rows(TREE, &schema(6, precision, 2, more), &row, &changes, None).unwrap();
+            store.commit(write).map(drop)
+        };
+        for key in 0..3 {
+            upsert(&store, key, 3000, 4, false).unwrap();
+        }
+        assert!(matches!(upsert(&store, 0, 5000, 4, false), Err(Error::UpsertRange { .. })));
+        if flushed {
+            store.checkpoint().unwrap();
+        }
+        upsert(&store, 1, 900, 4, false).unwrap();
+        for wrong in [schema(6, 3, 2, false), schema(6, 6, 3, false), schema(7, 4, 2, false)] {
+            let mut write = WriteBatch::new();
+            write.extend_tree(TREE, &wrong);
+            assert!(matches!(store.commit(write), Err(Error::TreeMismatch { .. })), "{wrong:?}");
+        }
+        for (precision, more) in [(6, false), (8, true)] {
+            let mut write = WriteBatch::new();
+            write.extend_tree(TREE, &schema(6, precision, 2, more));
+            store.commit(write).unwrap();
+            assert!(matches!(upsert(&store, 0, 1, 4, false), Err(Error::TreeMismatch { .. })));
+            upsert(&store, 0, 5000, precision, more).unwrap();
+        }
+        let found = |store: &Store| {
+            let (snapshot, source) = (store.snapshot(), store.blocking());
+            let (view, mut rows) = (snapshot.tree(TREE).unwrap(), Vec::new());
+            let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Ascending);
+            while let Some(chunk) = block_on(cursor.next()).unwrap() {
+                let columns = chunk.to_arrays(&[0, 1, 2]).unwrap();
+                assert_eq!(*columns[1].data_type(), ColumnType::Decimal { precision: 8, scale: 2 }.arrow());
+                let values = columns.iter().map(|column| column.as_primitive::<Decimal128Type>());
+                let values: Vec<_> = values.collect();
+                rows.extend((0..chunk.rows()).map(|i| {
+                    let value = |column: usize| values[column].is_valid(i).then(|| values[column].value(i));
+                    [value(0), value(1), value(2)]
+                }));
+            }
+            rows
+        };
+        let expected = [[Some(0), Some(13_000), Some(7)], [Some(1), Some(3900), None], [Some(2), Some(3000), None]];
+        assert_eq!(found(&store), expected);
+        for crash in [false, true] {
+            drop(store);
+            if crash {
+                simulated.crash();
+            }
+            store = open();
+            assert_eq!(found(&store), expected);
             store.checkpoint().unwrap();
             assert_eq!(found(&store), expected);
         }

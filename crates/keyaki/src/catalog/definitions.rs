@@ -29,6 +29,10 @@ pub struct TableDef {
     pub primary_key: Vec<usize>,
     /// The table has no PRIMARY KEY: a hidden column `__rowid` (Int64) is the key of its tree.
     pub hidden_rowid: bool,
+    /// The table's tree has a place for nulls in all columns outside its key, also in those that are NOT NULL, so that DROP
+    /// NOT NULL does not change the rows. False for tables of earlier versions.
+    #[serde(default)]
+    pub nullable_values: bool,
     pub indexes: Vec<IndexDef>,
     /// Name of the PRIMARY KEY constraint; `None` for the default name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,6 +82,7 @@ impl TableDef {
             columns,
             dropped: Vec::new(),
             hidden_rowid: primary_key.is_empty(),
+            nullable_values: true,
             primary_key,
             indexes: Vec::new(),
             primary_key_name: None,
@@ -87,6 +92,17 @@ impl TableDef {
             on_commit: None,
             building: Vec::new(),
         }
+    }
+
+    /// True if a column is in an index, as a key or included.
+    pub fn is_indexed(&self, column: usize) -> bool {
+        self.indexes.iter().any(|index| index.columns().any(|of_index| of_index == column))
+    }
+
+    /// True if the table's tree has a place for nulls in a column outside its key.
+    pub fn stores_nulls(&self, column: usize) -> bool {
+        let column = &self.columns[column];
+        self.nullable_values || column.nullable || column.stores_nulls
     }
 
     /// Name of the PRIMARY KEY constraint; without a primary key, the name that it would have.
@@ -176,7 +192,7 @@ pub struct ColumnDef {
     /// SQL text of the expression of a generated column, which has no `default` and no `identity`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generated: Option<String>,
-    /// The trees have a place for nulls although the column is NOT NULL: it was declared so when it had rows.
+    /// All trees with the column have a place for nulls although it is NOT NULL: it was declared so when it had rows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stores_nulls: bool,
     /// Text of COMMENT ON.
@@ -511,6 +527,11 @@ impl IndexDef {
     pub fn plain_columns(&self) -> Option<Vec<usize>> {
         let columns: Vec<usize> = self.key_columns().collect();
         (columns.len() == self.keys.len()).then_some(columns)
+    }
+
+    /// The columns that are keys or included.
+    pub fn columns(&self) -> impl Iterator<Item = usize> + '_ {
+        self.key_columns().chain(self.include.iter().copied())
     }
 
     /// The positions of the columns that are keys or included.

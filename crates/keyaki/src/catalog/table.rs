@@ -335,10 +335,15 @@ fn check_keys(def: &TableDef) -> Result<()> {
     }
 }
 
-/// Definition of a table column in a tree.
+/// Definition of a table column in an index, or in the key of the table's tree.
 fn tree_column(def: &TableDef, column: usize) -> Column {
     let c = &def.columns[column];
     Column { name: c.name.clone(), ty: c.ty.column, nullable: c.nullable || c.stores_nulls }
+}
+
+/// Definition of a table column in the table's tree, outside the key.
+fn value_column(def: &TableDef, column: usize) -> Column {
+    Column { nullable: def.stores_nulls(column), ..tree_column(def, column) }
 }
 
 /// Definition of a dropped column in the table's tree.
@@ -364,7 +369,7 @@ fn table_schema(def: &TableDef) -> Schema {
     loop {
         let next = match dropped.next_if(|dropped| dropped.place == columns.len()) {
             Some(dropped) => Some(dropped_column(dropped)),
-            None => others.next().map(|c| tree_column(def, c)),
+            None => others.next().map(|c| value_column(def, c)),
         };
         match next {
             Some(column) => columns.push(column),

@@ -130,6 +130,15 @@ impl ColumnType {
         matches!(self, ColumnType::List(_))
     }
 
+    /// True if the values of both types have the same encoding in pages and rows: decimals are encoded without their number of
+    /// digits.
+    pub(crate) fn is_encoded_as(self, other: ColumnType) -> bool {
+        match (self, other) {
+            (ColumnType::Decimal { scale, .. }, ColumnType::Decimal { scale: of_other, .. }) => scale == of_other,
+            (ty, other) => ty == other,
+        }
+    }
+
     /// True if values have 128 bits: decimals, UUIDs and intervals.
     pub(crate) fn is_wide(self) -> bool {
         matches!(self, ColumnType::Decimal { .. } | ColumnType::Uuid | ColumnType::Interval)
@@ -148,6 +157,23 @@ pub struct Column {
 }
 
 impl Column {
+    /// True if both columns have the same type and nullability.
+    fn is_alike(&self, other: &Column) -> bool {
+        (self.ty, self.nullable) == (other.ty, other.nullable)
+    }
+
+    /// True if a column `old` can become this one without encoding its values again: it has the same type, or decimals with
+    /// the same scale and at most as many digits, and both are nullable or not.
+    fn admits(&self, old: &Column) -> bool {
+        let has_digits = match (self.ty, old.ty) {
+            (ColumnType::Decimal { precision, .. }, ColumnType::Decimal { precision: of_old, .. }) => {
+                precision >= of_old
+            }
+            _ => true,
+        };
+        self.ty.is_encoded_as(old.ty) && has_digits && self.nullable == old.nullable
+    }
+
     /// Checks that `array` has the Arrow type of the column, and no nulls if the column is not nullable.
     ///
     /// # Errors
@@ -230,15 +256,22 @@ impl Schema {
     /// Returns true if both schemas have the same column types, nullability and number of key columns. Names and missing
     /// values may differ, and only one tree may be sampled.
     pub(crate) fn is_alike(&self, other: &Schema) -> bool {
-        self.columns.len() == other.columns.len() && self.starts_with(other)
+        let mut columns = self.columns.iter().zip(&*other.columns);
+        self.columns.len() == other.columns.len()
+            && self.key_columns == other.key_columns
+            && columns.all(|(column, other)| column.is_alike(other))
     }
 
-    /// True if the schema has the columns of `other`, except for names, and further columns behind them, which are
-    /// nullable or have missing values.
+    /// True if a tree with the schema `other` can get this one: it has the same key columns, value columns that
+    /// [admit](Column::admits) the values of the old ones, and any further columns behind them, which are nullable or have
+    /// missing values.
     pub(crate) fn extends(&self, other: &Schema) -> bool {
-        self.columns.len() > other.columns.len()
-            && self.starts_with(other)
-            && (other.columns.len()..self.columns.len()).all(|column| self.may_lack(column))
+        let (keys, known) = (self.key_columns, other.columns.len());
+        keys == other.key_columns
+            && self.columns.len() >= known
+            && self.columns[..keys].iter().zip(&other.columns[..keys]).all(|(new, old)| new.is_alike(old))
+            && self.columns[keys..known].iter().zip(&other.columns[keys..]).all(|(new, old)| new.admits(old))
+            && (known..self.columns.len()).all(|column| self.may_lack(column))
     }
 
     /// The schema with another missing value of a column, encoded as in rows; `None` for null.
@@ -259,8 +292,8 @@ impl Schema {
         Schema { missing: missing.into(), ..self }
     }
 
-    /// The schema of a tree with the schema `old` that gets the further columns of this one. The columns of `old` keep
-    /// their missing values.
+    /// The schema of a tree with the schema `old` that gets the columns of this one. The columns of `old` keep their missing
+    /// values.
     pub(crate) fn added_to(self, old: &Schema) -> Schema {
         let missing = (0..self.columns.len()).map(|column| {
             let source = if column < old.columns.len() { old } else { &self };
@@ -279,11 +312,6 @@ impl Schema {
     /// True if rows may lack a column: it has a missing value, or they are null in it.
     pub(crate) fn may_lack(&self, column: usize) -> bool {
         self.columns[column].nullable || self.missing(column).is_some()
-    }
-
-    fn starts_with(&self, other: &Schema) -> bool {
-        let mut columns = self.columns.iter().zip(&*other.columns);
-        self.key_columns == other.key_columns && columns.all(|(a, b)| (a.ty, a.nullable) == (b.ty, b.nullable))
     }
 
     /// Checks that the first `count` arrays fit the first `count` columns of the schema. Further arrays are ignored.

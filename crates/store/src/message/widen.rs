@@ -1,9 +1,9 @@
-//! Messages of a tree that has got further columns.
+//! Messages of a tree whose schema has been extended.
 
 use crate::codec::{ROW_UPSERT, RowCodec, RowUpsert};
 use crate::message::MessageBytes;
 
-/// A message of a codec with fewer columns, as one of another codec.
+/// A message of the codec of a schema, as one of the codec of a schema that extends it.
 #[derive(Debug)]
 pub(crate) enum Widened<'a> {
     /// The message does not depend on the columns.

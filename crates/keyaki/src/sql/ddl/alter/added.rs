@@ -4,6 +4,8 @@
 //! in each of them, which the schema of the tree keeps as the missing value of the column: NULL, or the default, evaluated
 //! once. Rows that are written later have their own values, so that a changed default does not change older rows.
 //!
+//! A column of decimals that gets more digits changes the schema, too, but has no missing value.
+//!
 //! The rows are converted if a default is volatile or longer than a schema may hold, and for identity and generated columns.
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
@@ -29,9 +31,9 @@ pub(super) struct Added {
 }
 
 impl Draft<'_> {
-    /// True if there are added columns.
-    pub(super) fn adds_columns(&self) -> bool {
-        self.sources.iter().any(|source| matches!(source, Source::Default))
+    /// True if there are added columns or columns with other types.
+    pub(super) fn changes_columns(&self) -> bool {
+        !self.sources.iter().all(|source| matches!(source, Source::Same(_)))
     }
 
     /// The added columns; `None` if the rows must be converted.

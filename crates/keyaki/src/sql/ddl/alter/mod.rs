@@ -5,12 +5,13 @@
 //!
 //! | changes | rows |
 //! |---|---|
-//! | names, defaults, dropped constraints, longer VARCHAR | stay as they are |
+//! | names, defaults, dropped constraints, longer VARCHAR, DROP NOT NULL | stay as they are |
 //! | DROP COLUMN | stay as they are: the tree keeps the column ([`TableDef::dropped`]) |
 //! | SET NOT NULL, ADD CHECK, ADD FOREIGN KEY | are read once and checked |
 //! | ADD UNIQUE | are read once to build the index |
 //! | ADD COLUMN of columns with one value for all rows: NULL or a default | stay as they are: the tree gets the columns and their values ([`added`]) |
-//! | other columns and types, primary keys, several of these | are converted into new trees ([`crate::write::rebuild`]) |
+//! | more digits of a DECIMAL with the same scale | stay as they are: the tree gets the type |
+//! | other columns and types, DROP NOT NULL and types of columns in indexes, primary keys, several of these | are converted into new trees ([`crate::write::rebuild`]) |
 //!
 //! A view that would change or become invalid makes the statement fail ([`crate::sql::views`]).
 
@@ -24,6 +25,7 @@ use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef as SqlColumn, DropBehavior, Expr,
     ForeignKeyConstraint, GeneratedAs, SequenceOptions, TableConstraint,
 };
+use keyaki_store::ColumnType;
 
 use super::create::{COLUMNS_MAX, NewColumn};
 use super::{Plain, checks, constraint_positions, foreign_keys, free_index_name, rename};
@@ -221,7 +223,7 @@ impl<'a> Draft<'a> {
                 def.dropped.push(DroppedColumn {
                     place: self.old.tree_column[old],
                     ty: before.ty,
-                    nullable: before.nullable || before.stores_nulls,
+                    nullable: self.old.def.stores_nulls(old),
                 });
                 def.dropped.sort_by_key(|dropped| dropped.place);
             }
@@ -316,7 +318,10 @@ impl<'a> Draft<'a> {
                     let problem = format!("column \"{name}\" is in a primary key");
                     return Err(Error::InvalidDefinition { kind: ObjectKind::Table, problem });
                 }
-                self.rebuilds |= !column.nullable && !column.stores_nulls;
+                let is_indexed = self.def.is_indexed(position);
+                let column = &mut self.def.columns[position];
+                let stores_nulls = column.stores_nulls || self.def.nullable_values && !is_indexed;
+                self.rebuilds |= !column.nullable && !stores_nulls;
                 column.nullable = true;
                 self.not_null.retain(|other| other != name);
                 Ok(())
@@ -408,8 +413,17 @@ impl<'a> Draft<'a> {
             sequences::retype(&self.session.engine, &mut identity.sequence, before.column, ty.column)?;
         }
         self.action = action;
+        let is_key = self.def.primary_key.contains(&position) || self.def.is_indexed(position);
+        let gets_digits = match (before.column, ty.column) {
+            (ColumnType::Decimal { precision: before, scale }, ColumnType::Decimal { precision, scale: new }) => {
+                scale == new && before <= precision
+            }
+            _ => false,
+        };
+        // Values of decimals are stored without their number of digits.
+        let is_generated = self.def.columns[position].generated.is_some();
+        self.rebuilds |= is_key || is_generated || using.is_some() || !gets_digits;
         self.sources[position] = Source::Converted(old, using.map(Box::new));
-        self.rebuilds = true;
         Ok(())
     }
 
@@ -514,7 +528,7 @@ impl<'a> Draft<'a> {
 
 /// True if an index has a column, or an expression or predicate that uses it.
 fn uses(def: &TableDef, index: &IndexDef, column: usize) -> Result<bool> {
-    if index.key_columns().chain(index.include.iter().copied()).any(|other| other == column) {
+    if index.columns().any(|other| other == column) {
         return Ok(true);
     }
     for sql in index.texts() {

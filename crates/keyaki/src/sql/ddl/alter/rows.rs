@@ -36,9 +36,10 @@ impl Draft<'_> {
         let drops = self.def.dropped != self.old.def.dropped;
         let builds_in_memory = drops && !self.indexes.is_empty() && statement.writer.is_in_transaction();
         let rebuilds =
-            self.rebuilds || builds_in_memory || self.indexes.len() > 1 || self.adds_columns() && added.is_none();
+            self.rebuilds || builds_in_memory || self.indexes.len() > 1 || self.changes_columns() && added.is_none();
         if rebuilds {
             self.def.columns.iter_mut().for_each(|column| column.stores_nulls = false);
+            self.def.nullable_values = true;
             self.def.dropped.clear();
             renew_trees(&self.session.engine, &mut self.def);
         }
@@ -94,12 +95,12 @@ impl Draft<'_> {
         Some(Arc::new(TableStatistics { rows: old.rows, columns }))
     }
 
-    /// The columns that the tree gets; `None` if there are none, or if the rows are converted into new trees.
+    /// The schema that the tree gets; `None` if it keeps its own, or if the rows are converted into new trees.
     fn extension(&self, statement: &WriteStatement) -> Result<Option<Added>> {
         // A transaction cannot extend a tree. Other constraints are checked on rows with the old columns, and an index is
         // built from them.
         let has_constraints = !(self.indexes.is_empty() && self.foreign_keys.is_empty() && self.not_null.is_empty());
-        if !self.adds_columns() || self.rebuilds || has_constraints || statement.writer.is_in_transaction() {
+        if !self.changes_columns() || self.rebuilds || has_constraints || statement.writer.is_in_transaction() {
             return Ok(None);
         }
         for check in &self.checks {
