@@ -208,7 +208,7 @@ async fn load(job: &Arc<Job>, index: usize) -> Result<Vec<(TreeId, Loaded)>> {
             ranges: vec![KeyRange::all()],
             direction: Direction::Ascending,
             columns,
-            filter: None,
+            filters: Vec::new(),
             limit: None,
             batch_rows: BATCH_ROWS,
         },

@@ -16,7 +16,7 @@ use keyaki_store::compact;
 use crate::Result;
 use crate::write::bulk::memory::batch_bytes;
 use crate::write::bulk::merge::{Input, RunMerge};
-use crate::write::bulk::spill::{RunWriter, SpillDir, SpilledRun};
+use crate::write::bulk::spill::{BUFFER_BYTES, RunWriter, SpillDir, SpilledRun};
 
 /// Maximum rows of an output batch.
 pub(super) const BATCH_ROWS: usize = 8192;
@@ -81,10 +81,26 @@ impl Sorter {
             return Ok(());
         }
         let batch = compact(batch);
-        // Values are held twice, in input order and in sorted order, and take about as much again as encoded keys.
-        self.buffered_bytes += 3 * batch_bytes(&batch) + ROW_OVERHEAD_BYTES * batch.num_rows();
+        self.buffered_bytes += Self::bytes_of(&batch);
         self.buffered.push(batch);
         if self.buffered_bytes >= self.budget_bytes { self.spill() } else { Ok(()) }
+    }
+
+    /// Bytes that the rows of a batch take while they are sorted.
+    pub fn bytes_of(batch: &RecordBatch) -> usize {
+        // Values are held twice, in input order and in sorted order, and take about as much again as encoded keys.
+        3 * batch_bytes(batch) + ROW_OVERHEAD_BYTES * batch.num_rows()
+    }
+
+    /// Bytes that the rows in memory take while they are sorted.
+    pub fn buffered_bytes(&self) -> usize {
+        self.buffered_bytes
+    }
+
+    /// Bytes that reading the runs takes: one batch and one file buffer for each.
+    pub fn runs_bytes(&self) -> usize {
+        let runs: usize = self.runs.iter().map(Vec::len).sum();
+        runs * (BUFFER_BYTES + self.budget_bytes / (FAN_IN * 4))
     }
 
     /// Merges all rows with the sorted streams `others`. Rows of `others` precede equal rows of the sorter.
@@ -111,11 +127,15 @@ impl Sorter {
     }
 
     fn fan_in(&self) -> usize {
-        // With a small budget, even batches of minimum size may take a large part of it.
-        (self.budget_bytes / (64 << 10)).clamp(FAN_IN_MIN, FAN_IN)
+        // With a small budget, even file buffers and batches of minimum size may take a large part of it.
+        (self.budget_bytes / (2 * BUFFER_BYTES)).clamp(FAN_IN_MIN, FAN_IN)
     }
 
-    fn spill(&mut self) -> Result<()> {
+    /// Writes the rows in memory to a run.
+    pub fn spill(&mut self) -> Result<()> {
+        if self.buffered.is_empty() {
+            return Ok(());
+        }
         let mut run = RunWriter::new(&self.dir, &self.schema)?;
         for batch in self.sort_buffered()? {
             run.push(&batch)?;

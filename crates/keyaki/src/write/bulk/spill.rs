@@ -14,7 +14,7 @@ use arrow::ipc::writer::StreamWriter;
 use crate::{Error, Result};
 
 /// Buffer size of file reads and writes.
-const BUFFER_BYTES: usize = 256 << 10;
+pub(super) const BUFFER_BYTES: usize = 256 << 10;
 
 /// Directory of the temporary files.
 #[derive(Debug, Clone)]
