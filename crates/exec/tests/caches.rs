@@ -32,7 +32,15 @@ fn governor(method: ScanMethod) -> Governor {
 
 fn scan(view: &TreeView, filter: Option<(Vec<usize>, Arc<dyn Filter>)>) -> Scan {
     let (ranges, direction) = (vec![KeyRange::all()], Direction::Ascending);
-    Scan { view: view.clone(), ranges, direction, columns: vec![0, 2, 3], filter, limit: None, batch_rows: 500 }
+    Scan {
+        view: view.clone(),
+        ranges,
+        direction,
+        columns: vec![0, 2, 3],
+        filters: filter.into_iter().collect(),
+        limit: None,
+        batch_rows: 500,
+    }
 }
 
 /// A filter that records the number of workers of each class at each evaluation.

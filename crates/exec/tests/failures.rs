@@ -35,7 +35,7 @@ impl Setup {
             ranges: vec![KeyRange::all()],
             direction: Direction::Ascending,
             columns: vec![1],
-            filter: filter.map(|filter| (vec![0], filter)),
+            filters: filter.into_iter().map(|filter| (vec![0], filter)).collect(),
             limit: None,
             batch_rows: 100,
         };
@@ -180,7 +180,7 @@ fn plans_that_do_not_fit_name_the_problem() {
             ranges: vec![KeyRange::all()],
             direction: Direction::Ascending,
             columns: vec![4],
-            filter: None,
+            filters: Vec::new(),
             limit: None,
             batch_rows: 1,
         },

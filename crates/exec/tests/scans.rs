@@ -19,7 +19,8 @@ struct Spec {
     ranges: Vec<(i64, i64)>,
     descending: bool,
     columns: Vec<usize>,
-    filter: Option<(Vec<usize>, i64)>,
+    /// Filters: the columns of each, and the modulus of their sum.
+    filters: Vec<(Vec<usize>, i64)>,
     limit: Option<u64>,
     batch_rows: usize,
     read_ahead_bytes: usize,
@@ -35,22 +36,23 @@ fn spec() -> impl Strategy<Value = Spec> {
         bounds.sort_unstable();
         bounds.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>()
     });
-    let filter = proptest::option::of((proptest::collection::vec(0usize..3, 0..3), 2i64..20));
+    let filter = (proptest::collection::vec(0usize..3, 0..3), 2i64..20);
+    let filters = proptest::collection::vec(filter, 0..4);
     (
         (table, 1usize..30, prop_oneof![3 => Just(vec![(-1, 1000)]), 1 => ranges], any::<bool>()),
         proptest::collection::vec(0..COLUMNS, 0..5),
-        filter,
+        filters,
         proptest::option::of(0u64..500),
         prop_oneof![1usize..10, Just(1000usize)],
         (0usize..100_000, prop_oneof![Just(0usize), Just(1 << 20)], 1usize..3),
     )
-        .prop_map(|((rows, buffered_every, ranges, descending), columns, filter, limit, batch_rows, rest)| Spec {
+        .prop_map(|((rows, buffered_every, ranges, descending), columns, filters, limit, batch_rows, rest)| Spec {
             table: Table { rows },
             buffered_every,
             ranges,
             descending,
             columns,
-            filter,
+            filters,
             limit,
             batch_rows,
             read_ahead_bytes: rest.0,
@@ -69,7 +71,7 @@ fn expected(spec: &Spec) -> Vec<Row> {
     let mut rows = spec.table.values();
     rows.sort();
     rows.retain(|row| spec.ranges.iter().any(|&(from, to)| matches!(row[0], Value::Int(k) if k >= from && k < to)));
-    if let Some((columns, modulus)) = &spec.filter {
+    for (columns, modulus) in &spec.filters {
         let filter = SumFilter { columns: columns.clone(), modulus: *modulus, remainder: 1 };
         rows.retain(|row| filter.passes(row));
     }
@@ -103,8 +105,8 @@ proptest! {
             ranges.reverse();
         }
         for mode in [ExecutionMode::OutOfOrder, ExecutionMode::InOrder] {
-            let filter = spec.filter.as_ref().map(|(columns, modulus)| {
-                // The filter sees its own columns only.
+            let filters = spec.filters.iter().map(|(columns, modulus)| {
+                // A filter sees its own columns only.
                 let indices = (0..columns.len()).collect();
                 let filter = SumFilter { columns: indices, modulus: *modulus, remainder: 1 };
                 (columns.clone(), Arc::new(filter) as Arc<dyn Filter>)
@@ -114,7 +116,7 @@ proptest! {
                 ranges: ranges.clone(),
                 direction: if spec.descending { Direction::Descending } else { Direction::Ascending },
                 columns: spec.columns.clone(),
-                filter,
+                filters: filters.collect(),
                 limit: spec.limit,
                 batch_rows: spec.batch_rows,
             };
@@ -133,7 +135,7 @@ fn check_read_ahead(database: &Database, view: &TreeView, rows: usize, pages: u6
         ranges: vec![KeyRange::all()],
         direction: Direction::Ascending,
         columns: vec![2],
-        filter: None,
+        filters: Vec::new(),
         limit: None,
         batch_rows: 1000,
     };

@@ -33,8 +33,9 @@ pub struct Scan {
     pub direction: Direction,
     /// Columns to return (indices into the tree's schema).
     pub columns: Vec<usize>,
-    /// A filter with the columns it sees. They are decoded first; the other columns only for rows that pass.
-    pub filter: Option<(Vec<usize>, Arc<dyn Filter>)>,
+    /// Filters, each with the columns that it sees: a row must pass all of them. They are evaluated one after another. Once
+    /// few rows are left, further columns are decoded for these rows only.
+    pub filters: Vec<(Vec<usize>, Arc<dyn Filter>)>,
     /// Rows to return, at most.
     pub limit: Option<u64>,
     /// Rows per output batch, at most; 0 counts as 1.

@@ -98,7 +98,7 @@ impl Executor {
         let stats = Stats::start(runtime.store.device(), 1);
         let query = Arc::new(Query::new(stats.clone(), vec![scan.view.clone()], cache).traced(runtime.trace()));
         // A small limit needs few pages. With a filter, the number of rows to read is unknown.
-        let rows_max = scan.limit.filter(|_| scan.filter.is_none()).map_or(usize::MAX, |rows| rows as usize);
+        let rows_max = scan.limit.filter(|_| scan.filters.is_empty()).map_or(usize::MAX, |rows| rows as usize);
         let read_ahead_bytes = runtime.options.read_ahead_bytes.min(rows_max.saturating_mul(ROW_BYTES));
         let plan = match ScanPlan::new(scan) {
             Ok(plan) => plan,

@@ -4,8 +4,8 @@
 //! coming ahead of the cursor. So a scan of cached pages involves no other thread, and one that reads is woken about once
 //! per coalesced read. In-order scans run on a thread of their own, which blocks on reads.
 //!
-//! Chunks are collected into groups. With a filter, its columns are decoded first for a whole group; the other columns
-//! only for the rows that pass. The first groups and batches are small, so that the first rows come early, and each
+//! Chunks are collected into groups. Filters are evaluated one after another, over the columns of a whole group, or over the
+//! rows that are left once these are few. The columns that no filter sees are decoded only for the rows that pass. The first groups and batches are small, so that the first rows come early, and each
 //! further batch is four times as large, up to the full size.
 //!
 //! A scan of no columns counts rows: pages between the ends of its ranges are not read.
@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::SchemaRef;
 use arrow_select::filter::FilterBuilder;
 use keyaki_llc::software::ScanMethod;
@@ -35,15 +36,28 @@ const BATCH_GROWTH: usize = 4;
 /// Groups of chunks processed in one poll, at most.
 const GROUPS_PER_POLL: usize = 8;
 
+/// Filters see the rows that are left, and not whole groups, if these are fewer than this fraction.
+const FEW: usize = 16;
+
 /// A scan, checked against its tree.
 #[derive(Debug)]
 pub(crate) struct ScanPlan {
     scan: Scan,
     schema: SchemaRef,
-    /// The columns that the filter sees.
-    filter_schema: SchemaRef,
-    /// For each output column, its index among the columns of the filter, if it is one of them.
+    filters: Vec<FilterPlan>,
+    /// The columns that filters see.
+    filtered: Vec<usize>,
+    /// For each output column, its place in `filtered`, if filters see it.
     reused: Vec<Option<usize>>,
+}
+
+/// A filter of a scan.
+#[derive(Debug)]
+struct FilterPlan {
+    filter: Arc<dyn Filter>,
+    /// The columns that it sees: their places in [`ScanPlan::filtered`].
+    places: Vec<usize>,
+    schema: SchemaRef,
 }
 
 /// Receives the batches of a scan.
@@ -59,11 +73,22 @@ impl ScanPlan {
     pub fn new(scan: Scan) -> Result<ScanPlan> {
         let tree_schema = scan.view.schema().arrow();
         let schema = Arc::new(project(tree_schema, &scan.columns, None)?);
-        let filter_columns = scan.filter.as_ref().map_or(&[][..], |(columns, _)| columns);
-        let filter_schema = Arc::new(project(tree_schema, filter_columns, None)?);
-        let index = |column: &usize| filter_columns.iter().position(|other| other == column);
+        let (mut filters, mut filtered) = (Vec::with_capacity(scan.filters.len()), Vec::new());
+        for (columns, filter) in &scan.filters {
+            let mut place = |column: &usize| match filtered.iter().position(|other| other == column) {
+                Some(place) => place,
+                None => {
+                    filtered.push(*column);
+                    filtered.len() - 1
+                }
+            };
+            let places = columns.iter().map(&mut place).collect();
+            let schema = Arc::new(project(tree_schema, columns, None)?);
+            filters.push(FilterPlan { filter: filter.clone(), places, schema });
+        }
+        let index = |column: &usize| filtered.iter().position(|other| other == column);
         let reused = scan.columns.iter().map(index).collect();
-        Ok(ScanPlan { schema, filter_schema, reused, scan })
+        Ok(ScanPlan { schema, filters, filtered, reused, scan })
     }
 
     /// The schema of the output.
@@ -78,7 +103,7 @@ impl ScanPlan {
 
     /// Runs the scan to its end or limit.
     pub async fn run<P: PageSource, S: BatchSink>(&self, query: &Query, source: &P, sink: &S) -> Result<()> {
-        if self.scan.columns.is_empty() && self.scan.filter.is_none() {
+        if self.scan.columns.is_empty() && self.filters.is_empty() {
             return self.count(query, source, sink).await;
         }
         let mut state = ScanState::new(self, query);
@@ -178,17 +203,16 @@ impl<'a> ScanState<'a> {
         self.group_rows = 0;
         let scan = &self.plan.scan;
         let method = self.query.cache.as_ref().map_or(ScanMethod::Plain, CacheUse::scan_method);
-        match &scan.filter {
-            Some((columns, filter)) if !group.is_empty() => self.filter(&group, columns, &**filter, method)?,
-            _ => {
-                for (number, chunk) in group.iter().enumerate() {
-                    prefetch_next(method, &group, number, &scan.columns);
-                    self.query.record_columns(chunk, &scan.columns);
-                    self.append(chunk)?;
-                }
+        if self.plan.filters.is_empty() {
+            for (number, chunk) in group.iter().enumerate() {
+                prefetch_next(method, &group, number, &scan.columns);
+                self.query.record_columns(chunk, &scan.columns);
+                self.append(chunk)?;
             }
+        } else if !group.is_empty() {
+            self.filter(&group, method)?;
         }
-        let filtered = scan.filter.as_ref().map_or(&[][..], |(columns, _)| columns);
+        let filtered = &self.plan.filtered;
         let others = scan.columns.iter().filter(|column| !filtered.contains(column));
         self.query.stats.pages_spared(evict_behind(method, &group, others.chain(filtered).copied()));
         Ok(())
@@ -216,48 +240,91 @@ impl<'a> ScanState<'a> {
         self.remaining -= rows as u64;
     }
 
-    fn filter(&mut self, group: &[Chunk], columns: &[usize], filter: &dyn Filter, method: ScanMethod) -> Result<()> {
-        let rows = group.iter().map(Chunk::rows).sum();
-        let mut decoded = builders(&self.plan.scan.view, columns);
-        for (number, chunk) in group.iter().enumerate() {
-            prefetch_next(method, group, number, columns);
-            self.query.record_columns(chunk, columns);
-            chunk.append_to(columns, &mut decoded)?;
+    fn filter(&mut self, group: &[Chunk], method: ScanMethod) -> Result<()> {
+        let plan = self.plan;
+        let rows: usize = group.iter().map(Chunk::rows).sum();
+        // The columns that have been decoded for the whole group.
+        let mut decoded: Vec<Option<ArrayRef>> = vec![None; plan.filtered.len()];
+        let mut left = BooleanArray::new(BooleanBuffer::new_set(rows), None);
+        for filter in &plan.filters {
+            let count = left.true_count();
+            if count == 0 {
+                return Ok(());
+            }
+            if count * FEW <= rows {
+                left = self.filter_few(group, filter, &decoded, &left)?;
+                continue;
+            }
+            let new: Vec<usize> = filter.places.iter().copied().filter(|&place| decoded[place].is_none()).collect();
+            let columns: Vec<usize> = new.iter().map(|&place| plan.filtered[place]).collect();
+            let mut builders = builders(&plan.scan.view, &columns);
+            for (number, chunk) in group.iter().enumerate() {
+                prefetch_next(method, group, number, &columns);
+                self.query.record_columns(chunk, &columns);
+                chunk.append_to(&columns, &mut builders)?;
+            }
+            for (place, builder) in new.into_iter().zip(&mut builders) {
+                decoded[place] = Some(builder.finish());
+            }
+            let seen = filter.places.iter().filter_map(|&place| decoded[place].clone()).collect();
+            let mask = evaluate(&*filter.filter, &batch(&filter.schema, seen, rows)?)?;
+            left = if count == rows { mask } else { BooleanArray::new(left.values() & mask.values(), None) };
         }
-        let decoded: Vec<ArrayRef> = decoded.iter_mut().map(ColumnBuilder::finish).collect();
-        let filter_batch = batch(&self.plan.filter_schema, decoded.clone(), rows)?;
-        let mask = evaluate(filter, &filter_batch)?;
         let limit = self.remaining.min(rows as u64) as usize;
-        let passed = Passed::new(group, mask.values().set_indices().take(limit));
-        if passed.rows.is_empty() {
+        let passed = Passed::new(group, left.values().set_indices().take(limit));
+        let found = passed.rows.len();
+        if found == 0 {
             return Ok(());
         }
-        let predicate = FilterBuilder::new(&mask).optimize().build();
-        for (output, reused) in self.plan.reused.iter().enumerate() {
-            match reused {
-                Some(index) => {
-                    let kept = predicate.filter(&decoded[*index])?;
-                    self.builders[output].append_array(&kept, 0..passed.rows.len().min(kept.len()));
+        let predicate = FilterBuilder::new(&left).optimize().build();
+        for (output, reused) in plan.reused.iter().enumerate() {
+            match reused.and_then(|place| decoded[place].as_ref()) {
+                Some(array) if found == rows => self.builders[output].append_array(array, 0..rows),
+                Some(array) => {
+                    let kept = predicate.filter(array)?;
+                    self.builders[output].append_array(&kept, 0..found.min(kept.len()));
                 }
-                None => self.decode(group, output, &passed)?,
+                None => {
+                    let column = [plan.scan.columns[output]];
+                    passed.decode(group, &column, self.query, &mut self.builders[output..=output])?;
+                }
             }
         }
-        self.count(passed.rows.len());
+        self.count(found);
         Ok(())
     }
 
-    /// Decodes rows of one output column.
-    fn decode(&mut self, group: &[Chunk], output: usize, passed: &Passed) -> Result<()> {
-        let column = [self.plan.scan.columns[output]];
-        let mut start = 0;
-        for (chunk, &end) in group.iter().zip(&passed.ends) {
-            if start < end {
-                self.query.record_columns(chunk, &column);
-                chunk.append_selected(&column, &passed.rows[start..end], &mut self.builders[output..=output])?;
-            }
-            start = end;
+    /// Evaluates a filter over the rows of a mask. Returns the mask of those that pass.
+    fn filter_few(
+        &self,
+        group: &[Chunk],
+        filter: &FilterPlan,
+        decoded: &[Option<ArrayRef>],
+        left: &BooleanArray,
+    ) -> Result<BooleanArray> {
+        let rows = Passed::new(group, left.values().set_indices());
+        let predicate = FilterBuilder::new(left).build();
+        let mut columns = Vec::with_capacity(filter.places.len());
+        for &place in &filter.places {
+            columns.push(match &decoded[place] {
+                Some(array) => predicate.filter(array)?,
+                None => {
+                    let column = [self.plan.filtered[place]];
+                    let mut builders = builders(&self.plan.scan.view, &column);
+                    rows.decode(group, &column, self.query, &mut builders)?;
+                    builders[0].finish()
+                }
+            });
         }
-        Ok(())
+        let mask = evaluate(&*filter.filter, &batch(&filter.schema, columns, rows.rows.len())?)?;
+        let mut passed = BooleanBufferBuilder::new(left.len());
+        passed.resize(left.len());
+        for (number, row) in left.values().set_indices().enumerate() {
+            if mask.value(number) {
+                passed.set_bit(row, true);
+            }
+        }
+        Ok(BooleanArray::new(passed.finish(), None))
     }
 
     /// The batch of the rows found so far.
@@ -293,6 +360,19 @@ impl Passed {
         }
         assert!(numbers.next().is_none(), "rows beyond the end of the group passed the filter");
         Passed { rows, ends }
+    }
+
+    /// Decodes columns of the rows.
+    fn decode(&self, group: &[Chunk], columns: &[usize], query: &Query, builders: &mut [ColumnBuilder]) -> Result<()> {
+        let mut start = 0;
+        for (chunk, &end) in group.iter().zip(&self.ends) {
+            if start < end {
+                query.record_columns(chunk, columns);
+                chunk.append_selected(columns, &self.rows[start..end], builders)?;
+            }
+            start = end;
+        }
+        Ok(())
     }
 }
 

@@ -166,7 +166,7 @@ impl Build<'_> {
             ranges: vec![part],
             direction: Direction::Ascending,
             columns,
-            filter: None,
+            filters: Vec::new(),
             limit: None,
             batch_rows: BATCH_ROWS,
         };

@@ -51,7 +51,7 @@ async fn keys(
         ranges: spec.ranges.clone(),
         direction: spec.direction,
         columns: spec.key.clone(),
-        filter: None,
+        filters: Vec::new(),
         limit: Some(spec.rows as u64),
         batch_rows,
     };

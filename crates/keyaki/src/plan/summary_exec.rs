@@ -90,7 +90,7 @@ async fn part(
         ranges,
         direction,
         columns: if counts { Vec::new() } else { vec![item.column] },
-        filter: None,
+        filters: Vec::new(),
         limit: if counts { None } else { Some(1) },
         batch_rows: if counts { COUNT_ROWS } else { 1 },
     };

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The CASE divides each batch, and the join looks up the rows that pass again: together this takes longer than to join
-//! all rows in the range. [`without_lookups`] reduces such filters to the range of all keys. Lists of keys stay, because
+//! all rows in the range. Joins with one key of a type with sets of keys give a [`KeySetExpr`] instead
+//! ([`super::key_set`]). [`without_lookups`] reduces the filters of others to the range of all keys. Lists of keys stay, because
 //! they are short and select few rows. Where the keys lead the key of the scanned tree, their range limits the pages that are
 //! read ([`bounds`]).
 
@@ -21,6 +22,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::split_conjunction;
 use datafusion::physical_plan::expressions::{BinaryExpr, CaseExpr, Column, Literal, lit};
 use datafusion::physical_plan::joins::{HashExpr, HashTableLookupExpr};
+
+use super::key_set::KeySetExpr;
 
 /// A condition that is true wherever `filter`, the current state of a dynamic filter, is.
 pub(super) fn without_lookups(filter: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
@@ -42,10 +45,15 @@ pub(super) fn without_lookups(filter: Arc<dyn PhysicalExpr>) -> Arc<dyn Physical
 /// have their index as name.
 pub(super) fn bounds(filter: Arc<dyn PhysicalExpr>) -> Vec<Expr> {
     let filter = without_lookups(filter);
-    let bounds = split_conjunction(&filter).into_iter().filter_map(|conjunct| {
-        let Bound { key, op, value } = Bound::of(conjunct)?;
-        let column = key.downcast_ref::<Column>()?.index();
-        Some(binary_expr(ident(column.to_string()), op, Expr::Literal(value, None)))
+    let bounds = split_conjunction(&filter).into_iter().flat_map(|conjunct| {
+        let bounds = match conjunct.downcast_ref::<KeySetExpr>() {
+            Some(keys) => Bound::of_keys(keys),
+            None => Bound::of(conjunct).into_iter().collect(),
+        };
+        bounds.into_iter().filter_map(|Bound { key, op, value }| {
+            let column = key.downcast_ref::<Column>()?.index();
+            Some(binary_expr(ident(column.to_string()), op, Expr::Literal(value, None)))
+        })
     });
     bounds.collect()
 }
@@ -63,6 +71,13 @@ impl Bound {
         let value = binary.right().downcast_ref::<Literal>()?.value().clone();
         let is_bound = matches!(binary.op(), Operator::GtEq | Operator::LtEq) && !value.is_null();
         is_bound.then(|| Bound { key: binary.left().clone(), op: *binary.op(), value })
+    }
+
+    /// The bounds of a set of keys.
+    fn of_keys(keys: &KeySetExpr) -> Vec<Bound> {
+        let Some((least, greatest)) = keys.set.bounds() else { return Vec::new() };
+        let bound = |op, value: &ScalarValue| Bound { key: keys.key.clone(), op, value: value.clone() };
+        vec![bound(Operator::GtEq, least), bound(Operator::LtEq, greatest)]
     }
 
     /// The weaker of two bounds of the same key.

@@ -13,6 +13,7 @@ pub(crate) mod cost;
 mod dynamic;
 mod estimate;
 mod filter;
+mod key_set;
 mod leaf;
 mod partial;
 mod provider;
@@ -22,6 +23,7 @@ mod virtual_columns;
 
 pub(crate) use context::PlanContext;
 pub(crate) use filter::{ExprFilter, compact};
+pub(crate) use key_set::{KeySet, KeySetExpr};
 pub(crate) use leaf::{LeafExec, LeafOperator};
 pub(crate) use partial::implies_all;
 pub(crate) use provider::{Answer, KeyakiTable};

@@ -18,7 +18,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::utils::conjunction_opt;
+use datafusion::physical_expr::utils::{collect_columns, conjunction, split_conjunction};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::coop::make_cooperative;
@@ -33,6 +33,7 @@ use keyaki_store::{Direction, KeyRange, RangeEstimate, TreeView};
 
 use super::dynamic;
 use super::filter::{ExprFilter, compact, remap};
+use super::key_set::KeySetExpr;
 use super::leaf::{LeafExec, LeafOperator};
 use super::ranges::key_ranges;
 use crate::table::PlanContext;
@@ -92,20 +93,28 @@ impl ScanOperator {
         ScanOperator { plan: Arc::new(plan), ..self.clone() }
     }
 
-    /// The conjunction of the residual filter and the pushed filters, over the columns that they use.
-    fn filter(&self) -> Result<Option<ColumnFilter>> {
+    /// The conditions of the pushed filters and of the residual filter, over the columns that they use. Sets of keys, which
+    /// take the least time, come first.
+    fn filters(&self) -> Result<Vec<ColumnFilter>> {
         let pushed = self.pushed.iter().map(|expr| remap(expr.clone(), &|output| self.plan.columns[output]));
-        let all = self.plan.filter.iter().cloned().map(Ok).chain(pushed).collect::<Result<Vec<_>>>()?;
-        let Some(expr) = conjunction_opt(all) else { return Ok(None) };
-        let (columns, expr) = compact(expr)?;
-        let mut filter = ExprFilter::new(expr);
+        let own = self.plan.filter.iter().flat_map(split_conjunction).cloned().map(Ok);
+        let mut conditions = own.chain(pushed).collect::<Result<Vec<_>>>()?;
+        let used = collect_columns(&conjunction(conditions.clone()));
+        let is_set = |condition: &Arc<dyn PhysicalExpr>| {
+            let current = snapshot_physical_expr(condition.clone());
+            !current.is_ok_and(|current| current.is::<KeySetExpr>())
+        };
+        conditions.sort_by_cached_key(is_set);
         let others = self.plan.columns.iter().zip(self.schema.fields());
-        let others = others.filter(|(column, _)| !columns.contains(column));
+        let others = others.filter(|(column, _)| !used.iter().any(|filtered| filtered.index() == **column));
         let weights = others.map(|(_, field)| if field.data_type().is_primitive() { 1 } else { TEXT_WEIGHT });
-        if weights.sum::<usize>() <= LOOKUP_WEIGHT {
-            filter = filter.reduced();
-        }
-        Ok(Some((columns, Arc::new(filter))))
+        let is_reduced = weights.sum::<usize>() <= LOOKUP_WEIGHT;
+        let filter = |condition| -> Result<ColumnFilter> {
+            let (columns, condition) = compact(condition)?;
+            let filter = ExprFilter::new(condition);
+            Ok((columns, Arc::new(if is_reduced { filter.reduced() } else { filter })))
+        };
+        conditions.into_iter().map(filter).collect()
     }
 
     /// Cache class of the scan, from the bytes that it is expected to read; `None` if the governor is off.
@@ -144,7 +153,7 @@ impl ScanOperator {
             ranges,
             direction: self.plan.direction,
             columns: self.plan.columns.clone(),
-            filter: self.filter()?,
+            filters: self.filters()?,
             limit: self.plan.limit.map(|rows| rows as u64),
             batch_rows,
         })

@@ -251,7 +251,7 @@ impl Target {
                 ranges: keys.iter().cloned().map(KeyRange::point).collect(),
                 direction: Direction::Ascending,
                 columns: self.columns.clone(),
-                filter: None,
+                filters: Vec::new(),
                 limit: None,
                 batch_rows: BATCH_ROWS,
             };

@@ -78,7 +78,7 @@ async fn create_in_transaction(
         ranges: vec![KeyRange::all()],
         direction: Direction::Ascending,
         columns: (0..columns.len()).collect(),
-        filter: None,
+        filters: Vec::new(),
         limit: None,
         batch_rows: BATCH_ROWS,
     };

@@ -109,7 +109,7 @@ fn converted(
         ranges: vec![KeyRange::all()],
         direction: Direction::Ascending,
         columns: old.tree_column.clone(),
-        filter: None,
+        filters: Vec::new(),
         limit: None,
         batch_rows: BATCH_ROWS,
     };

@@ -14,6 +14,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::limit::LimitStream;
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, SpillMetrics};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
@@ -28,6 +29,7 @@ use parking_lot::Mutex;
 
 use super::files::{Parts, Split};
 use super::input::{FeedExec, Input};
+use super::keys::KeyFilter;
 use super::order::{Order, Runs};
 use super::shape::Shape;
 
@@ -93,11 +95,16 @@ impl SpillingJoinExec {
         let [left, right] = join.children()[..] else {
             return Err(DataFusionError::Internal("a join has two inputs".into()));
         };
-        let inputs = |plan: &Arc<dyn ExecutionPlan>, keep| -> Vec<Arc<Input>> {
-            let count = plan.output_partitioning().partition_count();
-            (0..count).map(|partition| Arc::new(Input::new(plan.clone(), partition, keep))).collect()
+        let partitions = |plan: &Arc<dyn ExecutionPlan>| plan.output_partitioning().partition_count();
+        let hash = join.downcast_ref::<HashJoinExec>();
+        let filter = match hash {
+            Some(hash) => KeyFilter::of(hash, partitions(left))?.map(Arc::new),
+            None => None,
         };
-        let (lefts, rights) = (inputs(left, true), inputs(right, false));
+        let build = |partition| Arc::new(Input::build(left.clone(), partition, filter.clone()));
+        let lefts: Vec<Arc<Input>> = (0..partitions(left)).map(build).collect();
+        let probe = |partition| Arc::new(Input::probe(right.clone(), partition));
+        let rights: Vec<Arc<Input>> = (0..partitions(right)).map(probe).collect();
         let group = |(i, left): (usize, &Arc<Input>)| {
             let rights = if shape.shares_left { rights.clone() } else { vec![rights[i].clone()] };
             let (open, left) = (AtomicUsize::new(rights.len()), left.clone());
@@ -108,8 +115,11 @@ impl SpillingJoinExec {
             Arc::new(FeedExec::new(left.clone(), lefts.clone(), None)),
             Arc::new(FeedExec::new(right.clone(), rights, Some(lefts))),
         ];
-        let keep = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
-        let running = join.clone().replace_children(feeds, keep)?;
+        let running = match hash.filter(|_| filter.is_some()) {
+            // The join gets no filter of its own.
+            Some(hash) => hash.builder().reset_state().with_new_children(feeds)?.build_exec()?,
+            None => join.clone().replace_children(feeds, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))?,
+        };
         let mut properties = join.properties().clone();
         if shape.order == Order::Any {
             // The parts are not joined in the order of the right input, so the operator declares no order.

@@ -6,7 +6,7 @@
 use std::fmt::{self, Debug, Formatter};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -19,16 +19,21 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 
+use super::keys::KeyFilter;
+
 /// One partition of an input.
 pub(super) struct Input {
     plan: Arc<dyn ExecutionPlan>,
     partition: usize,
+    /// The filter that gets the keys of the rows of a build side.
+    filter: Option<Arc<KeyFilter>>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     stream: Option<SendableRecordBatchStream>,
+    context: Option<Arc<TaskContext>>,
     /// Batches that the join has read, while they are kept.
     kept: Option<Vec<RecordBatch>>,
     started: bool,
@@ -45,10 +50,15 @@ impl Debug for Input {
 }
 
 impl Input {
-    /// `keeps`: the batches that the join reads are kept.
-    pub fn new(plan: Arc<dyn ExecutionPlan>, partition: usize, keeps: bool) -> Input {
-        let state = State { kept: keeps.then(Vec::new), ..State::default() };
-        Input { plan, partition, state: Mutex::new(state) }
+    /// An input of the probe side.
+    pub fn probe(plan: Arc<dyn ExecutionPlan>, partition: usize) -> Input {
+        Input { plan, partition, filter: None, state: Mutex::default() }
+    }
+
+    /// An input of the build side: the batches that the join reads are kept.
+    pub fn build(plan: Arc<dyn ExecutionPlan>, partition: usize, filter: Option<Arc<KeyFilter>>) -> Input {
+        let state = State { kept: Some(Vec::new()), ..State::default() };
+        Input { plan, partition, filter, state: Mutex::new(state) }
     }
 
     pub fn schema(&self) -> SchemaRef {
@@ -61,6 +71,7 @@ impl Input {
         if !state.started {
             state.started = true;
             state.stream = Some(self.plan.execute(self.partition, context.clone())?);
+            state.context = Some(context.clone());
         }
         Ok(())
     }
@@ -84,11 +95,19 @@ impl Input {
     pub fn close(&self) {
         let mut state = self.state.lock();
         (state.stream, state.kept) = (None, None);
+        self.give_up();
+    }
+
+    fn give_up(&self) {
+        if let Some(filter) = &self.filter {
+            filter.give_up();
+        }
     }
 
     /// Takes the batches that the join has read, and the rest of the stream.
     pub fn take(&self) -> Result<(Vec<RecordBatch>, Option<SendableRecordBatchStream>)> {
         let mut state = self.state.lock();
+        self.give_up();
         let kept = state.kept.take();
         let stream = state.stream.take();
         if (state.polled && kept.is_none()) || (stream.is_none() && !state.ended) {
@@ -109,7 +128,14 @@ impl Input {
                 }
             }
             Poll::Ready(Some(Err(_))) => state.failed = true,
-            Poll::Ready(None) => (state.stream, state.ended) = (None, true),
+            Poll::Ready(None) => {
+                (state.stream, state.ended) = (None, true);
+                if let (Some(filter), Some(kept), Some(context)) = (&self.filter, &state.kept, &state.context)
+                    && let Err(error) = filter.end(kept, context)
+                {
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
             Poll::Pending => (),
         }
         polled
@@ -183,8 +209,13 @@ impl Stream for Fed {
     type Item = Result<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(left) = self.left.take() {
+        if let Some(left) = &self.left {
+            // The scans of this input read their ranges when they begin.
+            if let Some(filter) = &left.filter {
+                ready!(filter.poll_complete(cx));
+            }
             left.forget();
+            self.left = None;
         }
         self.input.poll(cx)
     }

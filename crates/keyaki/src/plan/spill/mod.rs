@@ -22,6 +22,8 @@
 //! the results of the parts are written to files and merged in this order (`order`). Otherwise they are returned one
 //! after another, and the operator declares no order.
 //!
+//! The keys of the build side of a hash join become a filter of the scans of its probe side (`keys`).
+//!
 //! Invariant: batches of the build side are kept until the join reads its probe side. No input is executed twice.
 
 use std::sync::Arc;
@@ -38,6 +40,7 @@ mod exchange;
 mod exec;
 mod files;
 mod input;
+mod keys;
 mod order;
 mod shape;
 

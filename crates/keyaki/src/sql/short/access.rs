@@ -300,7 +300,7 @@ impl Access {
                     ranges,
                     direction,
                     columns: places.clone(),
-                    filter: None,
+                    filters: Vec::new(),
                     limit: Some(rows_max as u64),
                     batch_rows: rows_max.max(1),
                 })

@@ -200,7 +200,7 @@ async fn scan(
         ranges: vec![range],
         direction: Direction::Ascending,
         columns: table.tree_column.clone(),
-        filter: None,
+        filters: Vec::new(),
         limit,
         batch_rows: BATCH_ROWS,
     };
