@@ -294,8 +294,21 @@ fn decimals(operation: Operation, both: &Operands<'_>) -> Result<ArrayRef> {
         Operation::Multiply => (p1 + p2 + 1, s1 + s2),
         Operation::Divide | Operation::Remainder => return by_arrow(operation, both),
     };
-    if precision > i32::from(DECIMAL128_MAX_PRECISION) || scale > i32::from(DECIMAL128_MAX_PRECISION) {
+    let digits = i32::from(DECIMAL128_MAX_PRECISION);
+    if scale > digits || (precision > digits && operation != Operation::Multiply) {
         return by_arrow(operation, both);
+    }
+    if precision > digits {
+        // The product of two numbers of 64 bits is at most 2^126, which has 38 digits.
+        let short = |value: i128| (i128::from(value as i64), i128::from(value as i64) != value);
+        let product = |a, b| {
+            let ((a, a_is_long), (b, b_is_long)) = (short(a), short(b));
+            (a * b, a_is_long | b_is_long)
+        };
+        return match both.map::<Decimal128Type>(product) {
+            (_, true) => by_arrow(operation, both),
+            (values, false) => Ok(Arc::new(values.with_data_type(DataType::Decimal128(digits as u8, scale as i8)))),
+        };
     }
     // The result has at most 38 digits: no operation overflows.
     let power = |from: i32| 10_i128.pow((scale - from) as u32);
@@ -483,6 +496,11 @@ mod tests {
             assert_eq!(error.to_string(), "numeric value out of range", "{operation:?} {a} {b}");
         }
         assert!(compute(Operation::Add, &column(largest), &column(0)).is_ok());
+        let (least, long) = (i128::from(i64::MIN), 1_i128 << 63);
+        for (a, b) in [(least, least), (least, long - 1), (long, 5), (-7, long), (long, long)] {
+            let product = compute(Operation::Multiply, &column(a), &column(b)).unwrap();
+            assert_eq!(product.as_primitive::<Decimal128Type>(), &column(a * b), "{a} {b}");
+        }
     }
 
     #[test]
