@@ -73,6 +73,7 @@ pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, z
     analyzer.insert(1, Arc::new(rules::ConvertOperands));
     analyzer.insert(2, Arc::new(rules::PrepareIntervals));
     analyzer.insert(3, Arc::new(rules::GroupFrames));
+    analyzer.push(Arc::new(rules::LazyConditions));
     analyzer.push(Arc::new(rules::ReplaceOperators { zone }));
     analyzer.push(Arc::new(rules::OrderIntervals));
     analyzer.push(Arc::new(rules::UseGenerated));

@@ -11,6 +11,7 @@
 //! | [`guards`] | filters below ungrouped aggregates; joins that mix NULL-safe and ordinary equality; sums of sums of decimals; sort keys removed by wrong dependencies; repeated window functions |
 //! | [`inferred`] | conditions that can fail, copied to rows that are not joined |
 //! | [`intervals`] | comparisons of the parts of intervals one after another |
+//! | [`lazy`] | operands of AND and OR that are evaluated although another one decides; CASE replaced by AND and OR |
 //! | [`lists`] | intersections of IN lists that ignore NULL and values that are not literals |
 //! | [`operands`] | decimals beside floats as decimals; timestamps beside texts and dates in nanoseconds |
 //! | [`values`] | operators that wrap and casts that truncate |
@@ -34,6 +35,7 @@ mod groups;
 mod guards;
 mod inferred;
 mod intervals;
+mod lazy;
 mod lists;
 mod operands;
 mod sorts;
@@ -42,6 +44,7 @@ mod values;
 pub(super) use frames::GroupFrames;
 pub(super) use generated::UseGenerated;
 pub(super) use intervals::{OrderIntervals, PrepareIntervals};
+pub(super) use lazy::LazyConditions;
 pub(super) use operands::ConvertOperands;
 pub(super) use values::ReplaceOperators;
 
