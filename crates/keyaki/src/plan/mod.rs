@@ -18,6 +18,7 @@
 //!   ├ pushdown, unconstant, orders: correct DataFusion's physical rules
 //!   ├ large_limits: ORDER BY with a limit of many rows
 //!   ├ materialize: rows that are computed once and read twice
+//!   ├ shared: subqueries that occur several times and are executed once
 //!   ├ spill: joins whose build side does not fit into memory
 //!   └ window: window functions, partition by partition
 //! ```
@@ -53,6 +54,7 @@ mod rewrite;
 mod rules;
 mod search;
 mod selectivity;
+mod shared;
 mod small;
 mod spill;
 mod subqueries;
@@ -60,6 +62,8 @@ mod summary;
 mod summary_exec;
 mod unconstant;
 mod window;
+
+pub(crate) use shared::share_with_queries;
 
 /// Installs the planner in the state of a session with the given time zone: replaces the query planner and corrects rules
 /// of the optimizers.

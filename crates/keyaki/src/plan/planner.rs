@@ -27,6 +27,7 @@ use super::materialize::{
 };
 use super::node::PipelineNode;
 use super::rewrite::Rewriter;
+use super::shared::{self, Shared, SharedExec};
 use super::small;
 use super::spill::{SpillingJoinExec, spilling};
 use super::summary::SummaryNode;
@@ -48,6 +49,7 @@ impl QueryPlanner for KeyakiPlanner {
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let config = Arc::new(session.config_options().clone());
+        let logical_plan = &shared::share_equal_parts(logical_plan.clone())?;
         let rewritten = Rewriter { context: &self.context, config }.rewrite(logical_plan.clone());
         let plan = match rewritten {
             Ok(plan) => plan,
@@ -66,7 +68,7 @@ impl QueryPlanner for KeyakiPlanner {
         let physical = planner.create_physical_plan(&plan, session).await?;
         let physical = spilling(physical, is_sorted)?;
         let physical = physical.transform_up(WindowExec::replacing)?.data;
-        materialize::bind(cancellable(physical)?)
+        shared::bind(materialize::bind(cancellable(physical)?)?)
     }
 }
 
@@ -126,6 +128,11 @@ impl ExtensionPlanner for PipelinePlanner {
             let (columns, schema) = (node.columns.clone(), node.schema.inner().clone());
             let operator = MaterializedScanOperator::new(node.name.clone(), columns, schema, node.rows);
             return Ok(Some(Arc::new(MaterializedScanExec::new(operator))));
+        }
+        if let Some(node) = node.as_any().downcast_ref::<Shared>()
+            && let [input, ..] = physical_inputs
+        {
+            return Ok(Some(Arc::new(SharedExec::new(node.name.clone(), input.clone()))));
         }
         let Some(node) = node.as_any().downcast_ref::<PipelineNode>() else { return Ok(None) };
         let spec = &node.spec;

@@ -12,6 +12,7 @@ use datafusion::logical_expr::{LogicalPlan, TableScan};
 use super::first_rows::FirstRowsNode;
 use super::materialize::{Materialize, MaterializedScan};
 use super::node::PipelineNode;
+use super::shared::Shared;
 use super::summary::SummaryNode;
 use crate::table::KeyakiTable;
 
@@ -57,6 +58,9 @@ fn input_rows(node: &LogicalPlan) -> Result<f64> {
                 first.spec.rows as f64
             } else if node.is::<SummaryNode>() || node.is::<Materialize>() || node.is::<MaterializedScan>() {
                 // Scans of kept rows are joined with these by keys.
+                1.0
+            } else if node.is::<Shared>() {
+                // The rows of the input are counted below.
                 1.0
             } else {
                 f64::INFINITY

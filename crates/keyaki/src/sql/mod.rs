@@ -73,6 +73,7 @@ mod template;
 mod transaction;
 mod vast;
 mod views;
+mod with_queries;
 mod zones;
 
 use prepared::{Executed, Prepared};

@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use datafusion::catalog::{
@@ -29,11 +30,11 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::catalog::{Catalog, PUBLIC, RelationName, Table};
 use crate::engine::{CATALOG_NAME, Engine};
-use crate::plan::register;
+use crate::plan::{register, share_with_queries};
 use crate::sql::names::{SearchPath, relation_name};
 use crate::sql::{
     SqlSession, casts, columns, constants, file_tables, interval_literals, qualify, quantified, schemas, sequences,
-    zones,
+    with_queries, zones,
 };
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
@@ -108,6 +109,8 @@ pub(crate) struct StatementState {
     pub path: Arc<SearchPath>,
     tables: Arc<StatementTables>,
     views_begun: Mutex<HashSet<RelationName>>,
+    /// Number of WITH queries that are executed once for several references.
+    shared_queries: AtomicUsize,
 }
 
 impl StatementState {
@@ -137,7 +140,8 @@ impl StatementState {
         state.mark_start_execution();
         sequences::register_for(&mut state, session, &catalog)?;
         schemas::register_for(&mut state, &catalog, &path)?;
-        Ok(StatementState { catalog, snapshot, context, state, zone, path, tables, views_begun: Mutex::default() })
+        let (views_begun, shared_queries) = (Mutex::default(), AtomicUsize::default());
+        Ok(StatementState { catalog, snapshot, context, state, zone, path, tables, views_begun, shared_queries })
     }
 
     /// The same statement over another snapshot: `now()` stays.
@@ -218,6 +222,7 @@ impl StatementState {
             zones::as_calls(&mut statement)?;
             interval_literals::read(&mut statement)?;
             quantified::as_calls(&mut statement)?;
+            let materialized = with_queries::materialized(&statement);
             let files = file_tables::take(&mut statement, self.tables.extra.read().len())?;
             for table in &files {
                 self.add_table(RelationName::public(&table.name), file_tables::provider(table, &self.state).await?);
@@ -226,7 +231,10 @@ impl StatementState {
             for relation in self.relations_used(&statement)? {
                 self.plan_view(&relation, depth).await?;
             }
-            self.state.statement_to_plan(statement).await.map_err(|error| columns::ambiguous(error.into()))
+            let plan = self.state.statement_to_plan(statement).await;
+            let plan = plan.map_err(|error| columns::ambiguous(error.into()))?;
+            let next = || self.shared_queries.fetch_add(1, Ordering::Relaxed) + 1;
+            Ok(share_with_queries(plan, &materialized, &next)?)
         })
     }
 

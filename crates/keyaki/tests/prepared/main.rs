@@ -35,6 +35,12 @@ const STATEMENTS: &[(&str, &str)] = &[
     ("SELECT c, a FROM t WHERE a = $1 ORDER BY c DESC, id LIMIT 3", "i"),
     ("SELECT id, e * 2 FROM t WHERE a = $1 AND b <> $2 AND c > $3 ORDER BY 1 OFFSET 1", "itn"),
     ("SELECT u.id FROM t AS u WHERE u.f = $1", "s"),
+    (
+        "WITH r AS (SELECT id, a, random() AS x FROM t WHERE id > $1)
+         SELECT count(*), sum(s.id) FROM r s JOIN r u ON s.x = u.x AND s.id = u.id WHERE s.a = $2",
+        "ki",
+    ),
+    ("SELECT id FROM t WHERE a <> $1 AND 100 / (a - $1) > 5 ORDER BY id", "i"),
     ("SELECT id FROM t WHERE a = $1 AND a = $2 ORDER BY id", "ii"),
     ("SELECT y, x FROM h WHERE x = $1 ORDER BY y", "i"),
     ("SELECT r, q FROM two WHERE p = $1 AND q = $2", "it"),

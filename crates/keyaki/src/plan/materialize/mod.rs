@@ -24,6 +24,7 @@ mod exec;
 mod rows;
 
 pub(super) use exec::{MaterializeExec, MaterializedScanExec, MaterializedScanOperator, bind};
+pub(super) use rows::SharedRows;
 
 /// Keeps the rows of its input for [`MaterializedScan`]s, and returns them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd)]

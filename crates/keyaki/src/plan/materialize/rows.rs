@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 /// The rows of an operator, which is executed once.
 #[derive(Default)]
-pub(super) struct SharedRows {
+pub(in crate::plan) struct SharedRows {
     state: Mutex<State>,
 }
 
@@ -61,6 +61,16 @@ impl SharedRows {
         *self.state.lock() = State { source: Some(Source { plan, metrics }), kept: None };
     }
 
+    /// Number of partitions of the operator.
+    pub fn partitions(&self) -> Result<usize> {
+        Ok(self.source()?.plan.output_partitioning().partition_count())
+    }
+
+    fn source(&self) -> Result<Source> {
+        let source = self.state.lock().source.clone();
+        source.ok_or_else(|| DataFusionError::Internal("materialized rows have no source".into()))
+    }
+
     /// Starts the operator at the first call.
     fn kept(&self, context: &Arc<TaskContext>) -> Result<KeptRows> {
         let mut state = self.state.lock();
@@ -92,10 +102,7 @@ impl SharedRows {
         context: &Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let kept = self.kept(context)?;
-        let Some(source) = self.state.lock().source.clone() else {
-            return Err(DataFusionError::Internal("materialized rows have no source".into()));
-        };
-        let schema = source.plan.schema();
+        let schema = self.source()?.plan.schema();
         let rows = async move {
             let kept = kept.await.map_err(DataFusionError::Shared)?;
             let wanted = partition.map_or(0..kept.len(), |partition| partition..partition + 1);

@@ -11,6 +11,7 @@ use datafusion::optimizer::OptimizerConfig;
 use super::{Rule, inferred};
 use crate::plan::first_rows::unalias;
 use crate::plan::node::PipelineNode;
+use crate::plan::shared::Shared;
 
 /// DataFusion pushes conditions without columns below aggregates and other nodes. An aggregate without GROUP BY has a row
 /// even if its input has none, and a volatile condition on groups, or on the rows of an index pipeline, is not one on the
@@ -23,6 +24,7 @@ pub(super) fn push_down_filter(
     match &plan {
         LogicalPlan::Filter(filter) if is_bound_to_aggregate(filter) => Ok(Transformed::no(plan)),
         LogicalPlan::Filter(filter) if is_volatile_above_pipeline(filter) => Ok(Transformed::no(plan)),
+        LogicalPlan::Filter(filter) if is_above_shared(filter) => Ok(Transformed::no(plan)),
         _ => inferred::push_below_join(rule, plan, config),
     }
 }
@@ -42,6 +44,15 @@ fn is_bound_to_aggregate(filter: &Filter) -> bool {
 fn is_volatile_above_pipeline(filter: &Filter) -> bool {
     let LogicalPlan::Extension(extension) = filter.input.as_ref() else { return false };
     filter.predicate.is_volatile() && extension.node.as_any().is::<PipelineNode>()
+}
+
+/// True for a filter over one of several occurrences of a subquery: the others need the other rows.
+fn is_above_shared(filter: &Filter) -> bool {
+    let mut input = filter.input.as_ref();
+    while let LogicalPlan::Filter(below) = input {
+        input = &below.input;
+    }
+    Shared::of(input).is_some()
 }
 
 /// DataFusion moves an expression that occurs twice into a projection below. A projection cannot compute a window function.

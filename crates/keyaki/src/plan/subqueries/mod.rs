@@ -42,6 +42,7 @@ mod values;
 
 use lateral::{before_lateral, is_lateral};
 use nullable::with_nullable_values;
+pub(super) use references::outer_columns;
 pub(super) use types::OuterTypes;
 use values::{Input, Position};
 

@@ -27,7 +27,7 @@ pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
 }
 
 /// The columns of outer queries that a subquery refers to.
-pub(super) fn outer_columns(plan: &LogicalPlan) -> Result<BTreeSet<Column>> {
+pub(in crate::plan) fn outer_columns(plan: &LogicalPlan) -> Result<BTreeSet<Column>> {
     let mut outer = BTreeSet::new();
     plan.apply(|node| {
         let scope = merge_schema(&node.inputs());
