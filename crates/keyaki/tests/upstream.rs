@@ -56,9 +56,38 @@ async fn filters_are_pushed_below_ungrouped_aggregates() {
 }
 
 #[tokio::test]
+async fn merged_columns_are_those_of_one_table() {
+    answers("SELECT b FROM (SELECT 1 AS b) x RIGHT JOIN (SELECT 2 AS b) y USING (b)", &["NULL"]).await;
+    answers("SELECT b FROM (SELECT 1 AS b) x FULL JOIN (SELECT 2 AS b) y USING (b)", &["1", "NULL"]).await;
+    answers("SELECT * FROM (SELECT 1 AS b) y LEFT JOIN (SELECT 2 AS b) x USING (b)", &["NULL"]).await;
+    let chain = "(SELECT 1 AS b) x FULL JOIN (SELECT 2 AS b) y USING (b) FULL JOIN (SELECT 2 AS b) z USING (b)";
+    answers(&format!("SELECT count(*) FROM {chain}"), &["3"]).await;
+}
+
+#[tokio::test]
+async fn merged_columns_are_ambiguous() {
+    refuses("SELECT 1 FROM t JOIN u USING (b) WHERE b < 3", "Ambiguous reference to unqualified field b").await;
+    let chain = "SELECT a FROM t JOIN u USING (a) JOIN (SELECT 2 AS a) v USING (a)";
+    refuses(chain, "Ambiguous reference to unqualified field a").await;
+}
+
+#[tokio::test]
 async fn null_safe_joins_are_flattened_with_others() {
     let sql = "SELECT x.e, y.e, z.e FROM u x JOIN u y ON x.b IS NOT DISTINCT FROM y.b JOIN u z ON x.a = z.a";
     answers(sql, &["1 1 1", "4 4 4"]).await;
+}
+
+#[tokio::test]
+async fn with_queries_are_executed_for_each_reference() {
+    let sql = "WITH r AS (SELECT random() AS x) SELECT v.x = w.x FROM r v, r w";
+    answers(sql, &["false"]).await;
+}
+
+#[tokio::test]
+async fn operands_are_evaluated_although_others_decide() {
+    for condition in ["b <> 5 AND 10 / (b - 5) < 9", "CASE WHEN b <> 5 THEN 10 / (b - 5) < 9 ELSE false END"] {
+        refuses(&format!("SELECT a FROM t WHERE {condition}"), "Divide by zero").await;
+    }
 }
 
 #[tokio::test]

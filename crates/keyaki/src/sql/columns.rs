@@ -190,10 +190,14 @@ fn column_name(item: &SelectItem) -> Option<String> {
     }
 }
 
+/// A repeated name with `marks` zero-width spaces.
+pub(super) fn repeated(name: &str, marks: usize) -> Ident {
+    Ident::with_quote('"', name.chars().chain(std::iter::repeat_n(REPEATED, marks)).collect::<String>())
+}
+
 /// Appends `marks` zero-width spaces to the name of a column.
 fn rename(item: &mut SelectItem, name: &str, marks: usize) {
-    let marked: String = name.chars().chain(std::iter::repeat_n(REPEATED, marks)).collect();
-    let marked = Ident::with_quote('"', marked);
+    let marked = repeated(name, marks);
     match item {
         SelectItem::UnnamedExpr(expr) => *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: marked },
         SelectItem::ExprWithAlias { alias, .. } => *alias = marked,

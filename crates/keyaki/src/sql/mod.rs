@@ -71,6 +71,7 @@ mod system;
 mod table_functions;
 mod template;
 mod transaction;
+mod using;
 mod vast;
 mod views;
 mod with_queries;

@@ -34,7 +34,7 @@ use crate::plan::{register, share_with_queries};
 use crate::sql::names::{SearchPath, relation_name};
 use crate::sql::{
     SqlSession, casts, columns, constants, file_tables, interval_literals, qualify, quantified, schemas, sequences,
-    with_queries, zones,
+    using, with_queries, zones,
 };
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
@@ -217,6 +217,7 @@ impl StatementState {
             columns::name(&mut statement);
             super::table_functions::to_subqueries(&mut statement)?;
             qualify::planned(&mut statement, &self.catalog, path)?;
+            using::as_conditions(&mut statement, &self.catalog)?;
             constants::typed(&mut statement);
             casts::distinguish(&mut statement);
             zones::as_calls(&mut statement)?;
