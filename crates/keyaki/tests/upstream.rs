@@ -84,6 +84,12 @@ async fn with_queries_are_executed_for_each_reference() {
 }
 
 #[tokio::test]
+async fn copies_of_rows_are_not_counted() {
+    answers("SELECT a FROM t INTERSECT ALL SELECT 2", &["2", "2"]).await;
+    answers("SELECT a FROM t WHERE a = 2 EXCEPT ALL SELECT 2", &[]).await;
+}
+
+#[tokio::test]
 async fn operands_are_evaluated_although_others_decide() {
     for condition in ["b <> 5 AND 10 / (b - 5) < 9", "CASE WHEN b <> 5 THEN 10 / (b - 5) < 9 ELSE false END"] {
         refuses(&format!("SELECT a FROM t WHERE {condition}"), "Divide by zero").await;

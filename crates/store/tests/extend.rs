@@ -462,13 +462,13 @@ fn decimals_get_digits() {
             store.commit(write).map(drop)
         };
         for key in 0..3 {
-            upsert(&store, key, 3000, 4, false).unwrap();
+            upsert(&store, key, 1000, 4, false).unwrap();
         }
-        assert!(matches!(upsert(&store, 0, 5000, 4, false), Err(Error::UpsertRange { .. })));
+        assert!(matches!(upsert(&store, 0, 9000, 4, false), Err(Error::UpsertRange { .. })));
         if flushed {
             store.checkpoint().unwrap();
         }
-        upsert(&store, 1, 900, 4, false).unwrap();
+        upsert(&store, 1, 500, 4, false).unwrap();
         for wrong in [schema(6, 3, 2, false), schema(6, 6, 3, false), schema(7, 4, 2, false)] {
             let mut write = WriteBatch::new();
             write.extend_tree(TREE, &wrong);
@@ -497,7 +497,7 @@ fn decimals_get_digits() {
             }
             rows
         };
-        let expected = [[Some(0), Some(13_000), Some(7)], [Some(1), Some(3900), None], [Some(2), Some(3000), None]];
+        let expected = [[Some(0), Some(11_000), Some(7)], [Some(1), Some(1500), None], [Some(2), Some(1000), None]];
         assert_eq!(found(&store), expected);
         for crash in [false, true] {
             drop(store);

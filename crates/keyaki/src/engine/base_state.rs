@@ -12,6 +12,8 @@ use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{FunctionRegistry, SessionState, SessionStateDefaults};
+use datafusion::functions::math::signum;
+use datafusion::functions_aggregate::variance::var_samp_udaf;
 use datafusion::prelude::SessionConfig;
 
 use super::query_memory::QueryPool;
@@ -84,6 +86,9 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
         .build();
     state.register_udaf(Arc::new(average()))?;
     state.register_udaf(Arc::new(sum()))?;
+    // PostgreSQL's names.
+    state.register_udaf(Arc::new(var_samp_udaf().as_ref().clone().with_aliases(["variance"])))?;
+    state.register_udf(Arc::new(signum().as_ref().clone().with_aliases(["sign"])))?;
     for extreme in extremes() {
         state.register_udaf(Arc::new(extreme))?;
     }

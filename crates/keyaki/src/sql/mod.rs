@@ -67,6 +67,7 @@ mod skipped;
 pub(crate) mod split;
 mod state;
 mod strict;
+mod synonyms;
 mod system;
 mod table_functions;
 mod template;

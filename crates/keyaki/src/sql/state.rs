@@ -34,7 +34,7 @@ use crate::plan::{register, share_with_queries};
 use crate::sql::names::{SearchPath, relation_name};
 use crate::sql::{
     SqlSession, casts, columns, constants, file_tables, interval_literals, qualify, quantified, schemas, sequences,
-    using, with_queries, zones,
+    synonyms, using, with_queries, zones,
 };
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
@@ -215,6 +215,7 @@ impl StatementState {
     ) -> BoxFuture<'a, Result<LogicalPlan>> {
         Box::pin(async move {
             columns::name(&mut statement);
+            synonyms::replace(&mut statement)?;
             super::table_functions::to_subqueries(&mut statement)?;
             qualify::planned(&mut statement, &self.catalog, path)?;
             using::as_conditions(&mut statement, &self.catalog)?;
