@@ -4,8 +4,9 @@
 //! coming ahead of the cursor. So a scan of cached pages involves no other thread, and one that reads is woken about once
 //! per coalesced read. In-order scans run on a thread of their own, which blocks on reads.
 //!
-//! Chunks are collected into groups. Filters are evaluated one after another, over the columns of a whole group, or over the
-//! rows that are left once these are few. The columns that no filter sees are decoded only for the rows that pass. The first groups and batches are small, so that the first rows come early, and each
+//! Chunks are collected into groups. Filters are evaluated one after another, over a whole group, or over the rows that have
+//! passed the others if these are few. The columns that no filter sees are decoded only for the rows that pass. The first
+//! groups and batches are small, so that the first rows come early, and each
 //! further batch is four times as large, up to the full size.
 //!
 //! A scan of no columns counts rows: pages between the ends of its ranges are not read.
@@ -36,7 +37,7 @@ const BATCH_GROWTH: usize = 4;
 /// Groups of chunks processed in one poll, at most.
 const GROUPS_PER_POLL: usize = 8;
 
-/// Filters see the rows that are left, and not whole groups, if these are fewer than this fraction.
+/// A filter sees the rows that have passed the others, and not the whole group, if they are at most this fraction of it.
 const FEW: usize = 16;
 
 /// A scan, checked against its tree.

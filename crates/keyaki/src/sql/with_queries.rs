@@ -1,4 +1,4 @@
-//! WITH queries: which of them the statement wants to be executed once.
+//! WITH queries that a statement declares as MATERIALIZED.
 
 use std::ops::ControlFlow;
 

@@ -4,7 +4,7 @@
 //! set of the keys is a bitmap over their range, which is exact, or a Bloom filter whose blocks are single words if the keys
 //! are far apart. A test takes about a nanosecond.
 //!
-//! A set that most rows pass is not evaluated any more: the join looks up the rows anyway.
+//! A set that most rows pass is given up: the join looks up the rows anyway.
 
 use std::fmt::{self, Display, Formatter};
 use std::hash::{Hash, Hasher};
@@ -36,7 +36,8 @@ const ROWS_JUDGED: usize = 32_768;
 /// A set of integers, or of dates and times as integers. May contain others, too.
 #[derive(Debug)]
 pub(crate) struct KeySet {
-    keys: usize,
+    /// Number of rows whose keys are in the set.
+    rows: usize,
     least: ScalarValue,
     greatest: ScalarValue,
     /// The least and the greatest key.
@@ -122,7 +123,12 @@ impl KeySet {
         let mut members = Members::new(range, keys);
         all().for_each(|value| members.insert(value.into(), range.0));
         let (tested, passed) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Ok(KeySet { keys, least, greatest, range, members, tested, passed })
+        Ok(KeySet { rows: keys, least, greatest, range, members, tested, passed })
+    }
+
+    /// Maximum bytes of the set of the keys of so many rows.
+    pub fn bytes_max(rows: usize) -> usize {
+        (rows * BITMAP_BYTES_PER_KEY).clamp(BITMAP_BYTES, BITMAP_BYTES_MAX).max(rows * BLOOM_BITS_PER_KEY / 8 + 8)
     }
 
     /// Bytes of the set.
@@ -137,7 +143,7 @@ impl KeySet {
         (self.range.0 <= self.range.1).then_some((&self.least, &self.greatest))
     }
 
-    /// True if so many rows pass that it is not worth while to test others.
+    /// True if so many rows pass that a test takes longer than it saves.
     fn is_given_up(&self) -> bool {
         let tested = self.tested.load(Ordering::Relaxed);
         tested >= ROWS_JUDGED && self.passed.load(Ordering::Relaxed) as f64 > tested as f64 * PASSED_MAX
@@ -239,7 +245,7 @@ impl Display for KeySetExpr {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.set.bounds() {
             Some((least, greatest)) => {
-                write!(f, "{} in {} keys from {least} to {greatest}", self.key, self.set.keys)
+                write!(f, "{} in the keys of {} rows from {least} to {greatest}", self.key, self.set.rows)
             }
             None => write!(f, "false"),
         }

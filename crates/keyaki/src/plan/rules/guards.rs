@@ -46,7 +46,7 @@ fn is_volatile_above_pipeline(filter: &Filter) -> bool {
     filter.predicate.is_volatile() && extension.node.as_any().is::<PipelineNode>()
 }
 
-/// True for a filter over one of several occurrences of a subquery: the others need the other rows.
+/// True for a filter over one of several occurrences of a subquery, which must not filter the rows of the others.
 fn is_above_shared(filter: &Filter) -> bool {
     let mut input = filter.input.as_ref();
     while let LogicalPlan::Filter(below) = input {

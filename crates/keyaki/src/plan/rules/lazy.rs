@@ -1,9 +1,9 @@
 //! Conditions that protect others: `n <> 0 AND 100 / n > 5`.
 //!
 //! DataFusion evaluates both operands of AND and OR for all rows of a batch, unless one of them decides most rows, and
-//! replaces CASE with boolean results by AND and OR. The second operand then fails for rows for which the first one is
-//! decisive. As in PostgreSQL, it is not evaluated for such rows here, if it can fail for a value: it divides, converts a
-//! text, or calls a function that is not defined for all numbers.
+//! replaces CASE with boolean results by AND and OR. A division then fails for rows that the other operand excludes. As in
+//! PostgreSQL, an operand that divides is evaluated here only for the rows for which no earlier one decides. Operands with
+//! columns that it does not use do not protect it, so that it stays a condition of as few tables as before.
 //!
 //! | expression | becomes |
 //! |---|---|
@@ -11,35 +11,22 @@
 //! | `a OR b` | `a OR CASE true WHEN a THEN true ELSE b END` |
 //! | `CASE WHEN a THEN b … END` | `CASE true WHEN a THEN b … END`, which DataFusion does not replace |
 //!
-//! The first operand stays a condition of its own, for which indexes can be used.
+//! The protecting operands stay conditions of their own, for which indexes can be used. CASE keeps its branches whatever can
+//! fail in it: divisions, conversions of texts, and functions that are not defined for all numbers.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Case, Cast, ScalarFunction};
+use datafusion::logical_expr::utils::{conjunction, disjunction, split_binary, split_conjunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::rewritten;
 
 /// Functions that fail for some arguments.
-const PARTIAL: [&str; 14] = [
-    "sqrt",
-    "ln",
-    "log",
-    "log2",
-    "log10",
-    "power",
-    "mod",
-    "acos",
-    "asin",
-    "factorial",
-    "to_date",
-    "to_timestamp",
-    "chr",
-    "div",
-];
+const PARTIAL: [&str; 8] = ["sqrt", "power", "factorial", "to_date", "to_timestamp", "chr", "substr", "date_trunc"];
 
 /// The rule. Operands have their types already, and operators are not replaced yet.
 #[derive(Debug)]
@@ -58,20 +45,43 @@ impl AnalyzerRule for LazyConditions {
 fn lazy(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right })
-            if !is_lazy(&right) && can_fail(&right, schema)? && protects(&left)? =>
+            if divides(&right)? && !is_lazy(&right) && !is_chain(&right, op) && !joins(&right) =>
         {
-            let protected = match op {
-                Operator::And => choice(left.as_ref().clone().is_not_false(), *right, lit(false)),
-                _ => choice(left.as_ref().clone(), lit(true), *right),
+            let guard = guard(&left, op, &right)?;
+            let right = match (guard, op) {
+                (None, _) => right,
+                (Some(guard), Operator::And) => Box::new(choice(guard.is_not_false(), *right, lit(false))),
+                (Some(guard), _) => Box::new(choice(guard, lit(true), *right)),
             };
-            let both = BinaryExpr { left, op, right: Box::new(protected) };
-            Ok(Transformed::yes(Expr::BinaryExpr(both)))
+            Ok(Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right })))
         }
         Expr::Case(case) if case.expr.is_none() && is_condition(&case, schema)? => {
             Ok(Transformed::yes(Expr::Case(Case { expr: Some(Box::new(lit(true))), ..case })))
         }
         other => Ok(Transformed::no(other)),
     }
+}
+
+/// The operands of a chain of AND or OR that protect another one: they use its columns only, can be evaluated twice, and do not
+/// divide.
+fn guard(chain: &Expr, op: Operator, protected: &Expr) -> Result<Option<Expr>> {
+    let known = protected.column_refs();
+    let operands = match op {
+        Operator::And => split_conjunction(chain),
+        _ => split_binary(chain, op),
+    };
+    let mut guards = Vec::new();
+    for operand in operands {
+        let columns = operand.column_refs();
+        let is_own = !columns.is_empty() && columns.is_subset(&known);
+        if is_own && !divides(operand)? && !operand.is_volatile() && !has_query(operand)? {
+            guards.push(operand.clone());
+        }
+    }
+    Ok(match op {
+        Operator::And => conjunction(guards),
+        _ => disjunction(guards),
+    })
 }
 
 /// `CASE true WHEN condition THEN one ELSE other END`.
@@ -85,40 +95,57 @@ fn is_lazy(expr: &Expr) -> bool {
     matches!(expr, Expr::Case(Case { expr: Some(value), .. }) if **value == lit(true))
 }
 
-/// True if a condition can be evaluated twice.
-fn protects(condition: &Expr) -> Result<bool> {
-    let is_query = |expr: &Expr| {
-        matches!(expr, Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) | Expr::ScalarSubquery(_))
-    };
-    Ok(!condition.is_volatile() && !condition.exists(|expr| Ok(is_query(expr)))?)
+/// True for a chain of the same operator, whose operands are protected one by one.
+fn is_chain(expr: &Expr, operator: Operator) -> bool {
+    matches!(expr, Expr::BinaryExpr(BinaryExpr { op, .. }) if *op == operator)
+}
+
+/// True for an equality between columns of different tables, which may be the key of a join.
+fn joins(expr: &Expr) -> bool {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = expr else { return false };
+    let tables = |expr: &Expr| expr.column_refs().into_iter().map(|column| column.relation.clone()).collect::<Vec<_>>();
+    let (left, right) = (tables(left), tables(right));
+    !left.is_empty() && !right.is_empty() && left.iter().all(|table| !right.contains(table))
+}
+
+fn has_query(expr: &Expr) -> Result<bool> {
+    expr.exists(|expr| {
+        Ok(matches!(expr, Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) | Expr::ScalarSubquery(_)))
+    })
 }
 
 /// True for a CASE of conditions that can fail.
 fn is_condition(case: &Case, schema: &DFSchema) -> Result<bool> {
     let results = case.when_then_expr.iter().map(|(_, then)| then).chain(&case.else_expr);
     let mut fails = false;
-    for result in results.clone() {
-        fails |= can_fail(result, schema)?;
+    for expr in case.when_then_expr.iter().map(|(when, _)| when).chain(results.clone()) {
+        fails |= can_fail(expr, schema)?;
     }
     let is_boolean = |expr: &Expr| expr.get_type(schema).is_ok_and(|ty| ty == arrow::datatypes::DataType::Boolean);
     Ok(fails && results.into_iter().any(|result| is_boolean(result)))
 }
 
+/// True if an expression divides by a number that depends on columns.
+fn divides(expr: &Expr) -> Result<bool> {
+    expr.exists(|expr| {
+        let Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) = expr else {
+            return Ok(false);
+        };
+        Ok(!right.column_refs().is_empty())
+    })
+}
+
 /// True if an expression can fail for a value of its columns, other than by leaving the range of a number.
 fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
-    expr.exists(|expr| {
-        Ok(match expr {
-            Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) => !is_number(right),
-            Expr::Cast(Cast { expr, field }) => {
-                let is_text = |ty: &arrow::datatypes::DataType| ty.is_string();
-                !matches!(**expr, Expr::Literal(..))
-                    && !is_text(field.data_type())
-                    && expr.get_type(schema).is_ok_and(|ty| is_text(&ty))
-            }
-            Expr::ScalarFunction(ScalarFunction { func, .. }) => PARTIAL.contains(&func.name()),
-            _ => false,
-        })
-    })
+    let fails = |expr: &Expr| match expr {
+        Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) => !is_number(right),
+        Expr::Cast(Cast { expr, field }) => {
+            !field.data_type().is_string() && expr.get_type(schema).is_ok_and(|ty| ty.is_string())
+        }
+        Expr::ScalarFunction(ScalarFunction { func, .. }) => PARTIAL.contains(&func.name()),
+        _ => false,
+    };
+    expr.exists(|expr| Ok(fails(expr) && !expr.column_refs().is_empty()))
 }
 
 /// True for a literal other than zero and NULL.

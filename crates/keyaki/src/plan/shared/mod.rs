@@ -3,7 +3,8 @@
 //! DataFusion plans each reference to a WITH query on its own. Two executions of a query can have different rows if it has
 //! volatile functions, LIMIT, or window functions that depend on the order of equal rows: then all references are *shared*
 //! before the optimizer ([`share_with_queries`]), as they are for `AS MATERIALIZED`. Other subqueries are optimized for each
-//! reference. If they are still equal after that, and aggregate or order their rows, they are shared, too ([`share_equal_parts`]).
+//! reference. Aggregates, DISTINCT and window functions that are still equal after that are shared, too
+//! ([`share_equal_parts`]).
 //!
 //! Each occurrence becomes a [`Shared`] node with the same name and its own copy of the input, so that the optimizer may
 //! remove any of them. No filter, limit or choice of columns is pushed below the node. [`bind`] keeps the input of the first
@@ -14,17 +15,19 @@ use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
 use datafusion::common::DFSchemaRef;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::datasource::source_as_provider;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::{
-    Expr, Extension, LogicalPlan, Sort, SubqueryAlias, UserDefinedLogicalNodeCore, WindowFrameUnits,
-    WindowFunctionDefinition,
+    Distinct, Expr, Extension, LogicalPlan, Sort, SubqueryAlias, TableScan, UserDefinedLogicalNodeCore,
+    WindowFrameUnits, WindowFunctionDefinition,
 };
 
 use super::first_rows::unalias;
 use super::materialize::{Materialize, MaterializedScan};
 use super::subqueries::outer_columns;
+use crate::table::KeyakiTable;
 
 mod exec;
 
@@ -132,8 +135,14 @@ fn count_aliases(
 
 /// True if two executions of a plan can have different rows.
 fn can_differ(plan: &LogicalPlan) -> Result<bool> {
-    plan.exists(|node| {
-        let mut found = matches!(node, LogicalPlan::Limit(_) | LogicalPlan::Sort(Sort { fetch: Some(_), .. }));
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        found |= matches!(
+            node,
+            LogicalPlan::Limit(_)
+                | LogicalPlan::Sort(Sort { fetch: Some(_), .. })
+                | LogicalPlan::Distinct(Distinct::On(_))
+        );
         node.apply_expressions(|expr| {
             found |= expr.is_volatile();
             Ok(TreeNodeRecursion::Continue)
@@ -141,8 +150,9 @@ fn can_differ(plan: &LogicalPlan) -> Result<bool> {
         if let LogicalPlan::Window(window) = node {
             found |= window.window_expr.iter().any(depends_on_order);
         }
-        Ok(found)
-    })
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
 }
 
 /// True for window functions whose results depend on the order of rows that are equal in ORDER BY.
@@ -157,7 +167,7 @@ fn depends_on_order(expr: &Expr) -> bool {
     }
 }
 
-/// Shares the parts of an optimized plan that are equal and aggregate or order their rows.
+/// Shares the aggregates, DISTINCT and window functions of an optimized plan that have equal inputs.
 pub(super) fn share_equal_parts(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut occurrences: HashMap<LogicalPlan, usize> = HashMap::new();
     let mut candidates = 0;
@@ -204,9 +214,16 @@ fn is_candidate(node: &LogicalPlan) -> bool {
 fn is_sharable(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
-        if let LogicalPlan::Extension(extension) = node {
-            let node = extension.node.as_any();
-            found |= node.is::<Materialize>() || node.is::<MaterializedScan>() || node.is::<Shared>();
+        match node {
+            LogicalPlan::Extension(extension) => {
+                let node = extension.node.as_any();
+                found |= node.is::<Materialize>() || node.is::<MaterializedScan>() || node.is::<Shared>();
+            }
+            // Scans are compared by their names. Those of functions have the same name for all arguments.
+            LogicalPlan::TableScan(TableScan { source, .. }) => {
+                found |= !source_as_provider(source)?.is::<KeyakiTable>()
+            }
+            _ => {}
         }
         node.apply_expressions(|expr| {
             found |= expr.is_volatile() || expr.contains_outer();

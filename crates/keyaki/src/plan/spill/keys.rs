@@ -8,7 +8,7 @@ use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use arrow::array::{ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -22,6 +22,9 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use parking_lot::Mutex;
 
 use crate::table::{KeySet, KeySetExpr};
+
+/// Maximum number of rows of a build side whose keys become a set.
+const ROWS_MAX: usize = 16 << 20;
 
 /// The filter of a join over its probe side.
 pub(super) struct KeyFilter {
@@ -60,6 +63,7 @@ impl KeyFilter {
         let (build, probe) =
             (build_key.data_type(&join.left().schema())?, probe_key.data_type(&join.right().schema())?);
         let is_possible = join.null_equality() == NullEquality::NullEqualsNothing
+            && !join.null_aware
             && build == probe
             && KeySet::is_for(&build)
             && is_used(join.right(), filter.expression_id())?;
@@ -72,38 +76,44 @@ impl KeyFilter {
     pub fn end(&self, rows: &[RecordBatch], context: &TaskContext) -> Result<()> {
         let keys = rows.iter().map(|batch| self.build_key.evaluate(batch)?.into_array(batch.num_rows()));
         let keys = keys.collect::<Result<Vec<_>>>()?;
-        let mut state = self.state.lock();
-        if state.is_complete {
-            return Ok(());
-        }
-        state.keys.extend(keys);
-        state.open -= 1;
-        if state.open > 0 {
-            return Ok(());
-        }
-        let set = KeySet::new(&std::mem::take(&mut state.keys), &self.data_type)?;
+        let all = {
+            let mut state = self.state.lock();
+            if state.is_complete {
+                return Ok(());
+            }
+            assert!(state.open > 0, "an input of a join has ended twice");
+            state.keys.extend(keys);
+            state.open -= 1;
+            if state.open > 0 {
+                return Ok(());
+            }
+            std::mem::take(&mut state.keys)
+        };
+        let rows: usize = all.iter().map(|array| array.len()).sum();
         let reservation = MemoryConsumer::new("keys of a join").register(context.memory_pool());
-        if reservation.try_grow(set.bytes()).is_ok() {
-            state.reservation = Some(reservation);
+        if rows <= ROWS_MAX && reservation.try_grow(KeySet::bytes_max(rows)).is_ok() {
+            let set = KeySet::new(&all, &self.data_type)?;
+            reservation.resize(set.bytes());
+            self.state.lock().reservation = Some(reservation);
             self.filter.update(Arc::new(KeySetExpr { key: self.probe_key.clone(), set: Arc::new(set) }))?;
         }
-        self.complete(&mut state);
+        self.give_up();
         Ok(())
     }
 
-    /// Lets all rows pass, if the filter is not complete.
+    /// Ends the filter as it is. All rows pass if it has no keys yet.
     pub fn give_up(&self) {
-        let mut state = self.state.lock();
-        if !state.is_complete {
-            self.complete(&mut state);
-        }
-    }
-
-    fn complete(&self, state: &mut State) {
-        self.filter.mark_complete();
-        state.is_complete = true;
-        state.keys.clear();
-        state.waiting.drain(..).for_each(Waker::wake);
+        let waiting = {
+            let mut state = self.state.lock();
+            if state.is_complete {
+                return;
+            }
+            self.filter.mark_complete();
+            state.is_complete = true;
+            state.keys.clear();
+            std::mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
     }
 
     /// Ready once the filter is complete.

@@ -57,9 +57,11 @@ pub(crate) async fn sorted(
         .await?;
     }
     drop(rows);
-    // The encoded keys and the unsorted values are gone when the merge begins.
-    memory.resize(sorter.buffered_bytes() / 2 + sorter.runs_bytes());
+    let (buffered, runs) = (sorter.buffered_bytes(), sorter.runs_bytes());
+    memory.grow(runs);
     let merge = blocking(move || sorter.finish_in_batches(Vec::new(), batch_rows)).await?;
+    // The encoded keys and the unsorted values are gone.
+    memory.resize(buffered / 2 + runs);
     let sorted = stream::try_unfold((merge, memory), move |(mut merge, memory)| async move {
         let (batch, merge) = blocking(move || Ok((merge.next()?, merge))).await?;
         Ok(batch.map(|batch| (batch, (merge, memory))))
