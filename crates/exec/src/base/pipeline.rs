@@ -33,8 +33,8 @@ pub struct Scan {
     pub direction: Direction,
     /// Columns to return (indices into the tree's schema).
     pub columns: Vec<usize>,
-    /// Filters, each with the columns that it sees: a row must pass all of them. They are evaluated one after another. If
-    /// few rows have passed the first ones, the columns of the others are decoded for these rows only.
+    /// Filters, each with the columns that it sees: a row must pass all of them. They are evaluated one after another.
+    /// If few rows have passed the first ones, the columns of the others are decoded for these rows only.
     pub filters: Vec<(Vec<usize>, Arc<dyn Filter>)>,
     /// Rows to return, at most.
     pub limit: Option<u64>,

@@ -4,10 +4,10 @@
 //! coming ahead of the cursor. So a scan of cached pages involves no other thread, and one that reads is woken about once
 //! per coalesced read. In-order scans run on a thread of their own, which blocks on reads.
 //!
-//! Chunks are collected into groups. Filters are evaluated one after another, over a whole group, or over the rows that have
-//! passed the others if these are few. The columns that no filter sees are decoded only for the rows that pass. The first
-//! groups and batches are small, so that the first rows come early, and each
-//! further batch is four times as large, up to the full size.
+//! Chunks are collected into groups. Filters are evaluated one after another, over a whole group, or over the rows that
+//! have passed the others if these are few. The columns that no filter sees are decoded only for the rows that pass.
+//! The first groups and batches are small, so that the first rows come early, and each further batch is four times as
+//! large, up to the full size.
 //!
 //! A scan of no columns counts rows: pages between the ends of its ranges are not read.
 
@@ -37,7 +37,8 @@ const BATCH_GROWTH: usize = 4;
 /// Groups of chunks processed in one poll, at most.
 const GROUPS_PER_POLL: usize = 8;
 
-/// A filter sees the rows that have passed the others, and not the whole group, if they are at most this fraction of it.
+/// A filter sees the rows that have passed the others, and not the whole group, if they are at most this fraction of
+/// it.
 const FEW: usize = 16;
 
 /// A scan, checked against its tree.

@@ -9,9 +9,9 @@
 //!
 //! The CASE divides each batch, and the join looks up the rows that pass again: together this takes longer than to join
 //! all rows in the range. Joins with one key of a type with sets of keys give a [`KeySetExpr`] instead
-//! ([`super::key_set`]). [`without_lookups`] reduces the filters of others to the range of all keys. Lists of keys stay, because
-//! they are short and select few rows. Where the keys lead the key of the scanned tree, their range limits the pages that are
-//! read ([`bounds`]).
+//! ([`super::key_set`]). [`without_lookups`] reduces the filters of others to the range of all keys. Lists of keys
+//! stay, because they are short and select few rows. Where the keys lead the key of the scanned tree, their range
+//! limits the pages that are read ([`bounds`]).
 
 use std::sync::Arc;
 

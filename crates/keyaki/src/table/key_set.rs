@@ -1,8 +1,8 @@
 //! Sets of join keys, as filters of scans.
 //!
-//! When the build side of a hash join is complete, the scans of its probe side need only the rows with one of its keys. The
-//! set of the keys is a bitmap over their range, which is exact, or a Bloom filter whose blocks are single words if the keys
-//! are far apart. A test takes about a nanosecond.
+//! When the build side of a hash join is complete, the scans of its probe side need only the rows with one of its keys.
+//! The set of the keys is a bitmap over their range, which is exact, or a Bloom filter whose blocks are single words if
+//! the keys are far apart. A test takes about a nanosecond.
 //!
 //! A set that most rows pass is given up: the join looks up the rows anyway.
 

@@ -93,8 +93,8 @@ impl ScanOperator {
         ScanOperator { plan: Arc::new(plan), ..self.clone() }
     }
 
-    /// The conditions of the pushed filters and of the residual filter, over the columns that they use. Sets of keys, which
-    /// take the least time, come first.
+    /// The conditions of the pushed filters and of the residual filter, over the columns that they use. Sets of keys,
+    /// which take the least time, come first.
     fn filters(&self) -> Result<Vec<ColumnFilter>> {
         let pushed = self.pushed.iter().map(|expr| remap(expr.clone(), &|output| self.plan.columns[output]));
         let own = self.plan.filter.iter().flat_map(split_conjunction).cloned().map(Ok);

@@ -130,8 +130,8 @@ impl ColumnType {
         matches!(self, ColumnType::List(_))
     }
 
-    /// True if the values of both types have the same encoding in pages and rows: decimals are encoded without their number of
-    /// digits.
+    /// True if the values of both types have the same encoding in pages and rows: decimals are encoded without their
+    /// number of digits.
     pub(crate) fn is_encoded_as(self, other: ColumnType) -> bool {
         match (self, other) {
             (ColumnType::Decimal { scale, .. }, ColumnType::Decimal { scale: of_other, .. }) => scale == of_other,
@@ -162,8 +162,8 @@ impl Column {
         (self.ty, self.nullable) == (other.ty, other.nullable)
     }
 
-    /// True if a column `old` can become this one without encoding its values again: it has the same type, or decimals with
-    /// the same scale and at most as many digits, and both are nullable or not.
+    /// True if a column `old` can become this one without encoding its values again: it has the same type, or decimals
+    /// with the same scale and at most as many digits, and both are nullable or not.
     fn admits(&self, old: &Column) -> bool {
         let has_digits = match (self.ty, old.ty) {
             (ColumnType::Decimal { precision, .. }, ColumnType::Decimal { precision: of_old, .. }) => {
@@ -263,8 +263,8 @@ impl Schema {
     }
 
     /// True if a tree with the schema `other` can get this one: it has the same key columns, value columns that
-    /// [admit](Column::admits) the values of the old ones, and any further columns behind them, which are nullable or have
-    /// missing values.
+    /// [admit](Column::admits) the values of the old ones, and any further columns behind them, which are nullable or
+    /// have missing values.
     pub(crate) fn extends(&self, other: &Schema) -> bool {
         let (keys, known) = (self.key_columns, other.columns.len());
         keys == other.key_columns
@@ -292,8 +292,8 @@ impl Schema {
         Schema { missing: missing.into(), ..self }
     }
 
-    /// The schema of a tree with the schema `old` that gets the columns of this one. The columns of `old` keep their missing
-    /// values.
+    /// The schema of a tree with the schema `old` that gets the columns of this one. The columns of `old` keep their
+    /// missing values.
     pub(crate) fn added_to(self, old: &Schema) -> Schema {
         let missing = (0..self.columns.len()).map(|column| {
             let source = if column < old.columns.len() { old } else { &self };

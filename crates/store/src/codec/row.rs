@@ -250,8 +250,8 @@ impl RowCodec {
         row
     }
 
-    /// The encoding of a row of the codec of a schema that this one [extends](Schema::extends), with the missing values of the
-    /// columns that it lacks; `None` if `row` is invalid.
+    /// The encoding of a row of the codec of a schema that this one [extends](Schema::extends), with the missing values
+    /// of the columns that it lacks; `None` if `row` is invalid.
     pub(crate) fn widened(&self, old: &RowCodec, row: &[u8]) -> Option<Vec<u8>> {
         let known = old.value_columns().len();
         let values: Option<Vec<Scalar<'_>>> = (0..known).map(|i| old.value(row, i)).collect();

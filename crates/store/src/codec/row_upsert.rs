@@ -108,8 +108,9 @@ impl<'a> RowUpsert<'a> {
         Some(RowUpsert { codec, changes, new, arguments })
     }
 
-    /// The operand with the effect of this one on the rows of the codec of a schema that [extends](crate::Schema::extends)
-    /// its own. It keeps the columns that it lacks, and new rows have their missing values; `None` if it is invalid.
+    /// The operand with the effect of this one on the rows of the codec of a schema that
+    /// [extends](crate::Schema::extends) its own. It keeps the columns that it lacks, and new rows have their missing
+    /// values; `None` if it is invalid.
     pub fn widened(&self, codec: &RowCodec) -> Option<Vec<u8>> {
         let changes: Option<Vec<ColumnChange>> = self.changes.iter().map(|byte| ColumnChange::of_byte(*byte)).collect();
         let mut changes = changes?;

@@ -74,10 +74,10 @@ impl WriteBatch {
         self.put_schema(CREATE_TREE, tree, schema);
     }
 
-    /// Changes the columns of a tree on disk without writing its pages again. `schema` has the columns of the tree, in order,
-    /// and behind them any new ones, which are nullable or have missing values ([`Schema::with_missing`]). The rows of the
-    /// tree get the missing values. The columns that the tree has keep theirs. Decimals outside the key may get more
-    /// digits. A commit fails if the tree has other columns. Transactions cannot extend trees.
+    /// Changes the columns of a tree on disk without writing its pages again. `schema` has the columns of the tree, in
+    /// order, and behind them any new ones, which are nullable or have missing values ([`Schema::with_missing`]). The
+    /// rows of the tree get the missing values. The columns that the tree has keep theirs. Decimals outside the key may
+    /// get more digits. A commit fails if the tree has other columns. Transactions cannot extend trees.
     pub fn extend_tree(&mut self, tree: TreeId, schema: &Schema) {
         self.put_schema(EXTEND_TREE, tree, schema);
     }

@@ -71,8 +71,8 @@ impl TreeVersion {
         self.with_root(self.root.clone(), self.sample.clone())
     }
 
-    /// The version with the columns of `schema`; further ones have their missing values in all rows. All buffered messages are
-    /// encoded again, in one new buffer: snapshots and flushes keep the old ones.
+    /// The version with the columns of `schema`; further ones have their missing values in all rows. All buffered
+    /// messages are encoded again, in one new buffer: snapshots and flushes keep the old ones.
     ///
     /// # Errors
     /// None for a schema that [extends](Schema::extends) that of the tree, and checked messages.

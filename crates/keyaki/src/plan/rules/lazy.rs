@@ -1,9 +1,10 @@
 //! Conditions that protect others: `n <> 0 AND 100 / n > 5`.
 //!
 //! DataFusion evaluates both operands of AND and OR for all rows of a batch, unless one of them decides most rows, and
-//! replaces CASE with boolean results by AND and OR. A division then fails for rows that the other operand excludes. As in
-//! PostgreSQL, an operand that divides is evaluated here only for the rows for which no earlier one decides. Operands with
-//! columns that it does not use do not protect it, so that it stays a condition of as few tables as before.
+//! replaces CASE with boolean results by AND and OR. A division then fails for rows that the other operand excludes. As
+//! in PostgreSQL, an operand that divides is evaluated here only for the rows for which no earlier one decides.
+//! Operands with columns that it does not use do not protect it, so that it stays a condition of as few tables as
+//! before.
 //!
 //! | expression | becomes |
 //! |---|---|
@@ -11,8 +12,8 @@
 //! | `a OR b` | `a OR CASE true WHEN a THEN true ELSE b END` |
 //! | `CASE WHEN a THEN b … END` | `CASE true WHEN a THEN b … END`, which DataFusion does not replace |
 //!
-//! The protecting operands stay conditions of their own, for which indexes can be used. CASE keeps its branches whatever can
-//! fail in it: divisions, conversions of texts, and functions that are not defined for all numbers.
+//! The protecting operands stay conditions of their own, for which indexes can be used. CASE keeps its branches
+//! whatever can fail in it: divisions, conversions of texts, and functions that are not defined for all numbers.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -62,8 +63,8 @@ fn lazy(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
-/// The operands of a chain of AND or OR that protect another one: they use its columns only, can be evaluated twice, and do not
-/// divide.
+/// The operands of a chain of AND or OR that protect another one: they use its columns only, can be evaluated twice,
+/// and do not divide.
 fn guard(chain: &Expr, op: Operator, protected: &Expr) -> Result<Option<Expr>> {
     let known = protected.column_refs();
     let operands = match op {

@@ -1,8 +1,8 @@
 //! INTERSECT ALL and EXCEPT ALL, which regard how often a row occurs.
 //!
 //! DataFusion plans them as semi and anti joins, which return each row as often as the left query. Here, equal rows get
-//! numbers on both sides, and rows with the same number are joined: the rows of the left query occur as often as in the query with
-//! fewer of them (INTERSECT ALL), or as often as they have no partner (EXCEPT ALL).
+//! numbers on both sides, and rows with the same number are joined: the rows of the left query occur as often as in the
+//! query with fewer of them (INTERSECT ALL), or as often as they have no partner (EXCEPT ALL).
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ impl AnalyzerRule for Multisets {
     }
 }
 
-/// True for the join of INTERSECT ALL or EXCEPT ALL. Without ALL, the left input has no equal rows. Joins of queries have
-/// conditions in place of keys for which NULL equals NULL.
+/// True for the join of INTERSECT ALL or EXCEPT ALL. Without ALL, the left input has no equal rows. Joins of queries
+/// have conditions in place of keys for which NULL equals NULL.
 fn is_for_all(join: &Join) -> bool {
     let columns = join.left.schema().fields().len();
     matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)

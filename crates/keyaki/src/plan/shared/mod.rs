@@ -1,14 +1,14 @@
 //! Subqueries that occur several times in a statement and are executed once.
 //!
-//! DataFusion plans each reference to a WITH query on its own. Two executions of a query can have different rows if it has
-//! volatile functions, LIMIT, or window functions that depend on the order of equal rows: then all references are *shared*
-//! before the optimizer ([`share_with_queries`]), as they are for `AS MATERIALIZED`. Other subqueries are optimized for each
-//! reference. Aggregates, DISTINCT and window functions that are still equal after that are shared, too
-//! ([`share_equal_parts`]).
+//! DataFusion plans each reference to a WITH query on its own. Two executions of a query can have different rows if it
+//! has volatile functions, LIMIT, or window functions that depend on the order of equal rows: then all references are
+//! *shared* before the optimizer ([`share_with_queries`]), as they are for `AS MATERIALIZED`. Other subqueries are
+//! optimized for each reference. Aggregates, DISTINCT and window functions that are still equal after that are shared,
+//! too ([`share_equal_parts`]).
 //!
-//! Each occurrence becomes a [`Shared`] node with the same name and its own copy of the input, so that the optimizer may
-//! remove any of them. No filter, limit or choice of columns is pushed below the node. [`bind`] keeps the input of the first
-//! operator with a name; the others read the same rows.
+//! Each occurrence becomes a [`Shared`] node with the same name and its own copy of the input, so that the optimizer
+//! may remove any of them. No filter, limit or choice of columns is pushed below the node. [`bind`] keeps the input of
+//! the first operator with a name; the others read the same rows.
 
 use std::collections::HashMap;
 use std::fmt::{self, Formatter};
@@ -79,8 +79,8 @@ impl UserDefinedLogicalNodeCore for Shared {
     }
 }
 
-/// Shares the WITH queries that occur several times in a plan of DataFusion's planner and whose executions can differ, or that
-/// are in `materialized`. `next` numbers them within a statement.
+/// Shares the WITH queries that occur several times in a plan of DataFusion's planner and whose executions can differ,
+/// or that are in `materialized`. `next` numbers them within a statement.
 pub(crate) fn share_with_queries(
     plan: LogicalPlan,
     materialized: &[String],
@@ -109,8 +109,8 @@ pub(crate) fn share_with_queries(
     Ok(shared?.data)
 }
 
-/// Counts the occurrences of inputs of aliases that must be shared if there are several. Inputs of further occurrences are
-/// not visited.
+/// Counts the occurrences of inputs of aliases that must be shared if there are several. Inputs of further occurrences
+/// are not visited.
 fn count_aliases(
     plan: &LogicalPlan,
     materialized: &[String],

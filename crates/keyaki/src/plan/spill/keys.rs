@@ -1,8 +1,8 @@
 //! The keys of the build side of a hash join, as a filter of the scans of its probe side.
 //!
 //! DataFusion's filter of a join with several partitions chooses a hash table for each row, and looks the row up in it,
-//! which takes as long as the join. A [`KeyFilter`] takes its place in joins with one key: once all partitions of the build
-//! side are complete, the filter becomes a [`KeySet`]. Until then, the join does not read its probe side.
+//! which takes as long as the join. A [`KeyFilter`] takes its place in joins with one key: once all partitions of the
+//! build side are complete, the filter becomes a [`KeySet`]. Until then, the join does not read its probe side.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -54,8 +54,8 @@ impl Debug for KeyFilter {
 }
 
 impl KeyFilter {
-    /// The filter of a join with `inputs` inputs of the build side. `None` if no scan uses it, or if there are no sets of its
-    /// keys.
+    /// The filter of a join with `inputs` inputs of the build side. `None` if no scan uses it, or if there are no sets
+    /// of its keys.
     pub fn of(join: &HashJoinExec, inputs: usize) -> Result<Option<KeyFilter>> {
         let [(build_key, probe_key)] = join.on() else { return Ok(None) };
         let mut produced = join.dynamic_expressions_produced();

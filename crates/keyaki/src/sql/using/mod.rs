@@ -1,11 +1,11 @@
 //! Columns merged by JOIN … USING and NATURAL JOIN.
 //!
-//! `x JOIN y USING (n)` has one column `n` beside `x.n` and `y.n`: `x.n` for inner and left joins, `y.n` for right joins
-//! and `coalesce(x.n, y.n)` for full joins. DataFusion takes `x.n` or `y.n`, depending on their order and on the aliases,
-//! also as the key of a further join, and refuses the name in WHERE.
+//! `x JOIN y USING (n)` has one column `n` beside `x.n` and `y.n`: `x.n` for inner and left joins, `y.n` for right
+//! joins and `coalesce(x.n, y.n)` for full joins. DataFusion takes `x.n` or `y.n`, depending on their order and on the
+//! aliases, also as the key of a further join, and refuses the name in WHERE.
 //!
-//! [`as_conditions`] replaces USING and NATURAL by ON, the unqualified names of merged columns by their values, and `*` by
-//! `x.*, y.* EXCLUDE (n)`. In `*`, a merged column takes the place of the first column that it merges.
+//! [`as_conditions`] replaces USING and NATURAL by ON, the unqualified names of merged columns by their values, and `*`
+//! by `x.*, y.* EXCLUDE (n)`. In `*`, a merged column takes the place of the first column that it merges.
 //!
 //! *Invariant.* A SELECT keeps USING, NATURAL and `*` if they depend on columns that are not known here, for example those
 //! of a table function without column aliases. DataFusion then plans them.

@@ -23,7 +23,8 @@ impl Scope {
         let replaced = self.merged.iter().filter(is_replaced);
         let is_repeated = |merged: &Merged| matches!(self.meaning(&merged.name), Meaning::Ambiguous);
         let is_column = |merged: &Merged| matches!(merged.value, Expr::CompoundIdentifier(_));
-        // REPLACE would give a column of another table an alias, beside which ORDER BY cannot use other columns of its name.
+        // REPLACE would give a column of another table an alias, beside which ORDER BY cannot use other columns of its
+        // name.
         if replaced.clone().any(|merged| is_repeated(merged) || is_column(merged) && factor.columns.is_some()) {
             let names = factor.columns.as_ref()?.iter().filter(|name| !self.is_later(i, name));
             let item = |name: &String| match replaced.clone().find(|merged| merged.name == *name) {

@@ -75,8 +75,8 @@ pub(crate) async fn sorted(
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, sorted)))
 }
 
-/// Adds rows to a sorter, whose buffered rows are counted in `memory`. If the pool refuses their memory, the sorter writes
-/// a run first, and after that also the new rows, if the pool refuses the memory of one batch.
+/// Adds rows to a sorter, whose buffered rows are counted in `memory`. If the pool refuses their memory, the sorter
+/// writes a run first, and after that also the new rows, if the pool refuses the memory of one batch.
 fn push(sorter: &mut Sorter, memory: &MemoryReservation, batch: &RecordBatch) -> Result<()> {
     let bytes = Sorter::bytes_of(batch);
     let mut is_granted = memory.try_grow(bytes).is_ok();
