@@ -296,7 +296,7 @@ impl<'a> ScanState<'a> {
         Ok(())
     }
 
-    /// Evaluates a filter over the rows of a mask. Returns the mask of those that pass.
+    /// Evaluates a filter over the rows of a mask. Returns the mask of the rows that pass this filter, too.
     fn filter_few(
         &self,
         group: &[Chunk],

@@ -29,8 +29,8 @@ pub struct TableDef {
     pub primary_key: Vec<usize>,
     /// The table has no PRIMARY KEY: a hidden column `__rowid` (Int64) is the key of its tree.
     pub hidden_rowid: bool,
-    /// The table's tree has a place for nulls in all columns outside its key, also in those that are NOT NULL, so that
-    /// DROP NOT NULL does not change the rows. False for tables of earlier versions.
+    /// The table's tree has a place for nulls in all columns outside its key, including NOT NULL columns, so that DROP
+    /// NOT NULL does not change the rows. False for tables of earlier versions.
     #[serde(default)]
     pub nullable_values: bool,
     pub indexes: Vec<IndexDef>,

@@ -43,7 +43,7 @@ pub(crate) struct KeySet {
     /// The least and the greatest key.
     range: (i64, i64),
     members: Members,
-    /// Rows tested, and those that passed.
+    /// Number of rows tested, and number of rows that passed.
     tested: AtomicUsize,
     passed: AtomicUsize,
 }

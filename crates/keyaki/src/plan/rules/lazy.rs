@@ -13,7 +13,7 @@
 //! | `CASE WHEN a THEN b … END` | `CASE true WHEN a THEN b … END`, which DataFusion does not replace |
 //!
 //! The protecting operands stay conditions of their own, for which indexes can be used. CASE keeps its branches
-//! whatever can fail in it: divisions, conversions of texts, and functions that are not defined for all numbers.
+//! if one of them divides, converts a text, or calls one of the functions of `PARTIAL`.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};

@@ -101,7 +101,7 @@ impl Scope {
         }
     }
 
-    /// The value of a column that is to be merged, and its factors; `None` if they are not known.
+    /// The value of a column to merge, and its factors; `None` if the factors are not known.
     ///
     /// # Errors
     /// `AmbiguousColumn`.
@@ -132,7 +132,7 @@ impl Scope {
 /// The columns of two sides of a join, and its constraint.
 ///
 /// # Errors
-/// `AmbiguousColumn` for a column that is to be merged and occurs twice on one side.
+/// `AmbiguousColumn` for a column to merge that occurs twice on one side.
 pub(super) fn joined(left: Scope, right: Scope, operator: &mut JoinOperator) -> Result<Scope> {
     let names = match constraint(operator) {
         None => return Ok(left.beside(right)),
