@@ -84,6 +84,12 @@ async fn with_queries_are_executed_for_each_reference() {
 }
 
 #[tokio::test]
+async fn arguments_of_table_functions_are_not_compared() {
+    let sum = |last| format!("(SELECT sum(value) FROM generate_series(1, {last}))");
+    answers(&format!("SELECT {} AS a, {} AS b", sum(5), sum(10)), &["15 15"]).await;
+}
+
+#[tokio::test]
 async fn copies_of_rows_are_not_counted() {
     answers("SELECT a FROM t INTERSECT ALL SELECT 2", &["2", "2"]).await;
     answers("SELECT a FROM t WHERE a = 2 EXCEPT ALL SELECT 2", &[]).await;

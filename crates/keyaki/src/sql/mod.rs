@@ -59,6 +59,7 @@ mod renames;
 mod schemas;
 mod sequence_options;
 pub(crate) mod sequences;
+mod series;
 mod session;
 mod settings;
 mod short;

@@ -109,8 +109,8 @@ pub(crate) struct StatementState {
     pub path: Arc<SearchPath>,
     tables: Arc<StatementTables>,
     views_begun: Mutex<HashSet<RelationName>>,
-    /// Number of WITH queries that are executed once for several references.
-    shared_queries: AtomicUsize,
+    /// Number of WITH queries and calls of functions in FROM with internal names.
+    named: AtomicUsize,
 }
 
 impl StatementState {
@@ -140,8 +140,8 @@ impl StatementState {
         state.mark_start_execution();
         sequences::register_for(&mut state, session, &catalog)?;
         schemas::register_for(&mut state, &catalog, &path)?;
-        let (views_begun, shared_queries) = (Mutex::default(), AtomicUsize::default());
-        Ok(StatementState { catalog, snapshot, context, state, zone, path, tables, views_begun, shared_queries })
+        let (views_begun, named) = (Mutex::default(), AtomicUsize::default());
+        Ok(StatementState { catalog, snapshot, context, state, zone, path, tables, views_begun, named })
     }
 
     /// The same statement over another snapshot: `now()` stays.
@@ -235,8 +235,9 @@ impl StatementState {
             }
             let plan = self.state.statement_to_plan(statement).await;
             let plan = plan.map_err(|error| columns::ambiguous(error.into()))?;
-            let next = || self.shared_queries.fetch_add(1, Ordering::Relaxed) + 1;
-            Ok(share_with_queries(plan, &materialized, &next)?)
+            let next = || self.named.fetch_add(1, Ordering::Relaxed) + 1;
+            let plan = share_with_queries(plan, &materialized, &next)?;
+            Ok(super::series::distinguish(plan, &next)?)
         })
     }
 

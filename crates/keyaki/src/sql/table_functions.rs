@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
 use crate::{Error, Result};
 
 /// Functions that return an array of the same values when they are not in FROM.
-const SERIES: [&str; 2] = ["generate_series", "range"];
+pub(super) const SERIES: [&str; 2] = ["generate_series", "range"];
 const UNNEST: &str = "unnest";
 
 /// Rewrites the functions of a statement.
@@ -96,6 +96,7 @@ impl VisitorMut for Rewrite {
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         self.scopes.pop();
+        super::series::name(query);
         join_tables_before(&mut query.body);
         ControlFlow::Continue(())
     }
@@ -315,7 +316,7 @@ fn subquery(factor: &TableFactor) -> Result<Option<TableFactor>> {
 }
 
 /// The name of a function without a schema, in lower case.
-fn plain(name: &ObjectName) -> Option<String> {
+pub(super) fn plain(name: &ObjectName) -> Option<String> {
     match name.0.as_slice() {
         [ObjectNamePart::Identifier(ident)] => Some(ident.value.to_ascii_lowercase()),
         _ => None,
