@@ -579,9 +579,14 @@ fn join_tree(plan: &LogicalPlan) -> Option<(Graph, Facts)> {
     Some((graph, facts))
 }
 
-/// Number of groups of the rows of `input`: the product of the distinct values of columns of tables, at most the rows.
-/// Other keys are assumed to have a fifth as many values as there are rows.
+/// Number of groups of the rows of `input`: see [`rows_and_groups`].
 fn group_rows(input: &LogicalPlan, keys: &[Expr]) -> f64 {
+    rows_and_groups(input, keys).1
+}
+
+/// Number of rows of `input`, and of their groups: the product of the distinct values of columns of tables, at most the
+/// rows. Other keys are assumed to have a fifth as many values as there are rows.
+pub(super) fn rows_and_groups(input: &LogicalPlan, keys: &[Expr]) -> (f64, f64) {
     let (rows, tree) = match join_tree(input) {
         Some((graph, facts)) => (facts.rows(&graph, graph.all()), Some((graph, facts))),
         None => (plan_rows(input), None),
@@ -595,5 +600,5 @@ fn group_rows(input: &LogicalPlan, keys: &[Expr]) -> f64 {
         }
     };
     let values: f64 = keys.iter().map(|key| distinct(key).max(1.0)).product();
-    values.min(rows).max(1.0)
+    (rows, values.min(rows).max(1.0))
 }

@@ -12,6 +12,7 @@
 //!       ├ search      chooses the cheapest join order: lookup steps along indexes, or hash joins
 //!       ├ assemble    specifies the chosen pipelines in detail, as leaf nodes of the new plan
 //!       ├ summary     answers COUNT, MIN and MAX from keys
+//!       ├ key_groups  scans along the key of GROUP BY, and aggregates without a hash table
 //!       └ first_rows  answers ORDER BY … LIMIT along a non-covering index
 //! physical plan       with one partition if it is small
 //!   ├ exec, input_exec, summary_exec, first_rows_exec: one operator each
@@ -44,6 +45,7 @@ mod first_rows;
 mod first_rows_exec;
 mod graph;
 mod input_exec;
+mod key_groups;
 mod large_limits;
 mod materialize;
 mod node;
@@ -72,6 +74,7 @@ pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, z
     let physical = pushdown::guarded(builder.physical_optimizers().take());
     let mut physical = orders::restored(large_limits::sorted(aggregate_statistics::guarded(physical)));
     physical.insert(0, Arc::new(unconstant::ForgetConstants));
+    physical.insert(0, Arc::new(key_groups::AggregateAlongKeys));
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
     analyzer.insert(0, Arc::new(subqueries::OuterTypes));
     analyzer.insert(1, Arc::new(rules::ConvertOperands));

@@ -6,7 +6,7 @@
 //! output columns go on top. DataFusion's rules then push filters to the remaining scans and prune columns.
 //!
 //! COUNT, MIN and MAX that keys answer become summary nodes ([`super::summary`]). Sorts with a limit get the first rows
-//! of an index as input ([`super::first_rows`]).
+//! of an index as input ([`super::first_rows`]). Aggregations along a key get a scan in its order ([`super::key_groups`]).
 //!
 //! Invariant: the rewritten plan has the columns of the original one; otherwise the rewrite fails.
 
@@ -28,7 +28,7 @@ use super::node::{PipelineNode, PipelineSpec, PtrEq};
 use super::rules::pushdown;
 use super::search::{Node, Search, SearchResult};
 use super::summary::SummaryNode;
-use super::{assemble, first_rows};
+use super::{assemble, first_rows, key_groups};
 use crate::JoinMode;
 use crate::table::PlanContext;
 
@@ -67,7 +67,10 @@ impl Rewriter<'_> {
             return Ok(LogicalPlan::Sort(Sort { input: Arc::new(input), ..sort.clone() }));
         }
         if !is_member(&plan) {
-            return Ok(plan.map_children(|child| self.rewrite(child).map(Transformed::yes))?.data);
+            let plan = plan.map_children(|child| self.rewrite(child).map(Transformed::yes))?.data;
+            let LogicalPlan::Aggregate(aggregate) = plan else { return Ok(plan) };
+            let along = key_groups::along_key(&aggregate)?;
+            return Ok(LogicalPlan::Aggregate(along.unwrap_or(aggregate)));
         }
         match plan {
             LogicalPlan::Join(mut join) if join.join_type != JoinType::Inner && !finds_one(&join) => {

@@ -127,6 +127,11 @@ impl Machine {
         if self.in_order { cost.io + cpu + cost.latency } else { cost.io.max(cpu) + cost.latency }
     }
 
+    /// Number of threads among which processor time is divided.
+    pub fn workers(&self) -> f64 {
+        self.workers
+    }
+
     fn iops(&self, bytes: f64, depth: f64) -> f64 {
         self.calibration.iops(bytes.max(1.0) as u64, depth.max(1.0) as usize).max(1.0)
     }

@@ -27,5 +27,5 @@ pub(crate) use key_set::{KeySet, KeySetExpr};
 pub(crate) use leaf::{LeafExec, LeafOperator};
 pub(crate) use partial::implies_all;
 pub(crate) use provider::{Answer, KeyakiTable};
-pub(crate) use scan::record;
+pub(crate) use scan::{ScanExec, ScanPlan, record};
 pub(crate) use virtual_columns::{number as virtual_number, over_index};

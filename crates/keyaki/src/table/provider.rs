@@ -18,7 +18,7 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
-use keyaki_store::{Direction, KeyRange, RangeEstimate, Snapshot, TreeId, TreeView};
+use keyaki_store::{ColumnType, Direction, KeyRange, RangeEstimate, Snapshot, TreeId, TreeView};
 
 use super::estimate;
 use super::filter::{is_row_filter, remap};
@@ -44,6 +44,17 @@ pub(crate) struct KeyakiTable {
     with_rowid: bool,
     schema: SchemaRef,
     constraints: Constraints,
+    /// The only access path.
+    along: Option<Along>,
+}
+
+/// An access path whose partitions keep rows together that have the same values in leading key columns.
+#[derive(Debug, Clone, Copy)]
+struct Along {
+    /// `None`: the table's tree.
+    index: Option<usize>,
+    /// Number of key columns.
+    columns: usize,
 }
 
 /// An access path for a scan: a tree that contains all needed columns.
@@ -73,12 +84,79 @@ impl Candidate {
         let cached = if in_memory { 1.0 } else { self.view.cached_share() };
         Readable { bytes: self.estimate.bytes, cached, rows: self.estimate.rows, in_memory }
     }
+
+    /// The smallest number of leading key columns that are the table columns `groups` and columns with a single value.
+    /// `None` if there is no such number, if a group is a float, whose order differs from SQL's, or if there are several
+    /// ranges, which may divide the rows of a group.
+    fn leading(&self, groups: &[Option<usize>]) -> Option<usize> {
+        let schema = self.view.schema();
+        let is_float = |key: usize| matches!(schema.columns()[key].ty, ColumnType::Float32 | ColumnType::Float64);
+        if self.ranges.ranges.len() != 1 {
+            return None;
+        }
+        let mut missing: Vec<_> = groups.to_vec();
+        for key in 0..schema.key_columns() {
+            let before = missing.len();
+            missing.retain(|group| *group != self.columns[key]);
+            let is_group = missing.len() < before;
+            if is_group && is_float(key) || !is_group && key >= self.ranges.fixed {
+                return None;
+            }
+            if missing.is_empty() {
+                return Some(key + 1);
+            }
+        }
+        None
+    }
 }
 
 impl KeyakiTable {
     pub fn new(table: Arc<Table>, snapshot: Snapshot, context: PlanContext) -> Self {
         let constraints = constraints(&table);
-        KeyakiTable { schema: table.arrow.clone(), table, snapshot, context, with_rowid: false, constraints }
+        KeyakiTable {
+            schema: table.arrow.clone(),
+            table,
+            snapshot,
+            context,
+            with_rowid: false,
+            constraints,
+            along: None,
+        }
+    }
+
+    /// The table with the fastest scan in whose key the provider's columns `groups` come first, in any order and besides
+    /// columns with a single value: rows with the same values follow each other, in one partition. Also the seconds
+    /// by which this scan is slower than the best one. `None` if no tree has such a key.
+    pub fn along(&self, groups: &[usize], needed: &[usize], filters: &[Expr]) -> Result<Option<(KeyakiTable, f64)>> {
+        let groups: Vec<_> = groups.iter().map(|&column| self.table_column(column)).collect();
+        let output: Vec<_> = needed.iter().map(|&column| self.table_column(column)).collect();
+        let machine = self.context.machine();
+        let values = (output.len() + self.used(filters, &vec![false; filters.len()]).len()) as f64;
+        let seconds = |candidate: &Candidate| {
+            let readable = candidate.readable(candidate.view.tree().is_memory());
+            machine.seconds(machine.scan_of(readable, values))
+        };
+        let mut found: Option<(Along, f64)> = None;
+        for index in std::iter::once(None).chain((0..self.table.def.indexes.len()).map(Some)) {
+            let Some(candidate) = self.covering(index, &output, filters)? else { continue };
+            let Some(columns) = candidate.leading(&groups) else { continue };
+            let seconds = seconds(&candidate);
+            if found.is_none_or(|(_, least)| seconds < least) {
+                found = Some((Along { index, columns }, seconds));
+            }
+        }
+        let Some((along, least)) = found else { return Ok(None) };
+        let more = least - seconds(&self.choose(&output, filters)?);
+        let table = KeyakiTable {
+            table: self.table.clone(),
+            snapshot: self.snapshot.clone(),
+            context: self.context.clone(),
+            with_rowid: self.with_rowid,
+            schema: self.schema.clone(),
+            constraints: self.constraints.clone(),
+            along: Some(along),
+        };
+        Ok(Some((table, more)))
     }
 
     /// Adds the hidden rowid as last column of the schema, if the table has one.
@@ -207,22 +285,35 @@ impl KeyakiTable {
         Ok(Candidate { name: self.table.tree_name(index), view, columns, ranges, estimate })
     }
 
+    /// The tree of an index, or of the table, if it contains all rows that pass the filters, and all columns of `output` and
+    /// of the residual filters.
+    fn covering(&self, index: Option<usize>, output: &[Option<usize>], filters: &[Expr]) -> Result<Option<Candidate>> {
+        let Some(implied) = self.implied(index, filters) else { return Ok(None) };
+        let (tree, columns) = match index {
+            None => (self.table.def.tree, self.table.table_columns()),
+            Some(i) => (self.table.def.indexes[i].tree, self.table.index_columns(i)),
+        };
+        if index.is_some() && !output.iter().chain(&self.used(filters, &implied)).all(|column| columns.contains(column))
+        {
+            return Ok(None);
+        }
+        self.candidate(index, tree, columns, filters, &implied).map(Some)
+    }
+
     /// Chooses the cheapest tree that contains all columns of `output` and of the residual filters.
     fn choose(&self, output: &[Option<usize>], filters: &[Expr]) -> Result<Candidate> {
-        let def = &self.table.def;
-        let none = vec![false; filters.len()];
-        let mut candidates = vec![self.candidate(None, def.tree, self.table.table_columns(), filters, &none)?];
-        let mut readable = vec![candidates[0].readable(false)];
-        for (i, index) in def.indexes.iter().enumerate() {
-            let Some(implied) = self.implied(Some(i), filters) else { continue };
-            let columns = self.table.index_columns(i);
-            if output.iter().chain(&self.used(filters, &implied)).all(|column| columns.contains(column)) {
-                let candidate = self.candidate(Some(i), index.tree, columns, filters, &implied)?;
-                readable.push(candidate.readable(index.method.is_in_memory()));
-                candidates.push(candidate);
-            }
+        if let Some(along) = self.along
+            && let Some(candidate) = self.covering(along.index, output, filters)?
+        {
+            return Ok(candidate);
         }
-        let columns = output.len() + self.used(filters, &none).len();
+        let indexes = (0..self.table.def.indexes.len()).map(Some);
+        let mut candidates = Vec::new();
+        for index in std::iter::once(None).chain(indexes) {
+            candidates.extend(self.covering(index, output, filters)?);
+        }
+        let readable: Vec<_> = candidates.iter().map(|c| c.readable(c.view.tree().is_memory())).collect();
+        let columns = output.len() + self.used(filters, &vec![false; filters.len()]).len();
         let best = self.context.machine().best_scan(&readable, columns as f64);
         // The table itself is always a candidate.
         Ok(candidates.swap_remove(best.unwrap_or(0)))
@@ -233,10 +324,17 @@ fn add(a: RangeEstimate, b: RangeEstimate) -> RangeEstimate {
     RangeEstimate { rows: a.rows + b.rows, pages: a.pages + b.pages, bytes: a.bytes + b.bytes }
 }
 
-/// Splits ranges into at most `parts` lists of about equal size and at least [`PARTITION_BYTES`], in key order.
-fn partition(view: &TreeView, ranges: Vec<KeyRange>, total: RangeEstimate, parts: usize) -> Vec<Vec<KeyRange>> {
+/// Splits ranges into at most `parts` lists of about equal size and at least [`PARTITION_BYTES`], in key order. If
+/// `grouped`, keys with the same values in this many leading columns are in one list.
+fn partition(
+    view: &TreeView,
+    ranges: Vec<KeyRange>,
+    total: RangeEstimate,
+    parts: usize,
+    grouped: Option<usize>,
+) -> Vec<Vec<KeyRange>> {
     let parts = parts.min((total.bytes / PARTITION_BYTES) as usize).max(1);
-    if parts == 1 {
+    if parts == 1 || grouped.is_some() && ranges.len() > 1 {
         return vec![ranges];
     }
     let share = total.bytes / parts as f64;
@@ -245,7 +343,7 @@ fn partition(view: &TreeView, ranges: Vec<KeyRange>, total: RangeEstimate, parts
     for range in ranges {
         let bytes = view.estimate(&range).bytes;
         let pieces = if bytes > share / 2.0 { ((bytes / share).ceil() as usize * 2).min(4 * parts) } else { 1 };
-        for piece in view.split(&range, pieces) {
+        for piece in view.split_groups(&range, pieces, grouped.unwrap_or(view.schema().key_columns())) {
             if filled >= share && partitions.len() < parts {
                 partitions.push(Vec::new());
                 filled = 0.0;
@@ -306,6 +404,7 @@ impl TableProvider for KeyakiTable {
         };
         let of_table: Vec<Option<usize>> = output.iter().map(|&column| self.table_column(column)).collect();
         let chosen = self.choose(&of_table, filters)?;
+        let grouped = self.along.map(|along| along.columns);
         let in_tree = |column: usize| {
             let column = self.table_column(column);
             // `choose` returns a tree with all needed columns.
@@ -322,7 +421,9 @@ impl TableProvider for KeyakiTable {
                 chosen.ranges.ranges,
                 chosen.estimate,
                 state.config().target_partitions(),
+                grouped,
             ),
+            grouped,
             estimate: chosen.estimate,
             fixed: chosen.ranges.fixed,
             columns: output.iter().map(|&c| in_tree(c)).collect(),

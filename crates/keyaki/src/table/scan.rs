@@ -64,6 +64,8 @@ pub(crate) struct ScanPlan {
     pub direction: Direction,
     /// Number of leading key columns with the same single value in all ranges.
     pub fixed: usize,
+    /// Rows with the same values in this many leading key columns are in one partition.
+    pub grouped: Option<usize>,
     /// Size of all ranges, before filters and limit.
     pub estimate: RangeEstimate,
     /// Statistics of the output of all partitions.
@@ -87,6 +89,10 @@ impl ScanOperator {
     /// `schema` is the output schema, with one field for each of `plan.columns`.
     pub fn new(plan: ScanPlan, schema: SchemaRef, context: PlanContext) -> Self {
         ScanOperator { plan: Arc::new(plan), schema, context, pushed: Vec::new() }
+    }
+
+    pub fn plan(&self) -> &ScanPlan {
+        &self.plan
     }
 
     fn with_plan(&self, plan: ScanPlan) -> Self {
@@ -218,6 +224,11 @@ impl LeafOperator for ScanOperator {
         match everything {
             true => write!(f, "{separator}ranges=all")?,
             false => write!(f, "{separator}ranges={ranges}")?,
+        }
+        if let Some(columns) = plan.grouped {
+            let key = &plan.view.schema().columns()[..columns];
+            let names: Vec<&str> = key.iter().map(|column| column.name.as_str()).collect();
+            write!(f, "{separator}groups=[{}]", names.join(", "))?;
         }
         if plan.direction == Direction::Descending {
             write!(f, "{separator}descending")?;

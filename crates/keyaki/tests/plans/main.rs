@@ -4,6 +4,7 @@
 
 mod dependent;
 mod estimates;
+mod key_groups;
 mod limits;
 mod partitions;
 mod random;

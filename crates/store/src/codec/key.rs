@@ -105,6 +105,16 @@ impl KeyCodec {
         if rest.is_empty() { Ok(()) } else { Err(invalid(key)) }
     }
 
+    /// Length of the encoding of the first `columns` columns at the front of `key`, which may be a part of a key; `None`
+    /// if it ends before.
+    pub fn prefix_len(&self, key: &[u8], columns: usize) -> Option<usize> {
+        let mut rest = key;
+        for column in &self.columns[..columns] {
+            skip_key(column, &mut rest)?;
+        }
+        Some(key.len() - rest.len())
+    }
+
     /// Decodes key column `column` of `key` and appends it.
     ///
     /// # Errors

@@ -381,6 +381,11 @@ impl TreeView {
     /// Splits a range into at most `parts` consecutive ranges with about equal numbers of leaves (of rows, in memory
     /// trees).
     pub fn split(&self, range: &KeyRange, parts: usize) -> Vec<KeyRange> {
+        self.split_groups(range, parts, self.schema().key_columns())
+    }
+
+    /// As [`split`](Self::split), but keys with the same values in the first `columns` key columns stay in one range.
+    pub fn split_groups(&self, range: &KeyRange, parts: usize, columns: usize) -> Vec<KeyRange> {
         let pivots: Vec<Vec<u8>> = if self.tree.is_memory() {
             self.version.active.split_keys(range, parts.saturating_sub(1))
         } else {
@@ -389,9 +394,19 @@ impl TreeView {
             let parts = parts.clamp(1, pivots.len() + 1);
             (1..parts).map(|part| pivots[part * (pivots.len() + 1) / parts - 1].to_vec()).collect()
         };
+        let codec = self.key_codec();
         let mut ranges = Vec::with_capacity(pivots.len() + 1);
         let mut start = range.start.clone();
-        for pivot in pivots {
+        for mut pivot in pivots {
+            // A pivot that ends within these columns separates their values, too: no key is a prefix of another.
+            if columns < self.schema().key_columns()
+                && let Some(len) = codec.prefix_len(&pivot, columns)
+            {
+                pivot.truncate(len);
+            }
+            if bound_key(&start).is_some_and(|start| *pivot <= *start) {
+                continue;
+            }
             ranges.push(KeyRange { start, end: Bound::Excluded(pivot.clone()) });
             start = Bound::Included(pivot);
         }

@@ -80,7 +80,7 @@ pub(super) fn sliced(batch: &RecordBatch, first: usize, rows: usize) -> Result<R
 
 /// The rows of a batch at which a partition starts. `keys`: the partition keys of its rows, `last`: those of the row
 /// before, in arrays of one row. The first row of all starts a partition.
-pub(super) fn starts(keys: &[ArrayRef], last: Option<&[ArrayRef]>, rows: usize) -> Result<Vec<usize>> {
+pub(in crate::plan) fn starts(keys: &[ArrayRef], last: Option<&[ArrayRef]>, rows: usize) -> Result<Vec<usize>> {
     let mut starts: Vec<usize> = match keys.is_empty() || rows == 0 {
         true => vec![0],
         false => partition(keys)?.ranges().into_iter().map(|range| range.start).collect(),

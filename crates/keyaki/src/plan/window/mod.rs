@@ -27,3 +27,4 @@ mod stream;
 mod whole;
 
 pub(super) use exec::WindowExec;
+pub(super) use held::starts;
