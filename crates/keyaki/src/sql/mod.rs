@@ -42,6 +42,7 @@ mod describe;
 pub(crate) mod dml;
 pub(crate) mod expressions;
 mod file_tables;
+mod grouping_sets;
 mod index;
 pub(crate) mod info;
 mod interval_literals;
@@ -76,6 +77,7 @@ mod transaction;
 mod using;
 mod vast;
 mod views;
+mod windows;
 mod with_queries;
 mod zones;
 

@@ -1,16 +1,18 @@
-//! Comparisons with the elements of an array, `x = ANY (array)` and `x <> ALL (array)`, as calls of functions.
+//! Comparisons with the elements of an array, `x = ANY (array)` and `x <> ALL (array)`, as calls of functions, and with
+//! the rows of a subquery as IN and NOT IN.
 //!
-//! DataFusion plans them as functions of arrays for which elements that are NULL do not count.
+//! DataFusion plans the former as functions of arrays for which elements that are NULL do not count, and the latter as joins
+//! without equality.
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Expr, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, VisitMut, VisitorMut};
 
 use super::parameters::call;
 use crate::values::arrays::quantified_name;
 use crate::{Error, Result};
 
-/// Replaces ANY and ALL of arrays in a statement or an expression. ANY and ALL of subqueries do not change.
+/// Replaces ANY and ALL of arrays in a statement or an expression, and `= ANY` and `<> ALL` of subqueries.
 ///
 /// # Errors
 /// None for the templates of this module.
@@ -27,6 +29,10 @@ impl VisitorMut for AsCalls {
     type Break = Error;
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        if let Some(member) = membership(expr) {
+            *expr = member;
+            return ControlFlow::Continue(());
+        }
         let (name, args) = match expr {
             Expr::AnyOp { left, compare_op, right, .. } if !matches!(**right, Expr::Subquery(_)) => {
                 (quantified_name(compare_op, false), [left, right])
@@ -43,4 +49,15 @@ impl VisitorMut for AsCalls {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// IN for `= ANY (SELECT …)`, NOT IN for `<> ALL (SELECT …)`.
+fn membership(expr: &Expr) -> Option<Expr> {
+    let (left, right, negated) = match expr {
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => (left, right, false),
+        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => (left, right, true),
+        _ => return None,
+    };
+    let Expr::Subquery(subquery) = &**right else { return None };
+    Some(Expr::InSubquery { expr: left.clone(), subquery: subquery.clone(), negated })
 }

@@ -103,4 +103,3 @@ pub(super) fn distinguish(plan: LogicalPlan, next: &dyn Fn() -> usize) -> Result
     });
     Ok(distinct?.data)
 }
-

@@ -216,6 +216,8 @@ impl StatementState {
         Box::pin(async move {
             columns::name(&mut statement);
             synonyms::replace(&mut statement)?;
+            super::windows::inline(&mut statement)?;
+            super::grouping_sets::combine(&mut statement);
             super::table_functions::to_subqueries(&mut statement)?;
             qualify::planned(&mut statement, &self.catalog, path)?;
             using::as_conditions(&mut statement, &self.catalog)?;

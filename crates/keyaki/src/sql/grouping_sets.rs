@@ -1,0 +1,97 @@
+//! `GROUP BY a, ROLLUP (b)` becomes `GROUP BY GROUPING SETS ((a, b), (a))`.
+//!
+//! DataFusion adds to the columns beside ROLLUP, CUBE and GROUPING SETS those that they determine: if `a` is a key, all
+//! sets then contain `b`.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, Select, SelectItem, Value, VisitMut, VisitorMut};
+
+/// More sets than this stay as they are.
+const SETS_MAX: usize = 4096;
+
+/// Combines the elements of GROUP BY in all queries of a statement.
+pub(super) fn combine(node: &mut impl VisitMut) {
+    let _ = node.visit(&mut Combine);
+}
+
+struct Combine;
+
+impl VisitorMut for Combine {
+    type Break = ();
+
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        let GroupByExpr::Expressions(elements, modifiers) = &select.group_by else { return ControlFlow::Continue(()) };
+        if modifiers.is_empty()
+            && elements.len() > 1
+            && elements.iter().any(is_set)
+            && let Some(sets) = combined(elements, &select.projection)
+        {
+            select.group_by = GroupByExpr::Expressions(vec![Expr::GroupingSets(sets)], Vec::new());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn is_set(element: &Expr) -> bool {
+    matches!(element, Expr::GroupingSets(_) | Expr::Rollup(_) | Expr::Cube(_))
+}
+
+/// The combinations of a set of each element. `None` if they are too many, or if sets are nested.
+fn combined(elements: &[Expr], projection: &[SelectItem]) -> Option<Vec<Vec<Expr>>> {
+    let mut sets: Vec<Vec<Expr>> = vec![Vec::new()];
+    for element in elements {
+        let choices = choices(element, projection)?;
+        if sets.len() * choices.len() > SETS_MAX || choices.iter().flatten().any(is_set) {
+            return None;
+        }
+        let with = |set: &Vec<Expr>| {
+            let set = set.clone();
+            choices.iter().map(move |choice| {
+                let mut set = set.clone();
+                for key in choice {
+                    if !set.contains(key) {
+                        set.push(key.clone());
+                    }
+                }
+                set
+            })
+        };
+        sets = sets.iter().flat_map(|set| with(set).collect::<Vec<_>>()).collect();
+    }
+    Some(sets)
+}
+
+/// The sets of keys that one element of GROUP BY stands for.
+fn choices(element: &Expr, projection: &[SelectItem]) -> Option<Vec<Vec<Expr>>> {
+    let keys = |parts: &[Vec<Expr>]| parts.iter().flatten().map(|key| named(key, projection)).collect::<Vec<_>>();
+    Some(match element {
+        Expr::GroupingSets(sets) => sets.iter().map(|set| keys(std::slice::from_ref(set))).collect(),
+        Expr::Rollup(parts) => (0..=parts.len()).rev().map(|len| keys(&parts[..len])).collect(),
+        Expr::Cube(parts) => {
+            let subsets = 1usize.checked_shl(parts.len() as u32).filter(|subsets| *subsets <= SETS_MAX)?;
+            let chosen = |subset: usize| {
+                let parts = parts.iter().enumerate().filter(|(i, _)| subset >> i & 1 == 1);
+                keys(&parts.map(|(_, part)| part.clone()).collect::<Vec<_>>())
+            };
+            (0..subsets).rev().map(chosen).collect()
+        }
+        Expr::Tuple(parts) => vec![parts.iter().map(|key| named(key, projection)).collect()],
+        key => vec![vec![named(key, projection)]],
+    })
+}
+
+/// The expression of the select list that a number stands for. Other keys stay.
+fn named(key: &Expr, projection: &[SelectItem]) -> Expr {
+    let place = match key {
+        Expr::Value(value) => match &value.value {
+            Value::Number(number, _) => number.parse::<usize>().ok(),
+            _ => None,
+        },
+        _ => None,
+    };
+    match place.and_then(|place| projection.get(place.checked_sub(1)?)) {
+        Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => expr.clone(),
+        _ => key.clone(),
+    }
+}
