@@ -10,22 +10,28 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use datafusion::common::tree_node::TreeNode;
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
+use datafusion::physical_expr::expressions::CaseExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::joins::NestedLoopJoinExec;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// Returns the optimizer's rules with every filter pushdown rule wrapped in a [`GuardedPushdown`].
+/// Returns the optimizer's rules with every filter pushdown rule wrapped in a [`GuardedPushdown`], and those that move
+/// projections in a [`GuardedProjections`].
 pub(super) fn guarded(optimizer: Option<PhysicalOptimizer>) -> Vec<Rule> {
     let rules = optimizer.unwrap_or_default().rules.into_iter();
     rules
-        .map(|rule| match rule.name().starts_with("FilterPushdown") && rule.name() != GuardedPushdown::NAME {
-            true => Arc::new(GuardedPushdown { inner: rule }) as Rule,
-            false => rule,
+        .map(|rule| match rule.name() {
+            GuardedPushdown::NAME | GuardedProjections::NAME => rule,
+            "ProjectionPushdown" => Arc::new(GuardedProjections { inner: rule }),
+            name if name.starts_with("FilterPushdown") => Arc::new(GuardedPushdown { inner: rule }),
+            _ => rule,
         })
         .collect()
 }
@@ -53,6 +59,33 @@ impl GuardedPushdown {
 impl PhysicalOptimizerRule for GuardedPushdown {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         self.apply(plan, config)
+    }
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+    fn schema_check(&self) -> bool {
+        self.inner.schema_check()
+    }
+}
+
+/// The rule that moves projections, except in plans with a nested loop join whose condition has a CASE: the rule computes
+/// parts of the condition below the join, for rows that the CASE excludes.
+#[derive(Debug)]
+struct GuardedProjections {
+    inner: Rule,
+}
+
+impl GuardedProjections {
+    const NAME: &'static str = "ProjectionPushdown(guarded)";
+}
+
+impl PhysicalOptimizerRule for GuardedProjections {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let has_lazy_join = plan.exists(|node| {
+            let filter = node.downcast_ref::<NestedLoopJoinExec>().and_then(NestedLoopJoinExec::filter);
+            filter.map_or(Ok(false), |filter| filter.expression().exists(|expr| Ok(expr.is::<CaseExpr>())))
+        });
+        if has_lazy_join? { Ok(plan) } else { self.inner.optimize(plan, config) }
     }
     fn name(&self) -> &str {
         Self::NAME

@@ -11,23 +11,29 @@
 //! | `a AND b` | `a AND CASE true WHEN a IS NOT FALSE THEN b ELSE false END` |
 //! | `a OR b` | `a OR CASE true WHEN a THEN true ELSE b END` |
 //! | `CASE WHEN a THEN b … END` | `CASE true WHEN a THEN b … END`, which DataFusion does not replace |
+//! | `sum(b) FILTER (WHERE a)` | `sum(CASE true WHEN a THEN b END) FILTER (WHERE a)`, if `b` can fail |
 //!
 //! The protecting operands stay conditions of their own, for which indexes can be used. CASE keeps its branches
 //! if one of them divides, converts a text, or calls one of the functions of `PARTIAL`.
 
+use std::collections::HashSet;
+
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Case, Cast, ScalarFunction};
 use datafusion::logical_expr::utils::{conjunction, disjunction, split_binary, split_conjunction};
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit};
-use datafusion::optimizer::AnalyzerRule;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Filter, JoinType, LogicalPlan, Operator, lit};
+use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use super::rewritten;
 
 /// Functions that fail for some arguments.
 const PARTIAL: [&str; 8] = ["sqrt", "power", "factorial", "to_date", "to_timestamp", "chr", "substr", "date_trunc"];
+
+/// Functions in place of `/` and `%`.
+const DIVIDING: [&str; 2] = ["divide", "remainder"];
 
 /// The rule. Operands have their types already, and operators are not replaced yet.
 #[derive(Debug)]
@@ -41,6 +47,72 @@ impl AnalyzerRule for LazyConditions {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         Ok(plan.transform_up_with_subqueries(|node| rewritten(node, lazy))?.data)
     }
+}
+
+/// Protects the conditions of a filter, a scan or a join from each other. Their order is not that of the statement:
+/// those of views, derived tables and WITH queries come together only when the optimizer pushes filters down.
+#[derive(Debug)]
+pub(super) struct ProtectConditions;
+
+impl OptimizerRule for ProtectConditions {
+    fn name(&self) -> &str {
+        "protect_conditions"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::BottomUp)
+    }
+
+    fn supports_rewrite(&self) -> bool {
+        true
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        match plan {
+            LogicalPlan::TableScan(mut scan) => {
+                let protected = protected(&scan.filters)?;
+                let changed = protected.is_some();
+                scan.filters = protected.unwrap_or(scan.filters);
+                Ok(Transformed::new_transformed(LogicalPlan::TableScan(scan), changed))
+            }
+            LogicalPlan::Filter(filter) => {
+                let conditions: Vec<Expr> = split_conjunction(&filter.predicate).into_iter().cloned().collect();
+                match protected(&conditions)?.and_then(conjunction) {
+                    Some(predicate) => {
+                        Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?)))
+                    }
+                    None => Ok(Transformed::no(LogicalPlan::Filter(filter))),
+                }
+            }
+            LogicalPlan::Join(mut join) if join.join_type == JoinType::Inner => {
+                let filter = join.filter.iter().flat_map(split_conjunction);
+                let protected = protected(&filter.cloned().collect::<Vec<_>>())?.and_then(conjunction);
+                let changed = protected.is_some();
+                join.filter = protected.or(join.filter);
+                Ok(Transformed::new_transformed(LogicalPlan::Join(join), changed))
+            }
+            other => Ok(Transformed::no(other)),
+        }
+    }
+}
+
+/// Conditions of which none divides for rows that another one excludes; `None` if they need no change.
+fn protected(conditions: &[Expr]) -> Result<Option<Vec<Expr>>> {
+    let mut changed = false;
+    let mut all = Vec::with_capacity(conditions.len());
+    for condition in conditions {
+        let others = conditions.iter().filter(|other| *other != condition);
+        let guard = match divides(condition)? && !is_lazy(condition) && !joins(condition) {
+            true => conjunction(guards(others, condition)?),
+            false => None,
+        };
+        changed |= guard.is_some();
+        all.push(match guard {
+            Some(guard) => choice(guard.is_not_false(), condition.clone(), lit(false)),
+            None => condition.clone(),
+        });
+    }
+    Ok(changed.then_some(all))
 }
 
 fn lazy(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -59,30 +131,75 @@ fn lazy(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::Case(case) if case.expr.is_none() && is_condition(&case, schema)? => {
             Ok(Transformed::yes(Expr::Case(Case { expr: Some(Box::new(lit(true))), ..case })))
         }
+        Expr::AggregateFunction(mut call) => {
+            let changed = match &call.params.filter {
+                Some(filter) => protect(&mut call.params.args, filter, schema)?,
+                None => false,
+            };
+            Ok(Transformed::new_transformed(Expr::AggregateFunction(call), changed))
+        }
+        Expr::WindowFunction(mut call) => {
+            let changed = match &call.params.filter {
+                Some(filter) => protect(&mut call.params.args, filter, schema)?,
+                None => false,
+            };
+            Ok(Transformed::new_transformed(Expr::WindowFunction(call), changed))
+        }
         other => Ok(Transformed::no(other)),
     }
+}
+
+/// Makes the arguments of an aggregate that can fail NULL in rows that do not pass its filter. Returns true if there are any.
+fn protect(arguments: &mut [Expr], filter: &Expr, schema: &DFSchema) -> Result<bool> {
+    let mut changed = false;
+    for argument in arguments {
+        if can_fail(argument, schema)? && !is_lazy(argument) && !filter.is_volatile() {
+            let nothing = lit(ScalarValue::try_from(&argument.get_type(schema)?)?);
+            *argument = choice(filter.clone(), argument.clone(), nothing);
+            changed = true;
+        }
+    }
+    Ok(changed)
 }
 
 /// The operands of a chain of AND or OR that protect another one: they use its columns only, can be evaluated twice,
 /// and do not divide.
 fn guard(chain: &Expr, op: Operator, protected: &Expr) -> Result<Option<Expr>> {
-    let known = protected.column_refs();
     let operands = match op {
         Operator::And => split_conjunction(chain),
         _ => split_binary(chain, op),
     };
+    let guards = guards(operands.into_iter(), protected)?;
+    Ok(match op {
+        Operator::And => conjunction(guards),
+        _ => disjunction(guards),
+    })
+}
+
+/// Those of some operands that protect another one.
+fn guards<'a>(operands: impl Iterator<Item = &'a Expr>, protected: &Expr) -> Result<Vec<Expr>> {
+    let known = columns_of(protected)?;
     let mut guards = Vec::new();
     for operand in operands {
-        let columns = operand.column_refs();
+        let columns = columns_of(operand)?;
         let is_own = !columns.is_empty() && columns.is_subset(&known);
         if is_own && !divides(operand)? && !operand.is_volatile() && !has_query(operand)? {
             guards.push(operand.clone());
         }
     }
-    Ok(match op {
-        Operator::And => conjunction(guards),
-        _ => disjunction(guards),
-    })
+    Ok(guards)
+}
+
+/// The columns that an expression uses, also those of outer queries.
+fn columns_of(expr: &Expr) -> Result<HashSet<Column>> {
+    let mut columns = HashSet::new();
+    expr.apply(|expr| {
+        if let Expr::Column(column) | Expr::OuterReferenceColumn(_, column) = expr {
+            columns.insert(column.clone());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(columns)
 }
 
 /// `CASE true WHEN condition THEN one ELSE other END`.
@@ -129,10 +246,16 @@ fn is_condition(case: &Case, schema: &DFSchema) -> Result<bool> {
 /// True if an expression divides by a number that depends on columns.
 fn divides(expr: &Expr) -> Result<bool> {
     expr.exists(|expr| {
-        let Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) = expr else {
-            return Ok(false);
+        let divisor = match expr {
+            Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) => right.as_ref(),
+            // In place of the operators, after `ReplaceOperators`.
+            Expr::ScalarFunction(ScalarFunction { func, args }) if DIVIDING.contains(&func.name()) => match &args[..] {
+                [_, divisor] => divisor,
+                _ => return Ok(false),
+            },
+            _ => return Ok(false),
         };
-        Ok(!right.column_refs().is_empty())
+        Ok(!columns_of(divisor)?.is_empty())
     })
 }
 
@@ -146,7 +269,7 @@ fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
         Expr::ScalarFunction(ScalarFunction { func, .. }) => PARTIAL.contains(&func.name()),
         _ => false,
     };
-    expr.exists(|expr| Ok(fails(expr) && !expr.column_refs().is_empty()))
+    expr.exists(|expr| Ok(fails(expr) && !columns_of(expr)?.is_empty()))
 }
 
 /// True for a literal other than zero and NULL.

@@ -56,9 +56,13 @@ pub(super) type Rule = Arc<dyn OptimizerRule + Send + Sync>;
 /// Returns the optimizer's rules with the defective ones wrapped.
 pub(super) fn corrected(optimizer: Option<Optimizer>) -> Vec<Rule> {
     let rules = optimizer.unwrap_or_default().rules.into_iter();
-    let own = Arc::new(sorts::EliminateSort) as Rule;
-    let mut corrected: Vec<Rule> = rules.filter(|rule| rule.name() != own.name()).map(correct).collect();
-    corrected.insert(0, own);
+    let first = Arc::new(sorts::EliminateSort) as Rule;
+    // Filters are at their places only after all other rules.
+    let last = Arc::new(lazy::ProtectConditions) as Rule;
+    let is_own = |rule: &Rule| [first.name(), last.name()].contains(&rule.name());
+    let mut corrected: Vec<Rule> = rules.filter(|rule| !is_own(rule)).map(correct).collect();
+    corrected.insert(0, first.clone());
+    corrected.push(last);
     corrected
 }
 
@@ -123,6 +127,15 @@ fn rewritten(
     let schema = merge_schema(&plan.inputs());
     let names = NamePreserver::new(&plan);
     let rewritten = plan.map_expressions(|expr| {
+        // Each key of grouping sets has a name, but not the sets.
+        if let Expr::GroupingSet(_) = expr {
+            return expr.map_children(|key| {
+                let name = key.schema_name().to_string();
+                let replaced = key.transform_up(|expr| replace(expr, &schema))?;
+                Ok(replaced
+                    .update_data(|key| if key.schema_name().to_string() == name { key } else { key.alias(name) }))
+            });
+        }
         let name = names.save(&expr);
         Ok(expr.transform_up(|expr| replace(expr, &schema))?.update_data(|expr| name.restore(expr)))
     })?;
