@@ -333,3 +333,35 @@ fn generated_columns_must_be_stored() {
         assert!(Parser::parse_sql(&PostgreSqlDialect {}, &sql).is_err(), "{sql}");
     }
 }
+
+#[tokio::test]
+async fn names_of_windows_belong_to_outer_queries() {
+    let inner = "SELECT max(m) FROM (SELECT sum(a) OVER n AS m FROM t WINDOW n AS (ORDER BY a)) x";
+    refuses(&format!("SELECT ({inner}) AS v FROM t"), "The window n is not defined").await;
+}
+
+#[tokio::test]
+async fn defaults_of_lag_have_the_type_of_the_column() {
+    answers("SELECT lag(b, 1, 2.5) OVER (ORDER BY e) FROM u", &["100", "2", "200", "NULL"]).await;
+    refuses("SELECT lag(b, 1, a) OVER (ORDER BY e) FROM u", "Literal").await;
+}
+
+#[tokio::test]
+async fn keys_determine_columns_of_grouping_sets() {
+    let context = SessionContext::new();
+    collect(&context, "CREATE TABLE k (a BIGINT PRIMARY KEY, b BIGINT) AS VALUES (1, 5)").await.expect("a table");
+    let batches = collect(&context, "SELECT a, b FROM k GROUP BY a, ROLLUP (b)").await.expect("rows");
+    let rows: Vec<String> = batches.iter().flat_map(shown).collect();
+    assert_eq!(rows, ["1 5", "1 5"]);
+}
+
+#[tokio::test]
+async fn arguments_are_evaluated_although_filters_exclude_rows() {
+    refuses("SELECT a, sum(10 / (b - 5)) FILTER (WHERE b <> 5) FROM t GROUP BY a", "Divide by zero").await;
+}
+
+#[tokio::test]
+async fn conditions_of_joins_are_evaluated_below() {
+    let condition = "CASE WHEN t.b <> 5 THEN 10 / (t.b - 5) > 0 ELSE u.b > 0 END";
+    refuses(&format!("SELECT count(*) FROM t JOIN u ON t.a < u.e AND {condition}"), "Divide by zero").await;
+}

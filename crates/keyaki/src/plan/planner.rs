@@ -11,6 +11,7 @@ use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -95,6 +96,22 @@ struct PipelinePlanner {
     context: PlanContext,
 }
 
+impl PipelinePlanner {
+    /// The operators of a plan that executes its scalar subqueries itself. Otherwise those of a whole statement are executed
+    /// above all its operators, and an input that one of these subqueries shares would be executed before others.
+    async fn on_its_own(
+        &self,
+        plan: &LogicalPlan,
+        planner: &dyn PhysicalPlanner,
+        state: &SessionState,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        // The rules apply to the plan of the statement.
+        let state =
+            SessionStateBuilder::new_from_existing(state.clone()).with_physical_optimizer_rules(Vec::new()).build();
+        planner.create_physical_plan(plan, &state).await
+    }
+}
+
 #[async_trait]
 impl ExtensionPlanner for PipelinePlanner {
     async fn plan_extension(
@@ -132,7 +149,11 @@ impl ExtensionPlanner for PipelinePlanner {
         if let Some(node) = node.as_any().downcast_ref::<Shared>()
             && let [input, ..] = physical_inputs
         {
-            return Ok(Some(Arc::new(SharedExec::new(node.name.clone(), input.clone()))));
+            let input = match (node.has_scalar_subqueries()?, session.as_any().downcast_ref::<SessionState>()) {
+                (true, Some(state)) => self.on_its_own(&node.input, planner, state).await?,
+                _ => input.clone(),
+            };
+            return Ok(Some(Arc::new(SharedExec::new(node.name.clone(), input))));
         }
         let Some(node) = node.as_any().downcast_ref::<PipelineNode>() else { return Ok(None) };
         let spec = &node.spec;

@@ -15,10 +15,10 @@ use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
 use datafusion::common::DFSchemaRef;
-use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::expr::WindowFunction;
+use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
 use datafusion::logical_expr::{
     Distinct, Expr, Extension, LogicalPlan, Sort, SubqueryAlias, TableScan, UserDefinedLogicalNodeCore,
     WindowFrameUnits, WindowFunctionDefinition,
@@ -44,6 +44,18 @@ pub(super) struct Shared {
 impl Shared {
     fn into_plan(self) -> LogicalPlan {
         LogicalPlan::Extension(Extension { node: Arc::new(self) })
+    }
+
+    /// True if an expression of the input has a scalar subquery.
+    pub fn has_scalar_subqueries(&self) -> Result<bool> {
+        self.input.exists(|node| {
+            let mut found = false;
+            node.apply_expressions(|expr| {
+                found |= expr.exists(|expr| Ok(matches!(expr, Expr::ScalarSubquery(_))))?;
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+            Ok(found)
+        })
     }
 
     /// The node at the root of a plan.
@@ -144,7 +156,7 @@ fn can_differ(plan: &LogicalPlan) -> Result<bool> {
                 | LogicalPlan::Distinct(Distinct::On(_))
         );
         node.apply_expressions(|expr| {
-            found |= expr.is_volatile();
+            found |= expr.is_volatile() || expr.exists(|expr| Ok(takes_rows_in_order(expr)))?;
             Ok(TreeNodeRecursion::Continue)
         })?;
         if let LogicalPlan::Window(window) = node {
@@ -153,6 +165,15 @@ fn can_differ(plan: &LogicalPlan) -> Result<bool> {
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
+}
+
+/// Aggregates whose results depend on the order of rows.
+const ORDERED: [&str; 5] = ["array_agg", "string_agg", "first_value", "last_value", "nth_value"];
+
+/// True for aggregates whose results depend on the order of rows, without ORDER BY.
+fn takes_rows_in_order(expr: &Expr) -> bool {
+    let Expr::AggregateFunction(AggregateFunction { func, params }) = expr else { return false };
+    params.order_by.is_empty() && ORDERED.contains(&func.name())
 }
 
 /// True for window functions whose results depend on the order of rows that are equal in ORDER BY.
