@@ -26,6 +26,8 @@ RESULT_BYTES_MAX = 64 << 20
 # The answer to this dot command marks the end of a result.
 MARKER = ".mode"
 ROWS = re.compile(r"\([\d,]+ rows?, [\d.]+ s\)\n")
+# DuckDB has the clause inside of the parentheses.
+IGNORE_NULLS = re.compile(r"\) IGNORE NULLS")
 DONE = re.compile(r"^[A-Z][A-Z ]*(?:, ([\d,]+) rows?)?, [\d.]+ s$")
 
 
@@ -215,9 +217,11 @@ class DuckDb(Reference):
         super().__init__()
         self.duckdb = duckdb
         self.connection = duckdb.connect(config={"threads": 1})
+        self.connection.execute("SET integer_division = true; SET error_on_division_by_zero = false")
 
     def run(self, sql, values=None):
         errors = self.duckdb
+        sql = IGNORE_NULLS.sub(r" IGNORE NULLS)", sql)
         try:
             cursor = self.connection.execute(sql, values) if values is not None else self.connection.execute(sql)
             rows = cursor.fetchall()

@@ -7,7 +7,7 @@ import re
 
 import properties
 from changes import BOTH, DECIMAL, DOUBLE, DUCKDB, INTEGER, SMALL, SQLITE, Typed
-from generator import Column
+from columns import Column
 from steps import Change, Control, Create, Index, Local, Query
 
 STEPS = 60

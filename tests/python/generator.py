@@ -5,30 +5,26 @@ Everything follows from a seed. Expressions have a type: integers stay small eno
 """
 
 import random
-from dataclasses import dataclass
 
-INTEGER, TEXT = "BIGINT", "TEXT"
+import divisions
+import forms
+import joins
+from columns import COMPARISONS, INTEGER, TEXT, Column, outputs
+
 EXTREMES = ["9223372036854775807", "-9223372036854775807", "4611686018427387904", "0"]
 WORDS = ["", "a", "ab", "b", "B", "a b", "é", "zz"]
-COMPARISONS = ["=", "<>", "<", "<=", ">", ">=", "IS DISTINCT FROM", "IS NOT DISTINCT FROM"]
-
-
-@dataclass
-class Column:
-    """A column in scope: its qualified name, its type, and whether it may hold extreme values."""
-
-    name: str
-    type: str
-    extreme: bool = False
 
 
 class Generator:
     # Joins are added to a FROM list while it has fewer columns.
     columns_max = 16
+    # The systems that judge.
+    sqlite, duckdb = True, False
 
     def __init__(self, seed):
         self.random = random.Random(seed)
-        self.tables = {}
+        # Tables and, inside of their scope, WITH queries; the names of these.
+        self.tables, self.with_names = {}, []
         self.aliases = 0
 
     # Schemas and rows
@@ -84,21 +80,35 @@ class Generator:
             query = f"{left} {operator} {right}"
             return f"{query} ORDER BY {self.order(len(types))} LIMIT 7" if self.chance(0.3) else query
         types = [self.type() for _ in range(self.random.randint(1, 3))]
+        if kind < 0.21:
+            return self.random.choice([joins.star, joins.tables, divisions.filtered])(self, types)
+        if kind < 0.35:
+            return forms.query(self, types, [], self.random.choice([2, 2, 3]))
         query = self.select(types, [], 3)
-        if kind < 0.4:
+        if kind < 0.55:
             limit = f" LIMIT {self.random.randint(0, 6)}" + (f" OFFSET {self.random.randint(0, 3)}" if self.chance(0.4) else "")
             query += f" ORDER BY {self.order(len(types))}{limit}"
         return query
 
     def order(self, columns):
         """All columns, in any order: rows that are equal in them are the same."""
-        positions = self.random.sample(range(1, columns + 1), columns)
-        return ", ".join(
-            f"{i} {self.random.choice(['ASC', 'DESC'])} NULLS {self.random.choice(['FIRST', 'LAST'])}" for i in positions
-        )
+        return ", ".join(self.direction(i) for i in self.random.sample(range(1, columns + 1), columns))
+
+    def direction(self, key):
+        return f"{key} {self.random.choice(['ASC', 'DESC'])} NULLS {self.random.choice(['FIRST', 'LAST'])}"
+
+    def alias_name(self, prefix="q"):
+        self.aliases += 1
+        return f"{prefix}{self.aliases}"
+
+    def subquery(self, types, outer, depth):
+        """As `select`, for a place where any query may stand in parentheses."""
+        return forms.query(self, types, outer, depth) if depth > 1 and self.chance(forms.SHARE) else self.select(types, outer, depth)
 
     def select(self, types, outer, depth):
-        """SELECT with columns v0, v1, … of the given types. `outer` are columns of enclosing queries."""
+        """SELECT with columns v0, v1, … of the given types, without clauses after HAVING. `outer` are columns of enclosing queries."""
+        if depth > 1 and self.chance(forms.SHARE / 2):
+            return forms.select(self, types, outer, depth)
         source, scope = self.source(outer, depth)
         visible = scope + outer
         where = f" WHERE {self.boolean(visible, depth)}" if self.chance(0.7) else ""
@@ -120,19 +130,24 @@ class Generator:
             values.append(f"{value} AS v{i}")
         group = f" GROUP BY {', '.join(key.name for key in keys)}" if keys else ""
         condition = f"{self.aggregate(INTEGER, scope, depth)} {self.random.choice(COMPARISONS[:6])} {self.integer_literal()}"
+        if self.chance(0.3):
+            condition = divisions.having(self, scope)
         having = f" HAVING {condition}" if grouped and self.chance(0.3) else ""
         return f"SELECT {', '.join(values)} FROM {source}{where}{group}{having}"
 
     def source(self, outer, depth):
         """A FROM list and its columns."""
-        text, scope = self.relation(depth)
+        is_merged = depth > 1 and self.chance(0.1)
+        text, scope = joins.merged(self, depth) if is_merged else self.relation(depth)
         # SQLite 3.40 loses rows of RIGHT and FULL joins that follow a join without rows.
         kinds = ["JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "CROSS JOIN", "RIGHT JOIN", "FULL JOIN"]
+        if is_merged and self.sqlite:
+            kinds = kinds[:5]
         while depth > 1 and self.chance(0.45) and len(scope) < self.columns_max:
             right, columns = self.relation(depth - 1)
             both = scope + columns
             join = self.random.choice(kinds)
-            kinds = kinds[:5]
+            kinds = kinds[:5] if self.sqlite else kinds
             text = f"{text} {join} {right}"
             if join != "CROSS JOIN":
                 text += f" ON {self.join_condition(scope, columns, both)}"
@@ -140,16 +155,15 @@ class Generator:
         return text, scope
 
     def relation(self, depth):
-        self.aliases += 1
-        alias = f"q{self.aliases}"
+        alias = self.alias_name()
         if depth > 1 and self.chance(0.2):
             types = [self.type() for _ in range(self.random.randint(1, 2))]
-            columns = [Column(f"{alias}.v{i}", ty) for i, ty in enumerate(types)]
-            query = self.select(types, [], depth - 1)
             if self.chance(0.2):
-                query += f" ORDER BY {self.order(len(types))} LIMIT {self.random.randint(1, 5)}"
-            return f"({query}) AS {alias}", columns
-        name = self.random.choice(list(self.tables))
+                query = f"{self.select(types, [], depth - 1)} ORDER BY {self.order(len(types))} LIMIT {self.random.randint(1, 5)}"
+            else:
+                query = self.subquery(types, [], depth - 1)
+            return f"({query}) AS {alias}", outputs(alias, types)
+        name = self.random.choice(self.with_names if self.with_names and self.chance(0.6) else list(self.tables))
         columns = [Column(f"{alias}.{c.name}", c.type, c.extreme) for c in self.tables[name]]
         return f"{name} AS {alias}", columns
 
@@ -197,12 +211,17 @@ class Generator:
                 lambda: f"CASE WHEN {self.boolean(scope, depth - 1)} THEN {inner()} ELSE {inner()} END",
                 lambda: f"COALESCE({inner()}, {inner()})",
             ]
+            if ty == INTEGER:
+                choices.append(lambda: divisions.value(self, scope))
         if depth > 1:
             choices.append(lambda: self.scalar(ty, scope, depth))
         return self.random.choice(choices)()
 
     def scalar(self, ty, scope, depth):
         """A scalar subquery with at most one row."""
+        if depth > 2 and self.chance(0.3):
+            alias = self.alias_name()
+            return f"(SELECT {self.aggregate(ty, outputs(alias, [ty]), 0)} FROM ({self.subquery([ty], scope, depth - 1)}) AS {alias})"
         source, columns = self.source(scope, depth - 1)
         where = f" WHERE {self.boolean(columns + scope, depth - 2)}" if self.chance(0.8) else ""
         if self.chance(0.6):
@@ -246,14 +265,22 @@ class Generator:
             lambda: f"NOT {inner()}",
             lambda: f"{inner()} IS {self.random.choice(['NULL', 'NOT NULL', 'TRUE', 'NOT FALSE'])}",
             lambda: f"{self.value(ty, scope, depth - 1)} {self.random.choice(COMPARISONS)} {self.value(ty, scope, depth - 1)}",
+            lambda: divisions.condition(self, scope),
         ]
         if depth > 1:
             choices += [
-                lambda: f"{self.negation()}EXISTS ({self.select([ty], scope, depth - 1)})",
-                lambda: f"{self.value(ty, scope, 0)} {self.negation()}IN ({self.select([ty], scope, depth - 1)})",
-                lambda: f"{self.value(ty, scope, 0)} {self.negation()}IN ({self.select([ty], [], depth - 1)})",
+                lambda: f"{self.negation()}EXISTS ({self.subquery([ty], scope, depth - 1)})",
+                lambda: f"{self.value(ty, scope, 0)} {self.negation()}IN ({self.subquery([ty], scope, depth - 1)})",
+                lambda: f"{self.value(ty, scope, 0)} {self.negation()}IN ({self.subquery([ty], [], depth - 1)})",
             ]
+            if self.duckdb:
+                choices.append(lambda: self.quantified(ty, self.random.choice([scope, []]), scope, depth))
         return f"({self.random.choice(choices)()})"
+
+    def quantified(self, ty, outer, scope, depth):
+        """A comparison with ANY or ALL."""
+        operator = f"{self.random.choice(COMPARISONS[:6])} {self.random.choice(['ANY', 'ALL'])}"
+        return f"{self.value(ty, scope, 0)} {operator} ({self.subquery([ty], outer, depth - 1)})"
 
     def items(self, ty, scope):
         return ", ".join(

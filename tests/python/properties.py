@@ -1,6 +1,6 @@
 """Properties of queries that need no reference (SQLancer): TLP, NoREC and PQS."""
 
-from generator import Column
+from columns import Column
 from steps import Pivot, Same
 
 

@@ -16,7 +16,9 @@ import unittest
 from decimal import Decimal
 
 import tpch
-from generator import INTEGER, Generator
+from columns import INTEGER
+from generator import Generator
+from steps import Difference, known
 
 SEEDS = int(os.environ.get("KEYAKI_SEEDS", "12"))
 QUERIES = 20
@@ -87,11 +89,11 @@ class Differential(unittest.TestCase):
         return f"\nseed {seed}: {message}\n" + "".join(f"{s};\n" for s in [*statements, query])
 
     def rows_of(self, seed, statements, query, result):
-        """The rows of a result; None for an unsupported form."""
+        """The rows of a result; None for an unsupported form, or an instance of an open defect."""
         if result != "":
             return comparable(result)
         error = error_of(statements, query)
-        if not re.search("not supported", error):
+        if not re.search("not supported", error) and not known(Difference("error", query, error)):
             self.fail(self.explain(seed, statements, query, error.strip()))
         return None
 
@@ -109,7 +111,7 @@ class Differential(unittest.TestCase):
                     rows = self.rows_of(seed, statements, query, result)
                     if rows is None:
                         unsupported += 1
-                    elif rows != comparable(answer):
+                    elif rows != comparable(answer) and not known(Difference("rows", query, "")):
                         difference = f"expected {comparable(answer)}\nfound    {rows}"
                         failures.append(self.explain(seed, statements, query, difference))
                 except AssertionError as error:
