@@ -66,7 +66,7 @@ def having(generator, scope):
 
 
 def filtered(generator, types):
-    """Quotients in the select list or in aggregates of rows that WHERE, or FILTER, selects."""
+    """Quotients in the select list or in aggregates of rows that WHERE, or FILTER, selects, also below further conditions."""
     source, scope = generator.source([], 2)
     dividend, divisor = operands(generator, scope)
     more = f" AND {generator.boolean(scope, 1)}" if generator.chance(0.4) else ""
@@ -80,4 +80,9 @@ def filtered(generator, types):
         key = generator.random.choice(scope).name
         return f"SELECT {key} AS v0, sum({quotient}) FILTER (WHERE {guard}) AS v1 FROM {source} GROUP BY {key}"
     others = ", ".join(f"{generator.value(ty, scope, 1)} AS v{i + 1}" for i, ty in enumerate(types))
-    return f"SELECT {quotient} AS v0, {others} FROM {source} WHERE {guard}"
+    text = f"SELECT {quotient} AS v0, {others} FROM {source} WHERE {guard}"
+    if kind < 0.75:
+        alias = generator.alias_name()
+        comparison = f"{generator.random.choice(COMPARISONS)} {generator.integer_literal()}"
+        return f"SELECT * FROM ({text}) AS {alias} WHERE {alias}.v0 {comparison}"
+    return text

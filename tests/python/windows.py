@@ -20,6 +20,15 @@ def query(generator, types, outer, depth):
     named = [window(generator, scope) for _ in range(generator.random.randint(0, 2))]
     names = [f"n{i}" for i in range(len(named))]
     over = lambda: generator.random.choice([*names, f"({window(generator, scope)})"])
+    if generator.chance(0.3):
+        # A window that others extend.
+        name, column = f"n{len(named)}", generator.random.choice(scope).name
+        named.append(f"PARTITION BY {column}")
+        over = lambda: f"({name} {window(generator, scope, partitions=False)})"
+        if generator.chance(0.5):
+            named[-1] = window(generator, scope, frames=False)
+            over = lambda: f"({name} {generator.random.choice(FRAMES)})"
+        names.append(name)
     values = ", ".join(f"{value(generator, ty, scope, over)} AS v{i}" for i, ty in enumerate(types))
     definitions = ", ".join(f"{name} AS ({definition})" for name, definition in zip(names, named))
     return f"SELECT {values} FROM {source}{where}" + (f" WINDOW {definitions}" if named else "")
@@ -71,10 +80,10 @@ def distinct_rows(generator, types, outer, depth):
     return f"(SELECT DISTINCT * FROM ({generator.subquery(types, outer, depth - 1)}) AS {inner}) AS {alias}", outputs(alias, types)
 
 
-def window(generator, scope, frames=True):
+def window(generator, scope, frames=True, partitions=True):
     """A window whose ORDER BY has all columns."""
     columns = generator.random.sample(scope, len(scope))
-    partition = f"PARTITION BY {generator.random.choice(scope).name} " if generator.chance(0.4) else ""
+    partition = f"PARTITION BY {generator.random.choice(scope).name} " if partitions and generator.chance(0.4) else ""
     order = f"ORDER BY {', '.join(generator.direction(column.name) for column in columns)}"
     frame = generator.random.choice(FRAMES) if frames else ""
     return f"{partition}{order} {frame}".strip()
