@@ -34,27 +34,7 @@ DIALECTS = {
 
 # Open defects of Keyaki: (name, a pattern of the statement, a pattern of the error or None for wrong rows, minimal SQL).
 # Differences that match are counted, not reported. docs/plan.md lists them.
-DEFECTS = [
-    ("names of windows in subqueries", r"\(SELECT .*WINDOW n\d", r"window .* does not exist",
-     "SELECT (SELECT min(a) OVER n FROM t AS u WHERE u.a = t.a WINDOW n AS (ORDER BY a)) FROM t"),
-    ("names of windows in subqueries", r"WINDOW n\d.*WINDOW n\d", r"^rows",
-     "SELECT (SELECT sum(b) OVER n FROM t WINDOW n AS (ORDER BY a DESC) LIMIT 1), count(*) OVER n FROM t WINDOW n AS (ORDER BY a)"),
-    ("windows that extend others", r"OVER \(n\d", r"^rows|requires an ORDER BY",
-     "SELECT sum(a) OVER (n ROWS 1 PRECEDING) FROM t WINDOW n AS (PARTITION BY b ORDER BY a)"),
-    ("default of lag", r"(lag|lead)\(", r"out of range for type",
-     "SELECT lag(a, 1, 2.5) OVER (ORDER BY a) FROM t"),
-    ("ROLLUP beside a unique column", r"GROUP BY [\w.]+, ROLLUP", r"^rows",
-     "SELECT id, b, count(*) FROM t GROUP BY id, ROLLUP (b)"),
-    ("grouping sets of expressions of floats", r"(GROUPING SETS|ROLLUP|CUBE) \(", r"does not exist|missing FROM-clause entry",
-     "SELECT count(*), f + 1 FROM t GROUP BY ROLLUP (f + 1)"),
-    ("scalar subqueries of shared queries", r"", r"scalarSubqueryExpr evaluated before",
-     "WITH w AS MATERIALIZED (SELECT a FROM t WHERE a < (SELECT count(*) FROM u)) SELECT a FROM w WHERE a >= (SELECT min(a) FROM w)"),
-    ("FILTER and division", r"FILTER \(WHERE", r"division by zero", "SELECT b, sum(b / a) FILTER (WHERE a <> 0) FROM t GROUP BY b"),
-    ("division above a derived table", r"FROM \(SELECT", r"division by zero",
-     "SELECT * FROM (SELECT 10 / n AS x FROM t WHERE n <> 0) AS q WHERE x > 3"),
-    ("division in the filter of a join", r"JOIN|(EXISTS|IN|ANY|ALL|[,(=<>+-]|THEN|ELSE|SELECT|AND) \(SELECT", r"division by zero",
-     "SELECT * FROM t, u WHERE CASE WHEN t.a <> 0 THEN 5 / t.a > 1 ELSE u.c = 1 END"),
-]
+DEFECTS = []
 
 BOTH, DUCKDB, SQLITE = ("sqlite", "duckdb"), ("duckdb",), ("sqlite",)
 DOUBLE, DECIMAL, BOOLEAN = "DOUBLE PRECISION", "DECIMAL(8,2)", "BOOLEAN"
