@@ -393,6 +393,11 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
     ("ALTER TABLE t DROP CONSTRAINT x", "42704", "constraint \"x\" of relation \"t\" does not exist"),
     ("SELECT * FROM t FOR UPDATE", "0A000", "not supported: FOR UPDATE and FOR SHARE"),
     ("SELECT * FROM t TABLESAMPLE SYSTEM (10)", "0A000", "not supported: TABLESAMPLE"),
+    (
+        "WITH d AS (DELETE FROM t RETURNING id) INSERT INTO t VALUES (1)",
+        "0A000",
+        "not supported: INSERT, UPDATE, DELETE and MERGE inside of a query (use several statements in a transaction)",
+    ),
     ("SELECT * INTO x FROM t", "0A000", "not supported: SELECT INTO (use CREATE TABLE … AS)"),
     (
         "CREATE TABLE a (x INT CONSTRAINT c CHECK (x > 0), CONSTRAINT c CHECK (x > 1))",

@@ -176,7 +176,7 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
                 ["DROP", "INDEX", "CONCURRENTLY", ..] => Some(skipped::in_drop_index(&statement.tokens)),
                 ["REPLACE", "INTO", ..] => Some(skipped::in_replace(&statement.tokens)),
                 ["MERGE", ..] => skipped::in_merge(&statement.tokens),
-                ["INSERT" | "EXPLAIN" | "PREPARE", ..] => {
+                ["INSERT" | "EXPLAIN" | "PREPARE" | "WITH", ..] => {
                     skipped::in_insert(&statement.tokens)?.or_else(|| skipped::in_merge(&statement.tokens))
                 }
                 _ => None,
@@ -186,6 +186,7 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
             }
             let mut sql = parser.parse_statement().map_err(syntax)?;
             precedence::correct(&mut sql);
+            with_queries::before_changes(&mut sql)?;
             Parsed::Sql(Box::new(sql))
         }
     };

@@ -214,6 +214,7 @@ impl StatementState {
         depth: usize,
     ) -> BoxFuture<'a, Result<LogicalPlan>> {
         Box::pin(async move {
+            with_queries::gathered(&mut statement)?;
             columns::name(&mut statement);
             synonyms::replace(&mut statement)?;
             super::windows::inline(&mut statement)?;

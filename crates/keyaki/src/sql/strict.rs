@@ -5,8 +5,9 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Query, Select, SetExpr, Statement, TableFactor, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{Query, Select, Statement, TableFactor, Visit, Visitor};
 
+use super::with_queries::{NESTED_CHANGE, is_change};
 use crate::{Error, Result};
 
 /// Checks a statement before it is planned.
@@ -33,9 +34,7 @@ impl Visitor for Strict {
         refuse_if(!query.locks.is_empty(), "FOR UPDATE and FOR SHARE")?;
         refuse_if(query.for_clause.is_some(), "FOR XML and FOR JSON")?;
         refuse_if(query.settings.is_some() || query.format_clause.is_some(), "SETTINGS and FORMAT of a query")?;
-        let writes =
-            matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_));
-        refuse_if(writes, "INSERT, UPDATE, DELETE and MERGE inside of a query")?;
+        refuse_if(is_change(query), NESTED_CHANGE)?;
         if let Some(fetch) = &query.fetch {
             refuse_if(fetch.with_ties || fetch.percent, "FETCH … WITH TIES and FETCH … PERCENT")?;
         }
