@@ -69,6 +69,7 @@ mod skipped;
 pub(crate) mod split;
 mod state;
 mod strict;
+mod symmetric;
 mod synonyms;
 mod system;
 mod table_functions;
@@ -186,6 +187,7 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
             }
             let mut sql = parser.parse_statement().map_err(syntax)?;
             precedence::correct(&mut sql);
+            symmetric::expand(&mut sql);
             with_queries::before_changes(&mut sql)?;
             Parsed::Sql(Box::new(sql))
         }
@@ -433,6 +435,7 @@ pub(crate) fn parse_query(sql: &str) -> Result<Box<Query>> {
     let mut parser = split::single(sql)?.parser();
     let mut query = parser.parse_query().map_err(syntax)?;
     precedence::correct(&mut query);
+    symmetric::expand(&mut query);
     expect_end(&mut parser)?;
     Ok(query)
 }
@@ -467,6 +470,7 @@ pub(crate) fn parse_expr(sql: &str) -> Result<datafusion::sql::sqlparser::ast::E
     let mut parser = split::single(sql)?.parser();
     let mut expr = parser.parse_expr().map_err(syntax)?;
     precedence::correct(&mut expr);
+    symmetric::expand(&mut expr);
     expect_end(&mut parser)?;
     Ok(expr)
 }

@@ -263,6 +263,7 @@ fn quoted(tokens: &[&TokenWithSpan], quote: char) -> Result<Token> {
     let mut expr = parser.parse_expr().map_err(syntax)?;
     super::expect_end(&mut parser)?;
     super::precedence::correct(&mut expr);
+    super::symmetric::expand(&mut expr);
     // As those of an index, the parentheses are no part of the expression.
     while quote == EXPRESSION_QUOTE
         && let Expr::Nested(inner) = expr

@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::options::CopyOptions;
 use crate::base::syntax;
-use crate::sql::precedence;
+use crate::sql::{precedence, symmetric};
 use crate::{Error, Result};
 
 /// A parsed COPY statement.
@@ -49,6 +49,7 @@ pub(crate) fn parse(parser: &mut Parser<'_>) -> Result<Copy> {
         parser.expect_token(&Token::LParen).map_err(syntax)?;
         let mut query = parser.parse_query().map_err(syntax)?;
         precedence::correct(&mut query);
+        symmetric::expand(&mut query);
         parser.expect_token(&Token::RParen).map_err(syntax)?;
         CopyObject::Query(query)
     } else {
