@@ -65,6 +65,7 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
     ("UPDATE t SET name = 'a', name = 'b'", "42601", "multiple assignments to same column \"name\""),
     ("SELECT (SELECT id, name FROM t)", "42601", "subquery must return only one column"),
     ("SELECT id IN (SELECT id, name FROM t) FROM t", "42601", "subquery must return only one column"),
+    ("SELECT width_bucket(1, 2, 2, 3)", "22000", "lower bound cannot equal upper bound"),
     // Names.
     ("SELECT * FROM nowhere", "42P01", "relation \"nowhere\" does not exist"),
     ("SELECT * FROM public.nowhere", "42P01", "relation \"nowhere\" does not exist"),
@@ -392,7 +393,16 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
     ("ALTER TABLE t ADD COLUMN id INT", "42701", "column \"id\" of relation \"t\" already exists"),
     ("ALTER TABLE t DROP CONSTRAINT x", "42704", "constraint \"x\" of relation \"t\" does not exist"),
     ("SELECT * FROM t FOR UPDATE", "0A000", "not supported: FOR UPDATE and FOR SHARE"),
-    ("SELECT * FROM t TABLESAMPLE SYSTEM (10)", "0A000", "not supported: TABLESAMPLE"),
+    (
+        "SELECT * FROM t TABLESAMPLE SYSTEM (10)",
+        "0A000",
+        "not supported: TABLESAMPLE (use WHERE random() < 0.01, for one row in a hundred)",
+    ),
+    (
+        "SELECT id FROM t ORDER BY name COLLATE NOCASE",
+        "0A000",
+        "not supported: COLLATE NOCASE (texts are compared by their bytes; use lower(…) to ignore case)",
+    ),
     (
         "WITH d AS (DELETE FROM t RETURNING id) INSERT INTO t VALUES (1)",
         "0A000",

@@ -7,6 +7,7 @@ pub(crate) mod arrays;
 pub(crate) mod elements;
 mod error;
 pub(crate) mod from_sql;
+pub(crate) mod identifiers;
 pub(crate) mod interrupt;
 pub(crate) mod intervals;
 pub(crate) mod options;

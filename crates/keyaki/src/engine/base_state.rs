@@ -20,13 +20,16 @@ use super::query_memory::QueryPool;
 use super::types::ColumnTypes;
 use crate::Result;
 use crate::catalog::PUBLIC;
+use crate::values::ages::age;
 use crate::values::average::average;
+use crate::values::buckets::width_bucket;
 use crate::values::conversions::at_time_zone;
 use crate::values::extremes::extremes;
+use crate::values::mode::most_frequent;
 use crate::values::sum::sum;
 use crate::values::uuids;
 use crate::values::zone::STORED;
-use crate::values::{arrays, intervals, json, operators};
+use crate::values::{arrays, intervals, json, operators, text_functions};
 
 /// SQL name of the database.
 pub(crate) const CATALOG_NAME: &str = "keyaki";
@@ -92,7 +95,10 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     for extreme in extremes() {
         state.register_udaf(Arc::new(extreme))?;
     }
-    state.register_udf(Arc::new(at_time_zone()))?;
+    state.register_udaf(Arc::new(most_frequent()))?;
+    for function in [at_time_zone(), age(), width_bucket()].into_iter().chain(text_functions::functions()) {
+        state.register_udf(Arc::new(function))?;
+    }
     for function in json::functions() {
         state.register_udf(function)?;
     }

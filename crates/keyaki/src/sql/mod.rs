@@ -32,6 +32,7 @@ use crate::{Error, ObjectKind, PlanCacheMode, Result};
 mod alter;
 mod analyze;
 mod cache;
+mod calls;
 mod casts;
 mod columns;
 mod concurrent_index;

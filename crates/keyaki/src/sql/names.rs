@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
+pub(crate) use crate::base::identifiers::quoted;
 use crate::catalog::{Catalog, HIDDEN_ROWID, PUBLIC, RelationName, SYSTEM_PREFIX, TEMPORARY_PREFIX};
 use crate::engine::CATALOG_NAME;
 use crate::{Error, ObjectKind, Result};
@@ -244,23 +245,4 @@ pub(crate) fn shown_sql(name: &RelationName) -> String {
 /// A name as an identifier, quoted if it must be.
 pub(crate) fn ident(name: &str) -> Ident {
     if quoted(name).starts_with('"') { Ident::with_quote('"', name) } else { Ident::new(name) }
-}
-
-/// A name as SQL text, quoted if it is a reserved word or not in lower case.
-pub(crate) fn quoted(name: &str) -> String {
-    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-        && !is_keyword(name);
-    if plain { name.into() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-}
-
-/// Reserved as an identifier, a column alias or a table alias.
-fn is_keyword(name: &str) -> bool {
-    use datafusion::sql::sqlparser::keywords::{ALL_KEYWORDS, ALL_KEYWORDS_INDEX, RESERVED_FOR_IDENTIFIER};
-    use datafusion::sql::sqlparser::keywords::{RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_TABLE_ALIAS};
-    let Ok(position) = ALL_KEYWORDS.binary_search(&name.to_ascii_uppercase().as_str()) else { return false };
-    let keyword = ALL_KEYWORDS_INDEX[position];
-    RESERVED_FOR_IDENTIFIER.contains(&keyword)
-        || RESERVED_FOR_TABLE_ALIAS.contains(&keyword)
-        || RESERVED_FOR_COLUMN_ALIAS.contains(&keyword)
 }

@@ -23,6 +23,8 @@ pub(crate) fn check(statement: &Statement) -> Result<()> {
 
 struct Strict;
 
+const SAMPLE: &str = "TABLESAMPLE (use WHERE random() < 0.01, for one row in a hundred)";
+
 fn refuse_if(refused: bool, what: impl Into<String>) -> ControlFlow<String> {
     if refused { ControlFlow::Break(what.into()) } else { ControlFlow::Continue(()) }
 }
@@ -52,12 +54,12 @@ impl Visitor for Strict {
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<String> {
         match factor {
             TableFactor::Table { sample, version, partitions, with_hints, index_hints, .. } => {
-                refuse_if(sample.is_some(), "TABLESAMPLE")?;
+                refuse_if(sample.is_some(), SAMPLE)?;
                 refuse_if(version.is_some(), "FOR SYSTEM_TIME")?;
                 refuse_if(!partitions.is_empty(), "PARTITION")?;
                 refuse_if(!with_hints.is_empty() || !index_hints.is_empty(), "hints for tables")
             }
-            TableFactor::Derived { sample, .. } => refuse_if(sample.is_some(), "TABLESAMPLE"),
+            TableFactor::Derived { sample, .. } => refuse_if(sample.is_some(), SAMPLE),
             _ => ControlFlow::Continue(()),
         }
     }

@@ -3,28 +3,46 @@
 //! | form | becomes |
 //! |---|---|
 //! | `FETCH FIRST n ROWS ONLY` | `LIMIT n` |
-//! | `mod(a, b)` | `(a % b)` |
+//! | `ORDER BY ALL` | `ORDER BY 1, 2, …` |
+//! | `GROUP BY ()` | `HAVING count(*) >= 0`, which makes the query an aggregate of all rows |
 //! | `~a` | `(a # -1)`: all bits are inverted |
+//! | `a COLLATE "C"` | `a` |
+//! | functions | see [`super::calls`] |
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArguments, LimitClause, Query, UnaryOperator,
-    VisitMut, VisitorMut,
+    BinaryOperator, Expr, Fetch, GroupByExpr, LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query,
+    Select, SelectItem, SetExpr, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
-use super::names::plain_ident;
+use super::calls;
 use super::parameters::call;
 use crate::{Error, Result};
 
 /// Replaces the forms in a statement or an expression.
 ///
 /// # Errors
-/// None for the templates of this module.
+/// `Unsupported` for a collation that does not compare bytes, errors of [`calls::replaced`].
 pub(crate) fn replace(node: &mut impl VisitMut) -> Result<()> {
     match node.visit(&mut Replace) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
+    }
+}
+
+/// Accepts the collations that compare bytes, as Keyaki does.
+///
+/// # Errors
+/// `Unsupported` for other collations.
+pub(super) fn check_collation(collation: &ObjectName) -> Result<()> {
+    const BYTES: [&str; 6] = ["c", "posix", "binary", "ucs_basic", "c.utf8", "c.utf-8"];
+    let name = collation.0.last().and_then(|name| name.as_ident());
+    match name.is_some_and(|name| BYTES.contains(&name.value.to_ascii_lowercase().as_str())) {
+        true => Ok(()),
+        false => Err(Error::Unsupported(format!(
+            "COLLATE {collation} (texts are compared by their bytes; use lower(…) to ignore case)"
+        ))),
     }
 }
 
@@ -34,6 +52,9 @@ impl VisitorMut for Replace {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        if let Some(order) = &mut query.order_by {
+            order_by_all(order, &query.body);
+        }
         let Some(Fetch { with_ties: false, percent: false, quantity }) = &query.fetch else {
             return ControlFlow::Continue(());
         };
@@ -49,35 +70,80 @@ impl VisitorMut for Replace {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        match group_by_nothing(select) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         let replaced = match expr {
-            Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr } => call("(NULL # -1)", [(**expr).clone()]),
-            Expr::Function(function) => match arguments_of_mod(function) {
-                Some([a, b]) => call("(NULL % NULL)", [a.clone(), b.clone()]),
-                None => return ControlFlow::Continue(()),
-            },
-            _ => return ControlFlow::Continue(()),
+            Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr } => call("(NULL # -1)", [(**expr).clone()]).map(Some),
+            Expr::Collate { expr, collation } => check_collation(collation).map(|()| Some((**expr).clone())),
+            Expr::Function(function) => calls::replaced(function),
+            _ => Ok(None),
         };
         match replaced {
-            Ok(replaced) => *expr = replaced,
+            Ok(Some(replaced)) => *expr = replaced,
+            Ok(None) => {}
             Err(error) => return ControlFlow::Break(error),
         }
         ControlFlow::Continue(())
     }
 }
 
-/// The arguments of `mod(a, b)`.
-fn arguments_of_mod(function: &Function) -> Option<[&Expr; 2]> {
-    let [name] = &function.name.0[..] else { return None };
-    let FunctionArguments::List(list) = &function.args else { return None };
-    let is_plain = function.over.is_none() && function.filter.is_none() && list.clauses.is_empty();
-    if plain_ident(name.as_ident()?) != "mod" || !is_plain {
-        return None;
+/// Replaces ORDER BY ALL by the positions of all columns. Beside a wildcard, DataFusion finds the columns.
+fn order_by_all(order: &mut OrderBy, body: &SetExpr) {
+    let OrderByKind::Expressions(keys) = &order.kind else { return };
+    let [OrderByExpr { expr: Expr::Identifier(name), options, with_fill: None }] = &keys[..] else { return };
+    if name.quote_style.is_some() || !name.value.eq_ignore_ascii_case("all") {
+        return;
     }
-    match &list.args[..] {
-        [FunctionArg::Unnamed(FunctionArgExpr::Expr(a)), FunctionArg::Unnamed(FunctionArgExpr::Expr(b))] => {
-            Some([a, b])
+    order.kind = match width(body) {
+        Some(width) => {
+            let key = |position: usize| OrderByExpr {
+                expr: Expr::Value(Value::Number(position.to_string(), false).into()),
+                options: *options,
+                with_fill: None,
+            };
+            OrderByKind::Expressions((1..=width).map(key).collect())
         }
+        None => OrderByKind::All(*options),
+    };
+}
+
+/// The number of columns of a query; `None` if it has a wildcard.
+pub(super) fn width(body: &SetExpr) -> Option<usize> {
+    match body {
+        SetExpr::Select(select) => {
+            let is_one =
+                |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
+            select.projection.iter().all(is_one).then_some(select.projection.len())
+        }
+        SetExpr::Query(query) => width(&query.body),
+        SetExpr::SetOperation { left, .. } => width(left),
+        SetExpr::Values(values) => values.rows.first().map(|row| row.len()),
         _ => None,
     }
+}
+
+/// Removes the empty set from GROUP BY. A query that groups by nothing else becomes an aggregate.
+fn group_by_nothing(select: &mut Select) -> Result<()> {
+    let GroupByExpr::Expressions(keys, modifiers) = &mut select.group_by else { return Ok(()) };
+    let count = keys.len();
+    keys.retain(|key| !matches!(key, Expr::Tuple(values) if values.is_empty()));
+    if keys.len() == count || !keys.is_empty() || !modifiers.is_empty() {
+        return Ok(());
+    }
+    let is_group = crate::sql::parse_expr("count(*) >= 0")?;
+    select.having = Some(match select.having.take() {
+        Some(having) => Expr::BinaryOp {
+            left: Box::new(Expr::Nested(Box::new(having))),
+            op: BinaryOperator::And,
+            right: Box::new(is_group),
+        },
+        None => is_group,
+    });
+    Ok(())
 }

@@ -2,9 +2,11 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`ages`] | `age` of timestamps |
 //! | [`arithmetic`] | `+ - * / %` without overflow |
 //! | [`arrays`] | comparisons and sets of elements of arrays |
 //! | [`average`] | the aggregate function `avg`, with rounded decimals |
+//! | [`buckets`] | `width_bucket` |
 //! | [`bytes`] | BYTEA from text |
 //! | [`cast`] | conversions between types, for casts, assignments and parameters |
 //! | [`conversions`] | casts and AT TIME ZONE as functions of DataFusion |
@@ -12,17 +14,21 @@
 //! | [`floats`] | one zero and one NaN |
 //! | [`intervals`] | order, parts and arithmetic of intervals |
 //! | [`json`] | functions and operators of JSON |
+//! | [`mode`] | the aggregate function `mode` |
 //! | [`operators`] | operators of UUIDs, texts and times |
 //! | [`sum`] | the aggregate function `sum` without overflow |
 //! | [`functions`] | arithmetic as functions of DataFusion |
 //! | [`templates`] | templates of `to_char` |
+//! | [`text_functions`] | `format` and functions that quote texts |
 //! | [`time`] | TIME from text |
 //! | [`uuids`] | functions that make UUIDs |
 //! | [`zone`] | time zones |
 
+pub(crate) mod ages;
 pub(crate) mod arithmetic;
 pub(crate) mod arrays;
 pub(crate) mod average;
+pub(crate) mod buckets;
 pub(crate) mod bytes;
 pub(crate) mod cast;
 pub(crate) mod conversions;
@@ -31,9 +37,11 @@ pub(crate) mod floats;
 pub(crate) mod functions;
 pub(crate) mod intervals;
 pub(crate) mod json;
+pub(crate) mod mode;
 pub(crate) mod operators;
 pub(crate) mod sum;
 pub(crate) mod templates;
+pub(crate) mod text_functions;
 pub(crate) mod time;
 pub(crate) mod uuids;
 pub(crate) mod zone;

@@ -21,7 +21,7 @@ use crate::sql::columns::shown;
 use crate::sql::dml::{defaults, insert};
 use crate::sql::names::{is_temporary, new_name};
 use crate::sql::state::StatementState;
-use crate::sql::{Outcome, SqlSession, expressions, sequences};
+use crate::sql::{Outcome, SqlSession, expressions, sequences, synonyms};
 use crate::write::schema;
 use crate::{Error, ObjectKind, Result};
 
@@ -157,6 +157,7 @@ impl NewColumn {
                     columns: vec![column.name.clone()],
                     ..key.clone()
                 }),
+                ColumnOption::Collation(collation) => synonyms::check_collation(collation)?,
                 _ if sequences::is_identity(option) => {}
                 ColumnOption::Generated { generation_expr: Some(expr), .. } => {
                     let sql = checks::text(expr, table, "a generated column")?;

@@ -27,6 +27,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::names::plain_ident;
+use super::synonyms;
 use crate::catalog::{Catalog, TableDef};
 use crate::{Error, Result};
 
@@ -88,10 +89,16 @@ pub(super) fn key_expr(column: &IndexColumn) -> Result<&Expr> {
         return Err(Error::Unsupported(format!("operator class in {column}")));
     }
     let mut expr = &order.expr;
-    while let Expr::Nested(inner) = expr {
-        expr = inner;
+    loop {
+        expr = match expr {
+            Expr::Nested(inner) => inner,
+            Expr::Collate { expr, collation } => {
+                synonyms::check_collation(collation)?;
+                expr
+            }
+            _ => return Ok(expr),
+        };
     }
-    Ok(expr)
 }
 
 pub(super) fn column_position(ident: &Ident, names: &[&str]) -> Result<usize> {

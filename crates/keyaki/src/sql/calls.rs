@@ -1,0 +1,150 @@
+//! Functions for which DataFusion knows other expressions.
+//!
+//! | function | becomes |
+//! |---|---|
+//! | `mod(a, b)` | `(a % b)` |
+//! | `LOCALTIMESTAMP`, `LOCALTIME` | casts of `now()`, with the time zone of the session |
+//! | `age(a, b)` | the function of two timestamps; those with time zone are converted to local time |
+//! | `age(a)` | `age(current_date, a)` |
+//! | `num_nulls(a, …)`, `num_nonnulls(a, …)` | sums of `a IS [NOT] NULL` |
+//! | `regexp_substr(s, p)` | `(regexp_match(s, '(' \|\| p \|\| ')'))[1]` |
+//! | `strftime(t, format)`, `strftime(format, t)` | `to_char(t, format)` |
+//! | `mode() WITHIN GROUP (ORDER BY a)` | `mode(a)` |
+//! | `percentile_disc(p) WITHIN GROUP (ORDER BY a)`, `quantile_disc(a, p)` | an element of `array_agg(a ORDER BY a)` |
+
+use datafusion::sql::sqlparser::ast::{
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments,
+    Ident, ObjectName, OrderByExpr, UnaryOperator, Value,
+};
+
+use super::names::plain_ident;
+use super::parameters::call;
+use crate::{Error, Result};
+
+/// The expression in place of a call; `None` for other functions.
+///
+/// # Errors
+/// `Unsupported` for forms that the other expression does not have.
+pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
+    let [name] = &function.name.0[..] else { return Ok(None) };
+    let Some(name) = name.as_ident().map(plain_ident) else { return Ok(None) };
+    if let "mode" | "percentile_disc" | "quantile_disc" = name.as_str() {
+        return ordered(&name, function);
+    }
+    if function.over.is_some() || function.filter.is_some() || !function.within_group.is_empty() {
+        return Ok(None);
+    }
+    let Some(args) = arguments(function) else { return Ok(None) };
+    Ok(Some(match (name.as_str(), &args[..]) {
+        ("mod", [a, b]) => call("(NULL % NULL)", [a.clone(), b.clone()])?,
+        ("localtimestamp", []) => crate::sql::parse_expr("CAST(now() AS TIMESTAMP)")?,
+        ("localtime", []) => crate::sql::parse_expr("CAST(CAST(now() AS TIMESTAMP) AS TIME)")?,
+        ("localtimestamp" | "localtime", [_]) => {
+            let name = name.to_ascii_uppercase();
+            return Err(Error::Unsupported(format!(
+                "{name} with a precision (use date_trunc('second', LOCALTIMESTAMP))"
+            )));
+        }
+        ("age", [a, b]) => call("age(CAST(NULL AS TIMESTAMP), CAST(NULL AS TIMESTAMP))", [a.clone(), b.clone()])?,
+        ("age", [a]) => call("age(CAST(current_date AS TIMESTAMP), CAST(NULL AS TIMESTAMP))", [a.clone()])?,
+        ("num_nulls" | "num_nonnulls", [first, others @ ..]) => {
+            let test = match name.as_str() {
+                "num_nulls" => "CAST(NULL IS NULL AS INTEGER)",
+                _ => "CAST(NULL IS NOT NULL AS INTEGER)",
+            };
+            let first = call(test, [first.clone()])?;
+            let sum =
+                others.iter().try_fold(first, |sum, arg| call("NULL + NULL", [sum, call(test, [arg.clone()])?]))?;
+            Expr::Nested(Box::new(sum))
+        }
+        ("regexp_substr", [text, pattern]) => {
+            call("(regexp_match(NULL, '(' || NULL || ')'))[1]", [text.clone(), pattern.clone()])?
+        }
+        ("strftime", [a, b]) => {
+            // SQLite's order of the arguments, or DuckDB's.
+            let (format, time) = if is_format(a) { (a, b) } else { (b, a) };
+            call("to_char(NULL, NULL)", [time.clone(), format.clone()])?
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// The arguments of a plain call.
+fn arguments(function: &Function) -> Option<Vec<Expr>> {
+    let list = match &function.args {
+        FunctionArguments::None => return Some(Vec::new()),
+        FunctionArguments::List(list) if list.clauses.is_empty() && list.duplicate_treatment.is_none() => list,
+        _ => return None,
+    };
+    let argument = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+        _ => None,
+    };
+    list.args.iter().map(argument).collect()
+}
+
+fn is_format(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(value) if matches!(&value.value, Value::SingleQuotedString(text) if text.contains('%')))
+}
+
+/// Aggregates that depend on the order of the values.
+fn ordered(name: &str, function: &Function) -> Result<Option<Expr>> {
+    let Some(args) = arguments(function) else { return Ok(None) };
+    let key = |value: &Expr| OrderByExpr { expr: value.clone(), options: Default::default(), with_fill: None };
+    match (name, &args[..], &function.within_group[..]) {
+        ("mode", [], [OrderByExpr { expr, .. }]) => {
+            let args = FunctionArguments::List(list(expr.clone(), Vec::new()));
+            Ok(Some(Expr::Function(Function { args, within_group: Vec::new(), ..function.clone() })))
+        }
+        ("percentile_disc", [fraction], [key]) => percentile(function, fraction, key).map(Some),
+        ("quantile_disc", [value, fraction], []) => percentile(function, fraction, &key(value)).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn list(arg: Expr, clauses: Vec<FunctionArgumentClause>) -> FunctionArgumentList {
+    let args = vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))];
+    FunctionArgumentList { duplicate_treatment: None, args, clauses }
+}
+
+/// The first value in the order of `key` whose position is at least this fraction of the number of values.
+fn percentile(function: &Function, fraction: &Expr, key: &OrderByExpr) -> Result<Expr> {
+    if function.over.is_some() {
+        return Err(Error::Unsupported(format!("OVER for {}", function.name)));
+    }
+    if is_out_of_range(fraction) {
+        return Err(Error::Evaluation(format!("percentile value {fraction} is not between 0 and 1")));
+    }
+    let aggregate = |name: &str, clauses| {
+        Expr::Function(Function {
+            name: ObjectName::from(vec![Ident::new(name)]),
+            args: FunctionArguments::List(list(key.expr.clone(), clauses)),
+            within_group: Vec::new(),
+            ..function.clone()
+        })
+    };
+    let mut values = aggregate("array_agg", vec![FunctionArgumentClause::OrderBy(vec![key.clone()])]);
+    if let Expr::Function(Function { filter, .. }) = &mut values {
+        let is_value = Expr::IsNotNull(Box::new(Expr::Nested(Box::new(key.expr.clone()))));
+        *filter = Some(Box::new(match filter.take() {
+            Some(filter) => call("(NULL) AND NULL", [*filter, is_value])?,
+            None => is_value,
+        }));
+    }
+    let position = "greatest(1, CAST(ceil(CAST(NULL AS DOUBLE PRECISION) * NULL) AS BIGINT))";
+    let position = call(position, [fraction.clone(), aggregate("count", Vec::new())])?;
+    call("array_element(NULL, NULL)", [values, position])
+}
+
+/// True for a number that is not between 0 and 1.
+fn is_out_of_range(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => is_out_of_range(inner),
+        Expr::UnaryOp { op: UnaryOperator::Minus, .. } => true,
+        Expr::Value(value) => match &value.value {
+            Value::Number(number, _) => number.parse().is_ok_and(|number: f64| !(0.0..=1.0).contains(&number)),
+            _ => false,
+        },
+        _ => false,
+    }
+}
