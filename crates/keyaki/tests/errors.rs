@@ -65,6 +65,8 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
     ("UPDATE t SET name = 'a', name = 'b'", "42601", "multiple assignments to same column \"name\""),
     ("SELECT (SELECT id, name FROM t)", "42601", "subquery must return only one column"),
     ("SELECT id IN (SELECT id, name FROM t) FROM t", "42601", "subquery must return only one column"),
+    ("SELECT (id, name) IN (SELECT id FROM t) FROM t", "42601", "subquery has too few columns"),
+    ("SELECT (id, name) = (id, name, 1) FROM t", "42601", "unequal number of entries in row expressions"),
     ("SELECT width_bucket(1, 2, 2, 3)", "22000", "lower bound cannot equal upper bound"),
     // Names.
     ("SELECT * FROM nowhere", "42P01", "relation \"nowhere\" does not exist"),

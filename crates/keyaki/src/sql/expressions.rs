@@ -321,6 +321,7 @@ pub(super) fn logical(state: &SessionState, mut expr: Expr, schema: &DFSchema) -
     super::zones::as_calls(&mut expr)?;
     super::interval_literals::read(&mut expr)?;
     super::synonyms::replace(&mut expr)?;
+    super::row_values::compare(&mut expr)?;
     super::quantified::as_calls(&mut expr)?;
     Ok(state.create_logical_expr_from_sql_expr(ExprWithAlias { expr, alias: None }, schema)?)
 }

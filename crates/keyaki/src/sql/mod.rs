@@ -58,6 +58,7 @@ pub(crate) mod prepared;
 mod qualify;
 mod quantified;
 mod renames;
+mod row_values;
 mod schemas;
 mod sequence_options;
 pub(crate) mod sequences;

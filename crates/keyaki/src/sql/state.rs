@@ -33,8 +33,8 @@ use crate::engine::{CATALOG_NAME, Engine};
 use crate::plan::{register, share_with_queries};
 use crate::sql::names::{SearchPath, relation_name};
 use crate::sql::{
-    SqlSession, casts, columns, constants, file_tables, interval_literals, qualify, quantified, schemas, sequences,
-    synonyms, using, with_queries, zones,
+    SqlSession, casts, columns, constants, file_tables, interval_literals, qualify, quantified, row_values, schemas,
+    sequences, synonyms, using, with_queries, zones,
 };
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
@@ -219,6 +219,7 @@ impl StatementState {
             synonyms::replace(&mut statement)?;
             super::windows::inline(&mut statement)?;
             super::grouping_sets::combine(&mut statement);
+            row_values::compare(&mut statement)?;
             super::table_functions::to_subqueries(&mut statement)?;
             qualify::planned(&mut statement, &self.catalog, path)?;
             using::as_conditions(&mut statement, &self.catalog)?;
