@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, JoinConstraint, JoinOperator, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
-    TableFactor, TableWithJoins, VisitMut, VisitorMut, With,
+    TableFactor, TableWithJoins, VisitMut, Visitor, VisitorMut, With,
 };
 
 use self::columns::{Columns, declared};
@@ -105,17 +105,21 @@ impl<'a> Using<'a> {
     /// The value of a merged column; `None` for other names.
     ///
     /// # Errors
-    /// `AmbiguousColumn`.
+    /// `AmbiguousColumn`, `Unsupported` for a column of tables whose names mean other tables here.
     fn value(&self, name: &Ident) -> Result<Option<Expr>> {
         let name = plain_ident(name);
         for (depth, scope) in self.scopes.iter().enumerate().rev() {
             match scope.meaning(&name) {
                 Meaning::Merged(i) => {
-                    let Merged { value, factors, .. } = &scope.merged[i];
-                    let inner = &self.scopes[depth + 1..];
-                    let mut aliases = factors.iter().filter_map(|factor| scope.factors[*factor].alias.as_ref());
-                    let is_hidden = aliases.any(|alias| inner.iter().any(|inner| inner.factor(alias).is_some()));
-                    return Ok((!is_hidden).then(|| value.clone()));
+                    let (Merged { value, equal, .. }, inner) = (&scope.merged[i], &self.scopes[depth + 1..]);
+                    let Some(hiding) = hiding(value, inner) else { return Ok(Some(value.clone())) };
+                    let visible = equal.iter().find(|other| self::hiding(other, inner).is_none());
+                    return visible.cloned().map(Some).ok_or_else(|| {
+                        Error::Unsupported(format!(
+                            "column \"{name}\" of a join with USING inside of a query with another table {hiding} \
+                             (use another alias)"
+                        ))
+                    });
                 }
                 Meaning::Ambiguous if scope.merged(&name).next().is_some() => return Err(Error::AmbiguousColumn(name)),
                 Meaning::Missing if !scope.aliases.contains(&name) => {}
@@ -207,6 +211,23 @@ impl<'a> Using<'a> {
         let factors = vec![Factor { alias, columns }];
         ControlFlow::Continue(Scope { factors, constraints, is_undecided, ..Scope::default() })
     }
+}
+
+/// The qualifier of a column in `value` that means a table of the inner scopes.
+fn hiding(value: &Expr, inner: &[Scope]) -> Option<Ident> {
+    struct Find<'a>(&'a [Scope]);
+    impl Visitor for Find<'_> {
+        type Break = Ident;
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Ident> {
+            match expr {
+                Expr::CompoundIdentifier(parts) if self.0.iter().any(|inner| inner.factor(&parts[0]).is_some()) => {
+                    ControlFlow::Break(parts[0].clone())
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    datafusion::sql::sqlparser::ast::Visit::visit(value, &mut Find(inner)).break_value()
 }
 
 fn flow<T>(result: Result<T>) -> ControlFlow<Error, T> {

@@ -36,6 +36,8 @@ impl Factor {
 pub(super) struct Merged {
     pub name: String,
     pub value: Expr,
+    /// Columns that are equal to the value in all rows, because they are merged by inner joins.
+    pub equal: Vec<Expr>,
     /// The factors whose columns are merged, in ascending order.
     pub factors: Vec<usize>,
 }
@@ -101,14 +103,15 @@ impl Scope {
         }
     }
 
-    /// The value of a column to merge, and its factors; `None` if the factors are not known.
+    /// A column to merge; `None` if its factors are not known.
     ///
     /// # Errors
     /// `AmbiguousColumn`.
-    fn key(&self, name: &str) -> Result<Option<(Expr, Vec<usize>)>> {
+    fn key(&self, name: &str) -> Result<Option<Merged>> {
+        let alone = |value, factor| Merged { name: name.into(), value, equal: Vec::new(), factors: vec![factor] };
         Ok(match self.meaning(name) {
-            Meaning::Merged(i) => Some((self.merged[i].value.clone(), self.merged[i].factors.clone())),
-            Meaning::Column(i) => self.factors[i].column(name).map(|value| (value, vec![i])),
+            Meaning::Merged(i) => Some(self.merged[i].clone()),
+            Meaning::Column(i) => self.factors[i].column(name).map(|value| alone(value, i)),
             Meaning::Ambiguous if !self.is_undecided => return Err(Error::AmbiguousColumn(name.into())),
             _ => None,
         })
@@ -154,26 +157,31 @@ pub(super) fn joined(left: Scope, right: Scope, operator: &mut JoinOperator) -> 
     let mut keys = Vec::new();
     for name in &names {
         if let (Some(first), Some(second)) = (left.key(name)?, right.key(name)?) {
-            keys.push((name, first, second));
+            keys.push((first, second));
         }
     }
     let is_undecided = !is_known || keys.len() < names.len();
     let before = left.factors.len();
     let mut scope = left.beside(right);
     let mut condition: Option<Expr> = None;
-    for (name, (left, mut factors), (right, others)) in keys {
-        let value = match operator {
-            JoinOperator::Right(_) | JoinOperator::RightOuter(_) => right.clone(),
-            JoinOperator::FullOuter(_) => call("coalesce(NULL, NULL)", [left.clone(), right.clone()])?,
-            _ => left.clone(),
+    for (left, right) in keys {
+        let condition_of_key = both(left.value.clone(), BinaryOperator::Eq, right.value.clone());
+        let factors = left.factors.iter().copied().chain(right.factors.iter().map(|factor| factor + before)).collect();
+        let (name, value, equal) = match operator {
+            JoinOperator::Right(_) | JoinOperator::RightOuter(_) => (left.name, right.value, right.equal),
+            JoinOperator::FullOuter(_) => {
+                (left.name, call("coalesce(NULL, NULL)", [left.value, right.value])?, Vec::new())
+            }
+            JoinOperator::Join(_) | JoinOperator::Inner(_) => {
+                (left.name, left.value, [left.equal, vec![right.value], right.equal].concat())
+            }
+            _ => (left.name, left.value, left.equal),
         };
-        factors.extend(others.iter().map(|factor| factor + before));
-        scope.merged.retain(|merged| merged.name != *name);
-        scope.merged.push(Merged { name: name.clone(), value, factors });
-        let equal = both(left, BinaryOperator::Eq, right);
+        scope.merged.retain(|merged| merged.name != name);
+        scope.merged.push(Merged { name, value, equal, factors });
         condition = Some(match condition {
-            Some(condition) => both(condition, BinaryOperator::And, equal),
-            None => equal,
+            Some(condition) => both(condition, BinaryOperator::And, condition_of_key),
+            None => condition_of_key,
         });
     }
     scope.is_undecided |= is_undecided;
