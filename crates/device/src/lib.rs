@@ -8,7 +8,7 @@
 //! [`simulated`] (in memory, deterministic, virtual time, injected faults).
 //!
 //! The modules are layers, lowest first; a module uses its own layer and the layers before it:
-//! `memory < interface < os, simulated < threads, uring < select < calibrate`.
+//! `memory, model < interface < os, simulated < threads, uring < select < calibrate`.
 //!
 //! Invariants: offsets, lengths and buffer addresses are multiples of [`BLOCK`]. Crates above this one do all data I/O
 //! through it.
@@ -21,6 +21,7 @@ pub mod calibrate;
 mod conformance;
 mod interface;
 mod memory;
+pub mod model;
 #[cfg(unix)]
 mod os;
 #[cfg(unix)]

@@ -26,7 +26,6 @@ mod extents;
 mod faults;
 mod handles;
 mod inode;
-mod model;
 mod namespace;
 mod queue;
 #[cfg(test)]
@@ -41,8 +40,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+pub use crate::model::Model;
 pub use faults::FaultKind;
-pub use model::Model;
 
 use crate::interface::{Device, Error, ErrorKind, File, Lock, OpenMode, Operation, Queue, Result};
 use handles::{SimulatedFile, SimulatedLock};

@@ -82,7 +82,7 @@ fn the_seed_determines_the_run() {
 
 #[test]
 fn the_clock_follows_the_model() {
-    let model = Model { latency_ns: 1000, channels: 2, bytes_per_second: 0, jitter: 0.0, striped: false };
+    let model = Model { latency_ns: 1000, channels: 2, ..Model::instant() };
     let device = device(0, model);
     let file = create(&device, "f");
     file.write_at(0, &filled(1, 1)).unwrap();
@@ -108,7 +108,7 @@ fn the_clock_follows_the_model() {
 
 #[test]
 fn threads_overlap_in_virtual_time() {
-    let model = Model { latency_ns: 100_000, channels: 0, bytes_per_second: 0, jitter: 0.0, striped: false };
+    let model = Model { latency_ns: 100_000, ..Model::instant() };
     let device = device(0, model);
     let file = create(&device, "f");
     file.allocate(0, 100 * B).unwrap();

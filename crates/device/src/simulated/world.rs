@@ -22,11 +22,11 @@ use parking_lot::Mutex;
 
 use super::faults::{FaultKind, Faults};
 use super::inode::{CrashPolicy, Inode, Space};
-use super::model::Service;
 use super::namespace::{InodeRef, Namespace, Node, normal};
 use super::{Model, SimulatedOptions};
 use crate::interface::{Completion, ErrorKind, Op, Request};
 use crate::memory::BLOCK;
+use crate::model::Service;
 
 /// Real time that a jump of the clock waits for threads that neither wait nor call.
 pub(super) const GRACE: Duration = Duration::from_millis(2);
