@@ -4,11 +4,12 @@
 //! checkpoints. A queue belongs to one worker thread and keeps many requests in flight: requests are pushed, handed to
 //! the operating system in one batch by [`Queue::submit`], and come back in any order from [`Queue::complete`].
 //!
-//! There are three devices: [`uring`] (Linux io_uring, direct I/O), [`threads`] (a portable pool of blocking calls) and
-//! [`simulated`] (in memory, deterministic, virtual time, injected faults).
+//! There are four devices: [`uring`] (Linux io_uring, direct I/O), [`threads`] (a portable pool of blocking calls),
+//! [`simulated`] (in memory, deterministic, virtual time, injected faults) and [`paced`] (another device, slowed down to
+//! the service times of a model).
 //!
 //! The modules are layers, lowest first; a module uses its own layer and the layers before it:
-//! `memory, model < interface < os, simulated < threads, uring < select < calibrate`.
+//! `memory, model < interface < os, simulated < paced, threads, uring < select < calibrate`.
 //!
 //! Invariants: offsets, lengths and buffer addresses are multiples of [`BLOCK`]. Crates above this one do all data I/O
 //! through it.
@@ -24,6 +25,7 @@ mod memory;
 pub mod model;
 #[cfg(unix)]
 mod os;
+pub mod paced;
 #[cfg(unix)]
 mod select;
 pub mod simulated;
@@ -38,7 +40,7 @@ pub use interface::{
 };
 pub use memory::{BLOCK, Buffer};
 #[cfg(unix)]
-pub use select::{open_default, threads, uring};
+pub use select::{open_cached, open_default, threads, uring};
 
 /// Runs the README's example.
 #[cfg(all(doctest, unix))]

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use crate::interface::{Device, Error, ErrorKind, Operation, Result};
-use crate::os::OsDevice;
+use crate::os::{Caching, OsDevice};
 use crate::threads::Pool;
 
 /// The best device of this machine: io_uring if the kernel permits it, else a pool of threads. The environment variable
@@ -13,17 +13,26 @@ use crate::threads::Pool;
 /// # Errors
 /// If `KEYAKI_IO` has another value, or requires io_uring and it is not available.
 pub fn open_default() -> Result<Arc<dyn Device>> {
-    select(std::env::var_os("KEYAKI_IO").as_deref())
+    select(std::env::var_os("KEYAKI_IO").as_deref(), Caching::Bypass)
 }
 
-fn select(variable: Option<&OsStr>) -> Result<Arc<dyn Device>> {
+/// As [`open_default`], but with files in the operating system's page cache: reads of cached files are as fast as
+/// memory. For use below a [`Paced`](crate::paced::Paced) device.
+///
+/// # Errors
+/// As [`open_default`].
+pub fn open_cached() -> Result<Arc<dyn Device>> {
+    select(std::env::var_os("KEYAKI_IO").as_deref(), Caching::Keep)
+}
+
+fn select(variable: Option<&OsStr>, caching: Caching) -> Result<Arc<dyn Device>> {
     match variable.map(OsStr::as_encoded_bytes) {
-        None | Some(b"") => uring().or_else(|error| {
+        None | Some(b"") => uring_with(caching).or_else(|error| {
             tracing::info!(%error, "io_uring is not available, using a thread pool for I/O");
-            threads()
+            Ok(threads_with(caching))
         }),
-        Some(b"uring") => uring(),
-        Some(b"threads") => threads(),
+        Some(b"uring") => uring_with(caching),
+        Some(b"threads") => Ok(threads_with(caching)),
         Some(_) => {
             let value = variable.unwrap_or_default().to_string_lossy().into_owned();
             Err(Error::without_path(Operation::SelectDevice, ErrorKind::UnknownDevice { value }))
@@ -34,19 +43,19 @@ fn select(variable: Option<&OsStr>) -> Result<Arc<dyn Device>> {
 /// Files of the operating system, with requests kept in flight by io_uring.
 ///
 /// # Errors
-/// If the kernel does not permit io_uring, or is older than Linux 5.13.
-#[cfg(target_os = "linux")]
+/// If the kernel does not permit io_uring, or is older than Linux 5.13. Only Linux has io_uring.
 pub fn uring() -> Result<Arc<dyn Device>> {
-    let setup = crate::uring::probe().map_err(|kind| Error::without_path(Operation::SetUpRing, kind))?;
-    Ok(Arc::new(OsDevice::new(setup)))
+    uring_with(Caching::Bypass)
 }
 
-/// Always an error: only Linux has io_uring.
-///
-/// # Errors
-/// Always.
+#[cfg(target_os = "linux")]
+fn uring_with(caching: Caching) -> Result<Arc<dyn Device>> {
+    let setup = crate::uring::probe().map_err(|kind| Error::without_path(Operation::SetUpRing, kind))?;
+    Ok(Arc::new(OsDevice::new(setup, caching)))
+}
+
 #[cfg(not(target_os = "linux"))]
-pub fn uring() -> Result<Arc<dyn Device>> {
+fn uring_with(_caching: Caching) -> Result<Arc<dyn Device>> {
     Err(Error::without_path(Operation::SetUpRing, std::io::ErrorKind::Unsupported))
 }
 
@@ -55,7 +64,11 @@ pub fn uring() -> Result<Arc<dyn Device>> {
 /// # Errors
 /// None today; the signature is that of [`uring`].
 pub fn threads() -> Result<Arc<dyn Device>> {
-    Ok(Arc::new(OsDevice::new(Arc::new(Pool::new()))))
+    Ok(threads_with(Caching::Bypass))
+}
+
+fn threads_with(caching: Caching) -> Arc<dyn Device> {
+    Arc::new(OsDevice::new(Arc::new(Pool::new()), caching))
 }
 
 #[cfg(test)]
@@ -64,6 +77,7 @@ mod tests {
 
     #[test]
     fn the_environment_variable_selects_the_device() {
+        let select = |variable| select(variable, Caching::Bypass);
         assert_eq!(select(Some("threads".as_ref())).unwrap().name(), "threads");
         let default = select(None).unwrap().name();
         assert_eq!(select(Some("".as_ref())).unwrap().name(), default);

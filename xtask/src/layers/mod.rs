@@ -20,7 +20,7 @@ use source::Sources;
 /// Crate folder and the order of its top-level modules, lowest step first. Modules of one step, separated by commas, must
 /// not use each other.
 const LAYERS: &[(&str, &str)] = &[
-    ("crates/device", "memory, model < interface < os, simulated < threads, uring < select < calibrate, conformance"),
+    ("crates/device", "memory, model < interface < os, simulated < paced, threads, uring < select < calibrate, conformance"),
     (
         "crates/masstree",
         "sync, key, value < guard, arena, node < retire < tree < descend < write < split, unlink, ascending, scan \

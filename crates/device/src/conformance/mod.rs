@@ -77,7 +77,7 @@ mod os {
     use super::Fixture;
     use crate::interface::Device;
 
-    fn fixture(device: Arc<dyn Device>) -> Fixture {
+    pub(super) fn fixture(device: Arc<dyn Device>) -> Fixture {
         let guard = tempfile::tempdir().unwrap();
         Fixture { device, dir: guard.path().to_path_buf(), _guard: Some(guard) }
     }
@@ -117,9 +117,64 @@ mod os {
     /// A fixture on a file system in memory, which may refuse direct I/O.
     #[cfg(target_os = "linux")]
     fn uring_fixture(setup: crate::uring::Setup) -> Fixture {
-        let device = Arc::new(crate::os::OsDevice::new(setup));
+        let device = Arc::new(crate::os::OsDevice::new(setup, crate::os::Caching::Bypass));
         let guard = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         Fixture { device, dir: guard.path().to_path_buf(), _guard: Some(guard) }
+    }
+}
+
+/// Paced devices over those of the operating system, without and with the page cache.
+#[cfg(unix)]
+mod paced {
+    use std::sync::Arc;
+
+    use super::Fixture;
+    use crate::interface::Device;
+    use crate::model::Model;
+    use crate::paced::Paced;
+
+    /// 200 µs, without a limit of requests.
+    const SLOW: Model = Model { latency_ns: 200_000, jitter: 0.5, ..Model::instant() };
+
+    fn fixture(inner: Arc<dyn Device>, model: Model) -> Fixture {
+        super::os::fixture(Arc::new(Paced::new(inner, model)))
+    }
+
+    mod threads_instant {
+        fn fixture() -> super::Fixture {
+            super::fixture(crate::select::threads().unwrap(), super::Model::instant())
+        }
+        crate::conformance::conformance!(fixture);
+    }
+
+    mod threads_slow {
+        fn fixture() -> super::Fixture {
+            super::fixture(crate::select::threads().unwrap(), super::SLOW)
+        }
+        crate::conformance::conformance!(fixture);
+    }
+
+    #[cfg(target_os = "linux")]
+    mod uring_instant {
+        fn fixture() -> super::Fixture {
+            super::fixture(crate::select::uring().unwrap(), super::Model::instant())
+        }
+        crate::conformance::conformance!(fixture);
+    }
+
+    #[cfg(target_os = "linux")]
+    mod uring_slow {
+        fn fixture() -> super::Fixture {
+            super::fixture(crate::select::uring().unwrap(), super::SLOW)
+        }
+        crate::conformance::conformance!(fixture);
+    }
+
+    mod cached {
+        fn fixture() -> super::Fixture {
+            super::fixture(crate::select::open_cached().unwrap(), super::Model::ssd_array_40())
+        }
+        crate::conformance::conformance!(fixture);
     }
 }
 

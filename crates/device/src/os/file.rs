@@ -2,7 +2,7 @@
 //!
 //! Direct I/O (`O_DIRECT`) moves bytes between the device and buffers without a copy in the page cache. Where the file
 //! system refuses it, the file is read and written through the page cache without read-ahead, and each sync drops the
-//! file's clean pages from the cache. Positioned calls use no shared file offset, so any number of threads may use one
+//! file's clean pages from the cache. [`Caching::Keep`] uses the page cache on purpose. Positioned calls use no shared file offset, so any number of threads may use one
 //! file.
 
 use std::any::Any;
@@ -24,11 +24,25 @@ pub(crate) struct OsFile {
     path: PathBuf,
     /// Opened for direct I/O.
     direct: bool,
+    caching: Caching,
+}
+
+/// The use of the operating system's page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caching {
+    /// None, by direct I/O or by dropping pages.
+    Bypass,
+    /// As the operating system decides, for files that are smaller than memory and shall be as fast.
+    Keep,
 }
 
 impl OsFile {
-    pub(crate) fn open(path: &Path, mode: OpenMode) -> Result<Self> {
+    pub(crate) fn open(path: &Path, mode: OpenMode, caching: Caching) -> Result<Self> {
         let mut file = Self::open_buffered(path, mode)?;
+        file.caching = caching;
+        if caching == Caching::Keep {
+            return Ok(file);
+        }
         file.direct = cache::bypass(&file.file);
         if !file.direct {
             cache::no_read_ahead(&file.file);
@@ -43,7 +57,7 @@ impl OsFile {
         if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
             return Err(Error::new(Operation::Open, path, io::ErrorKind::IsADirectory));
         }
-        Ok(OsFile { file, path: path.to_path_buf(), direct: false })
+        Ok(OsFile { file, path: path.to_path_buf(), direct: false, caching: Caching::Bypass })
     }
 
     /// The descriptor; it is open as long as `self` lives.
@@ -112,7 +126,7 @@ impl File for OsFile {
 
     fn sync_data(&self) -> Result<()> {
         retry(|| Ok(rustix::fs::fdatasync(&self.file)?)).map_err(|error| self.error(Operation::Sync, error))?;
-        if !self.direct {
+        if !self.direct && self.caching == Caching::Bypass {
             cache::drop_clean(&self.file);
         }
         Ok(())
@@ -239,7 +253,7 @@ mod tests {
     #[test]
     fn direct_io_bypasses_the_page_cache() {
         let dir = tempfile::tempdir().unwrap();
-        let file = OsFile::open(&dir.path().join("file"), OpenMode::CreateNew).unwrap();
+        let file = OsFile::open(&dir.path().join("file"), OpenMode::CreateNew, Caching::Bypass).unwrap();
         if !file.direct {
             // A temporary directory in memory refuses direct I/O.
             return;

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(crate) use file::OsFile;
+pub(crate) use file::{Caching, OsFile};
 
 use crate::interface::{Device, Error, File, Lock, OpenMode, Operation, Queue, Result};
 
@@ -19,6 +19,7 @@ use crate::interface::{Device, Error, File, Lock, OpenMode, Operation, Queue, Re
 #[derive(Debug)]
 pub(crate) struct OsDevice<B> {
     backend: B,
+    caching: Caching,
     started: Instant,
 }
 
@@ -32,8 +33,8 @@ pub(crate) trait Backend: Send + Sync + Debug {
 }
 
 impl<B: Backend> OsDevice<B> {
-    pub(crate) fn new(backend: B) -> Self {
-        OsDevice { backend, started: Instant::now() }
+    pub(crate) fn new(backend: B, caching: Caching) -> Self {
+        OsDevice { backend, caching, started: Instant::now() }
     }
 }
 
@@ -43,7 +44,7 @@ impl<B: Backend> Device for OsDevice<B> {
     }
 
     fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
-        Ok(Arc::new(OsFile::open(path, mode)?))
+        Ok(Arc::new(OsFile::open(path, mode, self.caching)?))
     }
 
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {

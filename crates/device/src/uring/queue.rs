@@ -226,7 +226,7 @@ mod tests {
     use crate::os::OsDevice;
 
     fn device() -> OsDevice<Setup> {
-        OsDevice::new(probe().unwrap())
+        OsDevice::new(probe().unwrap(), crate::os::Caching::Bypass)
     }
 
     /// A file of 64 blocks, and a queue with reads of it in flight.
