@@ -1,7 +1,8 @@
-//! Reads at random from a file at the maximum rate of one worker: `random_reads FILE [REQUEST_BYTES [DEPTH
-//! [SECONDS]]]`.
+//! Reads at random from a file at the maximum rate of one worker: `random_reads FILE [REQUEST_BYTES [DEPTH [SECONDS
+//! [DEVICE]]]]`.
 //!
-//! A missing file is created with 1 GiB and kept. Run it with `KEYAKI_IO=threads` to compare the thread pool with
+//! A missing file is created with 1 GiB and kept. With a DEVICE, such as `array(40 ssd)`, the reads are slowed down to
+//! its speed, and the example prints the rate of the model for comparison. Run it with `KEYAKI_IO=threads` to compare the thread pool with
 //! io_uring.
 
 use std::error::Error;
@@ -9,19 +10,28 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keyaki_device::{BLOCK, Buffer, Device, File, Op, OpenMode, Request, Wait, open_default};
+use keyaki_device::calibrate::Calibration;
+use keyaki_device::model::DeviceSpec;
+use keyaki_device::paced::Paced;
+use keyaki_device::{BLOCK, Buffer, Device, File, Op, OpenMode, Request, Wait, open_cached, open_default};
 use keyaki_primitives::Random;
+
+const USAGE: &str = "usage: random_reads FILE [REQUEST_BYTES [DEPTH [SECONDS [DEVICE]]]]";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let path = PathBuf::from(arguments.next().ok_or("usage: random_reads FILE [REQUEST_BYTES [DEPTH [SECONDS]]]")?);
+    let path = PathBuf::from(arguments.next().ok_or(USAGE)?);
     let mut number = |default: u64| arguments.next().map_or(Ok(default), |argument| argument.parse());
     let (request_bytes, depth, seconds) = (number(4096)? as usize, number(128)? as usize, number(5)?);
     if request_bytes == 0 || !request_bytes.is_multiple_of(BLOCK) {
         return Err(format!("the request size must be a multiple of {BLOCK}").into());
     }
 
-    let device = open_default()?;
+    let model = arguments.next().map(|text| text.parse::<DeviceSpec>()).transpose()?.map(|spec| spec.model());
+    let device: Arc<dyn Device> = match model {
+        Some(model) => Arc::new(Paced::new(open_cached()?, model)),
+        None => open_default()?,
+    };
     let file = open_or_create(device.as_ref(), &path)?;
     let slots = file.len()? / request_bytes as u64;
     if slots == 0 {
@@ -56,6 +66,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         iops * request_bytes as f64 / 1e6,
         reads as f64 / calls as f64,
     );
+    if let Some(model) = model {
+        let modelled = Calibration::of_model(model).iops(request_bytes as u64, depth);
+        let late_us = depth as f64 * (1.0 / iops - 1.0 / modelled) * 1e6;
+        println!("the model: {modelled:.0} reads/s; each read completed {late_us:.1} µs late on average");
+    }
     if let (Some(before), Some(after)) = (cpu_before, cpu_time()) {
         let per_read = |ticks: u64| ticks as f64 * 1e4 / reads as f64;
         println!(

@@ -9,6 +9,7 @@
 //! finite. [`Calibration::load`] checks this.
 
 mod measure;
+mod modelled;
 
 use std::io;
 use std::path::Path;
@@ -23,11 +24,11 @@ use crate::interface::{Error, ErrorKind, Operation, Result};
 /// Version of the JSON format.
 const VERSION: u32 = 1;
 
-/// The performance of a device, measured or assumed.
+/// The performance of a device: measured, computed from a model, or assumed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     version: u32,
-    /// The device's name, or `"assumed"`.
+    /// The device's name, `"modelled"` or `"assumed"`.
     device: String,
     /// Sorted by request size, then depth.
     reads: Vec<ReadRate>,
@@ -105,7 +106,7 @@ impl Calibration {
         self.device != "assumed"
     }
 
-    /// The name of the measured device, or `"assumed"`.
+    /// The name of the measured device, `"modelled"` or `"assumed"`.
     pub fn device(&self) -> &str {
         &self.device
     }
