@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use keyaki_device::Device;
+use keyaki_device::calibrate::Calibration;
 pub use keyaki_exec::ExecutionMode;
 use keyaki_store::Durability;
 
@@ -27,6 +28,9 @@ pub struct Options {
     /// Device of the files; `None` for io_uring where the system permits it, else a thread pool. The environment
     /// variable `KEYAKI_IO` selects one of them.
     pub device: Option<Arc<dyn Device>>,
+    /// Speed of the device, for a device that is not the one under the database directory; `None` for the calibration
+    /// stored in the directory. With it, the stored calibration is neither read nor replaced.
+    pub calibration: Option<Calibration>,
     /// Options of the store, for tests and experiments; `None` for the defaults with the sizes of page cache and root
     /// buffers that follow from `memory_bytes`.
     pub store: Option<keyaki_store::Options>,

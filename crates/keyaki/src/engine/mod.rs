@@ -97,6 +97,8 @@ pub(crate) struct Engine {
     /// The writer lock. A writing statement holds it from its first read to its commit.
     writer: Arc<tokio::sync::Mutex<()>>,
     pub calibration: Mutex<Arc<Calibration>>,
+    /// File of the stored calibration; `None` if the device is not the one under the database directory.
+    calibration_file: Option<PathBuf>,
     pub durability: Mutex<Durability>,
     /// The settings of the database when it was opened, for RESET.
     pub initial: InitialSettings,
@@ -204,6 +206,11 @@ impl Engine {
         let progress = options.progress.unwrap_or_else(|| Arc::new(NoProgress));
         let spill = if real { Some(empty_spill_dir(path)?) } else { None };
         let cache = CacheControl::new(options.cache_governor, real.then_some(path));
+        let calibration_file = (real && options.calibration.is_none()).then(|| path.join(CALIBRATION_FILE));
+        let calibration = options
+            .calibration
+            .or_else(|| calibration_file.as_deref().and_then(read_calibration))
+            .unwrap_or_else(Calibration::assumed);
         let mut engine = Engine {
             cache: Arc::new(cache),
             path: path.to_path_buf(),
@@ -218,7 +225,8 @@ impl Engine {
             temporary: TemporarySchemas::default(),
             index_builds: Arc::default(),
             writer: Arc::default(),
-            calibration: Mutex::new(Arc::new(if real { read_calibration(path) } else { Calibration::assumed() })),
+            calibration: Mutex::new(Arc::new(calibration)),
+            calibration_file,
             durability: Mutex::new(options.durability),
             initial: InitialSettings { durability: options.durability, cache_governor: options.cache_governor },
             query_memory_bytes: budget.query_bytes,
@@ -241,18 +249,18 @@ impl Engine {
         Ok(Arc::new(engine))
     }
 
-    /// Calibration of the device: measured, or default figures.
+    /// Calibration of the device: given, measured, or default figures.
     pub fn calibration(&self) -> Arc<Calibration> {
         self.calibration.lock().clone()
     }
 
-    /// Stores a calibration in the database directory and applies it.
+    /// Applies a calibration, and stores it in the database directory unless the database was opened with another one.
     ///
     /// # Errors
     /// If the file cannot be written.
     pub fn set_calibration(&self, calibration: Calibration) -> Result<()> {
-        if self.store.device().name() != "simulated" {
-            calibration.save(&self.path.join(CALIBRATION_FILE))?;
+        if let Some(file) = &self.calibration_file {
+            calibration.save(file)?;
         }
         *self.calibration.lock() = Arc::new(calibration);
         Ok(())
@@ -415,15 +423,14 @@ fn empty_spill_dir(path: &Path) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Reads the stored calibration. Returns default figures if there is none or it cannot be read; they affect plans and
-/// speed, but not results.
-fn read_calibration(path: &Path) -> Calibration {
-    let file = path.join(CALIBRATION_FILE);
-    if !file.exists() {
-        return Calibration::assumed();
+/// Reads the stored calibration, if there is one and it can be read. It affects plans and speed, but not results.
+fn read_calibration(file: &Path) -> Option<Calibration> {
+    match Calibration::load(file) {
+        Ok(calibration) => Some(calibration),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => {
+            tracing::warn!(%error, "cannot read the device calibration, using default figures");
+            None
+        }
     }
-    Calibration::load(&file).unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot read the device calibration, using default figures");
-        Calibration::assumed()
-    })
 }

@@ -92,13 +92,14 @@ impl Database {
         &self.engine.store
     }
 
-    /// The measured speed of the device, from `calibration.json` in the database directory; default values without that
-    /// file.
+    /// The speed of the device: [`Options::calibration`], or measured, from `calibration.json` in the database directory;
+    /// default values without that file.
     pub fn calibration(&self) -> Arc<Calibration> {
         self.engine.calibration()
     }
 
-    /// Stores a measurement of the device in the database directory. Statements use it from now on.
+    /// Stores a measurement of the device in the database directory, unless the database was opened with
+    /// [`Options::calibration`]. Statements use it from now on.
     ///
     /// # Errors
     /// `Io` or `DiskFull` if the file cannot be written.
