@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use keyaki::Durability;
+use keyaki_device::model::DeviceSpec;
 
 use crate::bars::Bars;
+use crate::device;
+use crate::failure::Result;
 use crate::output::Mode;
 
 #[derive(Debug, Parser)]
@@ -62,17 +65,24 @@ pub struct OpenArguments {
     /// Fail if the database does not exist
     #[arg(long)]
     pub no_create: bool,
+    /// Slow the files down to the speed of a device: array(N ssd), cloud(LATENCY, N iops[, N MB/s]), disk(LATENCY) or nvme
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<DeviceSpec>,
 }
 
 impl OpenArguments {
-    pub fn options(&self) -> keyaki::Options {
-        keyaki::Options {
+    pub fn options(&self) -> Result<keyaki::Options> {
+        let options = keyaki::Options {
             must_exist: self.no_create,
             memory_bytes: self.memory.map(|size| size.0),
             threads: self.threads.map(usize::from),
             durability: self.durability.into(),
             progress: Some(Arc::new(Bars::default())),
             ..Default::default()
+        };
+        match self.device {
+            Some(device) => device::on_device(options, device),
+            None => Ok(options),
         }
     }
 }
@@ -125,9 +135,12 @@ pub struct DemoArguments {
     /// Skip in-order runs that are expected to take longer [default: skip none]
     #[arg(long, value_name = "SECONDS")]
     pub max_seconds: Option<f64>,
-    /// Run the database on a simulated device in virtual time
-    #[arg(long, value_enum, value_name = "DEVICE")]
-    pub simulated: Option<SimulatedDevice>,
+    /// Run the queries at the speed of a device: array(N ssd), cloud(LATENCY, N iops[, N MB/s]), disk(LATENCY) or nvme
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<DeviceSpec>,
+    /// Run the queries on a copy in memory, in the virtual time of a device, in which computation takes no time
+    #[arg(long, value_name = "DEVICE", conflicts_with = "device")]
+    pub simulated: Option<DeviceSpec>,
     /// Runs of each query, of which the median is shown
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
     pub runs: u16,
@@ -145,6 +158,16 @@ pub struct DemoOpenArguments {
     pub threads: Option<u16>,
 }
 
+impl DemoOpenArguments {
+    pub fn options(&self) -> keyaki::Options {
+        keyaki::Options {
+            memory_bytes: self.memory.map(|size| size.0),
+            threads: self.threads.map(usize::from),
+            ..Default::default()
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum DemoTables {
     /// All columns of customer, orders and lineitem
@@ -152,12 +175,6 @@ pub enum DemoTables {
     All,
     /// Only the columns that the query reads, and the keys
     Query,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SimulatedDevice {
-    /// An array of 40 flash drives
-    SsdArray,
 }
 
 #[derive(Debug, Args)]
@@ -171,6 +188,9 @@ pub struct CalibrateArguments {
     /// Measure fewer request sizes, and each for a shorter time
     #[arg(long)]
     pub quick: bool,
+    /// Measure files slowed down to the speed of a device (as keyaki --device), and store nothing
+    #[arg(long, value_name = "DEVICE", conflicts_with = "cache")]
+    pub device: Option<DeviceSpec>,
 }
 
 #[derive(Debug, Args)]
@@ -198,7 +218,7 @@ pub struct ByteSize(pub usize);
 impl FromStr for ByteSize {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
         let wrong = || format!("invalid size \"{text}\" (examples: 65536, 512M, 1.5G)");
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim_end();
         let unit = text[digits.len()..].trim().to_ascii_lowercase();
@@ -219,7 +239,7 @@ impl FromStr for ByteSize {
     }
 }
 
-fn parse_scale(text: &str) -> Result<f64, String> {
+fn parse_scale(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
         Ok(scale) if scale > 0.0 && scale <= 100_000.0 => Ok(scale),
         _ => Err("the scale must be greater than 0 and at most 100000".into()),
@@ -256,5 +276,18 @@ mod tests {
         assert_eq!(shell.commands, ["SELECT 1", "SELECT 2"]);
         assert!(Arguments::try_parse_from(["keyaki", "demo", "--scale", "-1"]).is_err());
         assert!(Arguments::try_parse_from(["keyaki", "demo", "--scale", "0.1"]).is_ok());
+    }
+
+    #[test]
+    fn devices() {
+        let device = "cloud(1ms, 64k iops)";
+        let arguments = Arguments::try_parse_from(["keyaki", "shop", "--device", device]).expect("valid arguments");
+        let options = arguments.shell.open.options().expect("a device");
+        assert_eq!(options.device.expect("a device").name(), "paced");
+        assert!(options.calibration.is_some() && options.executor.is_some());
+        assert!(Arguments::try_parse_from(["keyaki", "demo", "--device", device]).is_ok());
+        assert!(Arguments::try_parse_from(["keyaki", "demo", "--device", device, "--simulated", device]).is_err());
+        let error = Arguments::try_parse_from(["keyaki", "calibrate", "--device", "arry(3 ssd)", "."]).unwrap_err();
+        assert!(error.to_string().contains("unknown device \"arry\": expected array(N ssd)"), "{error}");
     }
 }

@@ -1,4 +1,5 @@
-//! `keyaki calibrate`: measures the device under a database or directory and stores the result there for the planner.
+//! `keyaki calibrate`: measures the device under a database or directory and stores the result there for the planner. With
+//! `--device`, it measures the files at the speed of that device, and stores nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use keyaki_device::{Device, open_default};
 
 use crate::arguments::CalibrateArguments;
 use crate::bars::Bars;
+use crate::device::paced;
 use crate::failure::{Failure, Result};
 use crate::terminal::{bytes, seconds, thousands};
 
@@ -24,8 +26,12 @@ pub fn run(arguments: &CalibrateArguments) -> Result<()> {
     if !path.is_dir() {
         return Err(Failure::Message(format!("{} is not a directory", path.display())));
     }
-    let options = options(arguments.quick);
-    let calibration = if is_database(path) {
+    let mut options = options(arguments.quick);
+    let calibration = if let Some(device) = arguments.device {
+        let model = device.model();
+        options.depths.extend((9..).map(|bits| 1 << bits).take_while(|&depth| depth < 2 * model.queue_depth()));
+        measure(&paced(model)?, path, &options)?
+    } else if is_database(path) {
         let database = Database::open(path, Options { must_exist: true, ..Default::default() })?;
         let calibration = measure(database.store().device(), path, &options)?;
         database.set_calibration(calibration.clone())?;
@@ -41,7 +47,9 @@ pub fn run(arguments: &CalibrateArguments) -> Result<()> {
         let rate = bytes(writes.bytes_per_second as u64);
         println!("sequential writes: {rate}/s; small write with sync: {}", seconds(sync));
     }
-    println!("stored in {}", path.join(FILE).display());
+    if arguments.device.is_none() {
+        println!("stored in {}", path.join(FILE).display());
+    }
     Ok(())
 }
 

@@ -12,6 +12,7 @@ mod bars;
 mod caches;
 mod calibrate;
 mod demo;
+mod device;
 mod directories;
 mod failure;
 mod interrupt;
@@ -76,11 +77,12 @@ fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupt
     let path = arguments.file.as_deref().or(transient.as_ref().map(TempDir::path));
     let path = path.ok_or_else(|| Failure::Usage("a database is missing".into()))?;
     let _runtime = runtime.enter();
-    let options = arguments.open.options();
+    let options = arguments.open.options()?;
     allocator::fit(options.memory_bytes());
     let database = Database::open(path, options)?;
     let mut runner = Runner::new(&database, arguments.mode, interrupts);
     runner.timer = arguments.timer;
+    runner.open = arguments.open;
     drop(database);
     let on_error = if arguments.continue_on_error { OnError::Continue } else { OnError::Stop };
     if !arguments.commands.is_empty() {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use keyaki::{Database, Outcome, Session};
 
+use crate::arguments::OpenArguments;
 use crate::bars::{Bars, Watch};
 use crate::failure::{Failure, Result};
 use crate::interrupt::{Active, Interrupts};
@@ -36,6 +37,8 @@ pub struct Runner {
     pub timer: bool,
     /// Interactive use: confirm each statement, and page long results.
     pub interactive: bool,
+    /// Options for databases that the shell opens.
+    pub open: OpenArguments,
     bars: Arc<Bars>,
     interrupts: Arc<Interrupts>,
 }
@@ -45,7 +48,8 @@ impl Runner {
         let bars = Bars::new();
         let session = Arc::new(database.session());
         session.set_progress(bars.clone());
-        Runner { session, mode, target: Target::Stdout, timer: false, interactive: false, bars, interrupts }
+        let open = OpenArguments::default();
+        Runner { session, mode, target: Target::Stdout, timer: false, interactive: false, open, bars, interrupts }
     }
 
     /// Continues on another database with the same output settings.

@@ -112,6 +112,30 @@ fn commands_of_the_shell() {
 }
 
 #[test]
+fn devices_change_times_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("db");
+    let other = directory.path().join("other");
+    let script = format!(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, a BIGINT);
+         INSERT INTO t SELECT value, value * 7 FROM generate_series(1, 1000);\nCHECKPOINT;\n.open '{}'\nSELECT 5 AS five;\n",
+        other.display()
+    );
+    let output = keyaki(&["--mode", "csv", "--device", "array(4 ssd)"], &database, &script);
+    assert_eq!((text(&output.stderr), text(&output.stdout)), ("", "five\n5\n"));
+    let start = std::time::Instant::now();
+    let query = ["--mode", "csv", "-c", "SELECT a FROM t WHERE id = 900"];
+    let output = keyaki(&[&query[..], &["--device", "disk(20ms)"]].concat(), &database, "");
+    assert_eq!((text(&output.stderr), text(&output.stdout)), ("", "a\n6300\n"));
+    assert!(start.elapsed() >= std::time::Duration::from_millis(20), "opening and reading take several reads");
+    assert_eq!(text(&keyaki(&query, &database, "").stdout), "a\n6300\n");
+    assert!(other.join("data").exists() && !database.join("calibration.json").exists());
+    let output = keyaki(&["--device", "arry(40 ssd)"], &database, "");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("unknown device \"arry\": expected array(N ssd)"));
+}
+
+#[test]
 fn a_closed_pipe_is_no_error() {
     let directory = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_keyaki"))

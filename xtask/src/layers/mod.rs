@@ -20,7 +20,10 @@ use source::Sources;
 /// Crate folder and the order of its top-level modules, lowest step first. Modules of one step, separated by commas, must
 /// not use each other.
 const LAYERS: &[(&str, &str)] = &[
-    ("crates/device", "memory, model < interface < os, simulated < paced, threads, uring < select < calibrate, conformance"),
+    (
+        "crates/device",
+        "memory, model < interface < os, simulated < paced, threads, uring < select < calibrate, conformance",
+    ),
     (
         "crates/masstree",
         "sync, key, value < guard, arena, node < retire < tree < descend < write < split, unlink, ascending, scan \
@@ -34,8 +37,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("crates/keyaki", "base < values < catalog < engine < table < plan < write < sql < session"),
     (
         "crates/cli",
-        "allocator, directories, failure, interrupt, pager, terminal < bars, output, plot < arguments < run < caches, trace < calibrate \
-         < demo, shell",
+        "allocator, directories, failure, interrupt, pager, terminal < bars, device, output, plot < arguments < run < caches, \
+         trace < calibrate < demo, shell",
     ),
 ];
 

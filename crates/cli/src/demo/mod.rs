@@ -5,6 +5,7 @@
 //! of reads in flight). Both answers must agree.
 
 mod measure;
+mod pace;
 mod prepare;
 mod report;
 mod simulate;
@@ -20,16 +21,19 @@ struct Setup {
     database: Database,
     /// Calibration of the database's device.
     calibration: Calibration,
+    /// The device, for the figures in JSON.
+    device: String,
     /// One line for the heading.
     description: String,
 }
 
 pub async fn run(arguments: &DemoArguments) -> Result<()> {
     let directory = prepare::directory(arguments);
-    let setup = prepare::setup(arguments, &directory).await?;
-    let setup = match arguments.simulated {
-        Some(device) => simulate::setup(setup, device)?,
-        None => setup,
+    let database = prepare::database(arguments, &directory).await?;
+    let setup = match (arguments.device, arguments.simulated) {
+        (Some(device), _) => pace::setup(database, device, arguments)?,
+        (None, Some(device)) => simulate::setup(database, device)?,
+        (None, None) => prepare::setup(database)?,
     };
     println!("{}\n", setup.description);
     let customers = measure::customers(&setup.database).await?;

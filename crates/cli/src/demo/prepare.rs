@@ -62,23 +62,19 @@ pub fn directory(arguments: &DemoArguments) -> PathBuf {
     }
 }
 
-/// Opens or creates the complete, calibrated database.
-pub async fn setup(arguments: &DemoArguments, directory: &Path) -> Result<Setup> {
+/// Opens or creates the complete database.
+pub async fn database(arguments: &DemoArguments, directory: &Path) -> Result<Database> {
     let wanted = |complete| Marker {
         keyaki_demo: VERSION,
         scale: arguments.scale,
         all_columns: arguments.tables == DemoTables::All,
         complete,
     };
-    let options = Options {
-        memory_bytes: arguments.open.memory.map(|size| size.0),
-        threads: arguments.open.threads.map(usize::from),
-        ..Default::default()
-    };
+    let options = arguments.open.options();
     let path = directory.join(DATABASE);
-    let database = if read_marker(directory)? == Some(wanted(true)) {
+    if read_marker(directory)? == Some(wanted(true)) {
         println!("TPC-H data at scale {} in {}", arguments.scale, directory.display());
-        Database::open(&path, Options { must_exist: true, ..options })?
+        Ok(Database::open(&path, Options { must_exist: true, ..options })?)
     } else {
         clear(directory)?;
         println!("Loading TPC-H data at scale {} into {}", arguments.scale, directory.display());
@@ -86,25 +82,25 @@ pub async fn setup(arguments: &DemoArguments, directory: &Path) -> Result<Setup>
         let database = Database::create(&path, options)?;
         fill(&database, arguments).await?;
         write_marker(directory, &wanted(true))?;
-        database
-    };
-    calibrated(database, &path)
+        Ok(database)
+    }
 }
 
-/// Measures the device unless the database has a calibration.
-fn calibrated(database: Database, path: &Path) -> Result<Setup> {
+/// The demonstration on the device of the directory, which is measured unless the database has a calibration.
+pub fn setup(database: Database) -> Result<Setup> {
     if !database.calibration().is_measured() {
         let mut options = calibrate::options(true);
         let page_bytes = database.store().options().page_bytes;
         if !options.request_bytes.contains(&page_bytes) {
             options.request_bytes.push(page_bytes);
         }
-        let calibration = calibrate::measure(database.store().device(), path, &options)?;
+        let calibration = calibrate::measure(database.store().device(), database.path(), &options)?;
         database.set_calibration(calibration)?;
     }
     let calibration = (*database.calibration()).clone();
-    let description = format!("Device: {}, direct I/O, cold caches", database.store().device().name());
-    Ok(Setup { database, calibration, description })
+    let device = database.store().device().name().to_string();
+    let description = format!("Device: {device}, direct I/O, cold caches");
+    Ok(Setup { database, calibration, device, description })
 }
 
 /// Creates and fills the tables.

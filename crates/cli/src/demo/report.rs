@@ -29,7 +29,7 @@ impl<'a> Report<'a> {
         let page_bytes = setup.database.store().options().page_bytes as u64;
         let depths = setup.calibration.reads().iter().map(|rate| rate.depth as usize);
         let device_iops = depths.map(|depth| setup.calibration.iops(page_bytes, depth)).fold(0.0, f64::max);
-        let device = setup.database.store().device().name();
+        let device = setup.device.as_str();
         let iops = |depth| setup.calibration.iops(page_bytes, depth);
         Report { results, scale, device, page_bytes, device_iops, device_ratio: iops(256) / iops(1).max(1.0) }
     }

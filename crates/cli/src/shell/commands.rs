@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::ValueEnum;
 use keyaki::Database;
@@ -11,7 +10,6 @@ use keyaki::Database;
 use super::complete::{PUBLIC, quoted};
 use super::script::{self, OnError};
 use super::stats;
-use crate::bars::Bars;
 use crate::failure::{Failure, Result};
 use crate::output::Mode;
 use crate::run::{Runner, Target};
@@ -66,7 +64,8 @@ pub const ALL: &[Command] = &[
                   line      one \"column = value\" line per value\n\
                   markdown  a Markdown table", completes: &[Argument::OneOf(MODES)], counts: (0, 1) },
     Command { name: ".open", arguments: "DATABASE", summary: "Close this database and open another",
-        details: "The database is created if it does not exist.", completes: &[Argument::File], counts: (1, 1) },
+        details: "The database is created if it does not exist. The options of the command line (--memory, --device, ...) apply to\n\
+                  it as well.", completes: &[Argument::File], counts: (1, 1) },
     Command { name: ".output", arguments: "[FILE]", summary: "Write results to a file; without FILE, to standard output", details: "", completes: &[Argument::File], counts: (0, 1) },
     Command { name: ".quit", arguments: "", summary: "Leave the shell (also .exit and Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
     Command { name: ".read", arguments: "FILE", summary: "Run the statements of a file until the first error", details: "", completes: &[Argument::File], counts: (1, 1) },
@@ -346,7 +345,7 @@ async fn import(runner: &mut Runner, file: &str, table: &str) -> Result<()> {
 fn open(runner: &mut Runner, path: &Path) -> Result<()> {
     // The old database stays open if the new one cannot be opened.
     let path: PathBuf = path.into();
-    let options = keyaki::Options { progress: Some(Arc::new(Bars::default())), ..Default::default() };
+    let options = keyaki::Options { must_exist: false, ..runner.open.options()? };
     let database = Database::open(&path, options)?;
     runner.switch(&database);
     Ok(())
