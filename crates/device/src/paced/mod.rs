@@ -13,8 +13,9 @@
 //! allocation, directories and locks.
 //!
 //! *Precision.* A request never completes before its due time. It completes later by the time that the operating system
-//! needs to wake the thread: on an idle virtual machine, 5 to 60 µs. Linux adds its timer slack of 50 µs to every wait
-//! by default, so each thread that waits here sets its slack to 1 ns. Nothing spins.
+//! needs to wake the thread: 24 to 36 µs on average with one read in flight, on a virtual machine with two busy cores.
+//! Linux adds its timer slack of 50 µs to every wait by default, so each thread that waits here sets its slack to 1 ns.
+//! Nothing spins. With many requests in flight the delays overlap and cost no throughput.
 //!
 //! ```
 //! use keyaki_device::model::Model;
