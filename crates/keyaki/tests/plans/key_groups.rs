@@ -38,6 +38,10 @@ async fn groups_along_keys_are_those_of_hash_tables() {
             "SELECT i.o, q.n, i.price FROM items i JOIN (SELECT o, count(*) AS n FROM items GROUP BY o) q ON q.o = i.o + 3 WHERE i.line = 3",
             true,
         ),
+        ("SELECT o, sum(sqrt(price + 1) * 2), max(sqrt(price + 1) * 2) FROM items GROUP BY o", true),
+        ("SELECT o, count(*) FROM items WHERE random() >= 0 GROUP BY o", true),
+        // Filters above a scan with fewer partitions than threads divide its rows.
+        ("SELECT k, count(*) FROM days WHERE day = '2024-01-02' AND random() >= 0 GROUP BY k", false),
         ("SELECT o, string_agg(name, ',' ORDER BY name, line) FROM items GROUP BY o", false),
         ("SELECT o, count(*) FROM items GROUP BY ROLLUP (o)", false),
         ("SELECT k, count(*) FROM days GROUP BY k", false),

@@ -8,11 +8,11 @@ use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::exec::KeyGroupsExec;
 use crate::table::{ScanExec, ScanPlan};
@@ -22,9 +22,10 @@ use crate::table::{ScanExec, ScanPlan};
 pub(in crate::plan) struct AggregateAlongKeys;
 
 impl PhysicalOptimizerRule for AggregateAlongKeys {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let partitions = config.execution.target_partitions;
         let replaced = plan.transform_up(|plan| {
-            Ok(match replacement(&plan)? {
+            Ok(match replacement(&plan, partitions)? {
                 Some(replacement) => Transformed::yes(replacement),
                 None => Transformed::no(plan),
             })
@@ -42,7 +43,8 @@ impl PhysicalOptimizerRule for AggregateAlongKeys {
 }
 
 /// One step in place of two; `None` if the rows of a group may be apart, or an aggregate depends on the order of rows.
-fn replacement(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+/// `partitions`: DataFusion divides the input of filters and computations among this number of partitions if it has fewer.
+fn replacement(plan: &Arc<dyn ExecutionPlan>, partitions: usize) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(last) = plan.downcast_ref::<AggregateExec>() else { return Ok(None) };
     if !matches!(last.mode(), AggregateMode::Final | AggregateMode::FinalPartitioned) {
         return Ok(None);
@@ -54,7 +56,8 @@ fn replacement(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution
         && !groups.is_empty()
         && first.limit_options().is_none()
         && last.limit_options().is_none()
-        && first.aggr_expr().iter().all(|aggregate| aggregate.order_bys().is_empty());
+        && first.aggr_expr().iter().all(|aggregate| aggregate.order_bys().is_empty())
+        && stays_undivided(first.input(), partitions);
     if !is_plain {
         return Ok(None);
     }
@@ -73,6 +76,13 @@ fn replacement(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn Execution
         return Ok(None);
     }
     Ok(Some(Arc::new(KeyGroupsExec::new(once, columns)?)))
+}
+
+/// True if no operator of a plan with one leaf makes DataFusion divide its input among more partitions.
+fn stays_undivided(plan: &Arc<dyn ExecutionPlan>, partitions: usize) -> bool {
+    plan.children().iter().zip(plan.benefits_from_input_partitioning()).all(|(input, benefits)| {
+        (!benefits || input.output_partitioning().partition_count() >= partitions) && stays_undivided(input, partitions)
+    })
 }
 
 /// The column that an expression is.

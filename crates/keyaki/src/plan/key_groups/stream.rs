@@ -41,6 +41,8 @@ pub(super) struct KeyGroups {
     last: Option<Vec<ArrayRef>>,
     /// The group of each row of a batch.
     group_of: Vec<usize>,
+    /// Number of complete groups that are returned at once. The first ones are returned early, for operators that need few.
+    emitted_at: usize,
     batch_rows: usize,
     reservation: MemoryReservation,
     metrics: BaselineMetrics,
@@ -66,6 +68,7 @@ impl KeyGroups {
             held: 0,
             last: None,
             group_of: Vec::new(),
+            emitted_at: 1,
             batch_rows,
             reservation,
             metrics,
@@ -88,7 +91,8 @@ impl KeyGroups {
             // The memory that a batch needs is known only afterwards; groups that are complete can be returned at once.
             let fits = self.reservation.try_resize(self.bytes());
             let complete = self.held.saturating_sub(1);
-            if complete >= self.batch_rows || fits.is_err() && complete > 0 {
+            if complete >= self.emitted_at || fits.is_err() && complete > 0 {
+                self.emitted_at = (8 * self.emitted_at).min(self.batch_rows);
                 return self.emit(EmitTo::First(complete)).map(Some);
             }
             fits?;
