@@ -22,7 +22,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{Case, Cast, ScalarFunction};
+use datafusion::logical_expr::expr::{AggregateFunctionParams, Case, Cast, ScalarFunction, WindowFunctionParams};
 use datafusion::logical_expr::utils::{conjunction, disjunction, split_binary, split_conjunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Filter, JoinType, LogicalPlan, Operator, lit};
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
@@ -132,17 +132,14 @@ fn lazy(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             Ok(Transformed::yes(Expr::Case(Case { expr: Some(Box::new(lit(true))), ..case })))
         }
         Expr::AggregateFunction(mut call) => {
-            let changed = match &call.params.filter {
-                Some(filter) => protect(&mut call.params.args, filter, schema)?,
-                None => false,
-            };
+            let AggregateFunctionParams { args, filter, order_by, .. } = &mut call.params;
+            let order = order_by.iter_mut().map(|sort| &mut sort.expr);
+            let changed = protect(args.iter_mut().chain(order), filter.as_deref(), schema)?;
             Ok(Transformed::new_transformed(Expr::AggregateFunction(call), changed))
         }
         Expr::WindowFunction(mut call) => {
-            let changed = match &call.params.filter {
-                Some(filter) => protect(&mut call.params.args, filter, schema)?,
-                None => false,
-            };
+            let WindowFunctionParams { args, filter, .. } = &mut call.params;
+            let changed = protect(args.iter_mut(), filter.as_deref(), schema)?;
             Ok(Transformed::new_transformed(Expr::WindowFunction(call), changed))
         }
         other => Ok(Transformed::no(other)),
@@ -150,10 +147,15 @@ fn lazy(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 }
 
 /// Makes the arguments of an aggregate that can fail NULL in rows that do not pass its filter. Returns true if there are any.
-fn protect(arguments: &mut [Expr], filter: &Expr, schema: &DFSchema) -> Result<bool> {
+fn protect<'a>(
+    arguments: impl Iterator<Item = &'a mut Expr>,
+    filter: Option<&Expr>,
+    schema: &DFSchema,
+) -> Result<bool> {
+    let Some(filter) = filter.filter(|filter| !filter.is_volatile()) else { return Ok(false) };
     let mut changed = false;
     for argument in arguments {
-        if can_fail(argument, schema)? && !is_lazy(argument) && !filter.is_volatile() {
+        if can_fail(argument, schema)? && !is_lazy(argument) {
             let nothing = lit(ScalarValue::try_from(&argument.get_type(schema)?)?);
             *argument = choice(filter.clone(), argument.clone(), nothing);
             changed = true;
