@@ -20,6 +20,7 @@ pub(crate) mod merge;
 mod parts;
 mod repeats;
 mod returning;
+mod unique_keys;
 pub(crate) mod update;
 
 use std::sync::Arc;
