@@ -1,4 +1,4 @@
-//! Functions for which DataFusion knows other expressions.
+//! Functions that become expressions of other functions.
 //!
 //! | function | becomes |
 //! |---|---|

@@ -23,8 +23,8 @@ impl VisitorMut for Combine {
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         let GroupByExpr::Expressions(elements, modifiers) = &select.group_by else { return ControlFlow::Continue(()) };
         if modifiers.is_empty()
-            && elements.len() > 1
             && elements.iter().any(is_set)
+            && (elements.len() > 1 || elements.iter().any(has_tuple))
             && let Some(sets) = combined(elements, &select.projection)
         {
             select.group_by = GroupByExpr::Expressions(vec![Expr::GroupingSets(sets)], Vec::new());
@@ -35,6 +35,11 @@ impl VisitorMut for Combine {
 
 fn is_set(element: &Expr) -> bool {
     matches!(element, Expr::GroupingSets(_) | Expr::Rollup(_) | Expr::Cube(_))
+}
+
+/// True for ROLLUP and CUBE with an element of several keys: `ROLLUP ((a, b), c)`.
+fn has_tuple(element: &Expr) -> bool {
+    matches!(element, Expr::Rollup(parts) | Expr::Cube(parts) if parts.iter().any(|part| part.len() != 1))
 }
 
 /// The combinations of a set of each element. `None` if they are too many, or if sets are nested.

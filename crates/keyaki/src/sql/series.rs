@@ -61,12 +61,21 @@ fn add_aliases<'a>(body: &'a mut SetExpr, aliases: &mut Vec<&'a mut TableAlias>)
     }
 }
 
-/// The columns that a query names without a table.
+/// The columns that a query names without a table, or with a table of the same name.
 fn used_columns(query: &Query) -> HashSet<String> {
     let mut used = HashSet::new();
     let _ = visit_expressions(query, |expr| {
-        if let Expr::Identifier(ident) = expr {
-            used.insert(plain_ident(ident));
+        match expr {
+            Expr::Identifier(ident) => _ = used.insert(plain_ident(ident)),
+            // `i.i`
+            Expr::CompoundIdentifier(parts) => {
+                if let [table, column] = &parts[..]
+                    && plain_ident(table) == plain_ident(column)
+                {
+                    used.insert(plain_ident(column));
+                }
+            }
+            _ => {}
         }
         ControlFlow::<()>::Continue(())
     });

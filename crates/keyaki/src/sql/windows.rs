@@ -8,8 +8,10 @@
 //! |---|---|
 //! | `lag(a, n, d) OVER w` | `CASE WHEN lag(1, n) OVER w IS NULL THEN d ELSE lag(a, n) OVER w END` |
 //!
-//! Defaults that have the same value in all types stay: NULL, texts and numbers of one digit.
+//! Defaults that have the same value in all types stay: NULL, texts and numbers of one digit. An offset that is NULL makes the
+//! result NULL.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
@@ -105,6 +107,11 @@ impl VisitorMut for Inline {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         if let Some(clause) = self.clauses.last_mut() {
             *clause = std::mem::take(&mut select.named_window);
+            let mut names = HashSet::new();
+            if let Some(again) = clause.iter().find(|definition| !names.insert(plain_ident(&definition.0))) {
+                let problem = format!("window \"{}\" is already defined", again.0.value);
+                return ControlFlow::Break(Error::InvalidStatement(problem));
+            }
         }
         ControlFlow::Continue(())
     }
@@ -120,11 +127,22 @@ impl VisitorMut for Inline {
     }
 }
 
-/// A CASE in place of a default; `None` if there is no default, or if it stays.
+/// A CASE in place of a default; `None` if there is no default, or if it stays. With an offset that is NULL, the result
+/// is NULL.
 fn with_default(function: &Function) -> Result<Option<Expr>> {
     let [name] = &function.name.0[..] else { return Ok(None) };
     let is_known = name.as_ident().is_some_and(|name| matches!(plain_ident(name).as_str(), "lag" | "lead"));
     let FunctionArguments::List(list) = &function.args else { return Ok(None) };
+    if let [_, FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(offset))), ..] = &list.args[..]
+        && offset.value == Value::Null
+        && is_known
+    {
+        let mut without = function.clone();
+        if let FunctionArguments::List(arguments) = &mut without.args {
+            arguments.args.truncate(1);
+        }
+        return call("CASE WHEN false THEN NULL END", [Expr::Function(without)]).map(Some);
+    }
     let [FunctionArg::Unnamed(_), _, FunctionArg::Unnamed(FunctionArgExpr::Expr(default))] = &list.args[..] else {
         return Ok(None);
     };

@@ -226,7 +226,7 @@ mod tests {
         ] {
             assert_eq!(formatted(text).unwrap(), expected);
         }
-        assert_eq!(format("|%*s|%s", &[Some("-5".into()), Some("é".into()), None]).unwrap(), "|é    ||");
+        assert_eq!(format("|%*s|%s", &[Some("-5".into()), Some("é".into()), None]).unwrap(), "|é    |");
         assert_eq!(format("|%1$*2$s|", &[Some("x".into()), Some("3".into())]).unwrap(), "|  x|");
         assert_eq!(format("%L", &[None]).unwrap(), "NULL");
         for wrong in ["%", "%s %s %s %s", "%d", "%0$s", "%5$s", "%99999999999s", "%1$"] {

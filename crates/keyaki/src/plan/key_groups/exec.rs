@@ -165,7 +165,7 @@ impl ExecutionPlan for KeyGroupsExec {
         CardinalityEffect::LowerEqual
     }
 
-    /// Conditions on the groups only are those of all rows of a group.
+    /// A condition on the columns of the groups holds for all rows of a group or for none.
     fn gather_filters_for_pushdown(
         &self,
         _: FilterPushdownPhase,
