@@ -38,8 +38,9 @@ def shown(value, kind):
         value = int(value)
     if kind == "R":
         return f"{float(value):.3f}"
-    if kind == "I" and not isinstance(value, str):
-        return str(int(value))
+    if kind == "I":
+        # SQLite reads a text as the number at its start.
+        return str(int(re.match(r"-?\d+|", value)[0] or 0) if isinstance(value, str) else int(value))
     return str(value) or "(empty)"
 
 
