@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, Expr, GroupByExpr, Ident, OrderBy, Query, Select, SelectItem,
-    SetExpr, Value, Visit, VisitMut, Visitor, VisitorMut,
+    SetExpr, UnaryOperator, Value, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::names::plain_ident;
@@ -140,14 +140,14 @@ impl VisitorMut for Unqualify {
     }
 }
 
-/// Replaces casts by their operands.
+/// Replaces casts, and the sign that makes no difference, by their operands.
 struct Strip;
 
 impl VisitorMut for Strip {
     type Break = ();
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if let Expr::Cast { expr: operand, .. } = expr {
+        if let Expr::Cast { expr: operand, .. } | Expr::UnaryOp { op: UnaryOperator::Plus, expr: operand } = expr {
             *expr = std::mem::replace(operand, nothing());
         }
         ControlFlow::Continue(())
