@@ -245,9 +245,13 @@ fn cast(expr: Expr, types: &[&str]) -> Result<Expr> {
 /// `Syntax` if the template cannot be parsed.
 pub(super) fn call<const N: usize>(template: &str, arguments: [Expr; N]) -> Result<Expr> {
     let mut call = crate::sql::parse_expr(template)?;
-    let mut fill = Fill { arguments: &mut arguments.into_iter() };
-    let _ = VisitMut::visit(&mut call, &mut fill);
+    fill(&mut call, &mut arguments.into_iter());
     Ok(call)
+}
+
+/// Replaces the NULLs of a parsed template by expressions, in their order.
+pub(super) fn fill(template: &mut impl VisitMut, arguments: &mut dyn Iterator<Item = Expr>) {
+    let _ = template.visit(&mut Fill { arguments });
 }
 
 /// Replaces the NULLs of a template by expressions, in their order.

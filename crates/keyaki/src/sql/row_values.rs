@@ -22,7 +22,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::names::plain_ident;
-use super::parameters::call;
+use super::parameters::{call, fill};
 use super::synonyms::width;
 use crate::{Error, Result};
 
@@ -153,22 +153,7 @@ impl Compare {
         let template = "SELECT CASE WHEN bool_or(NULL) THEN true WHEN count(*) > 0 THEN NULL ELSE false END FROM q";
         let mut query = set.query(template, Some(call("NULL IS NOT FALSE", [equal.clone()])?))?;
         if let SetExpr::Select(select) = query.body.as_mut() {
-            struct Fill(Option<Expr>);
-            impl VisitorMut for Fill {
-                type Break = ();
-                fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-                    if matches!(expr, Expr::Value(value) if value.value == Value::Null)
-                        && let Some(argument) = self.0.take()
-                    {
-                        *expr = argument;
-                    }
-                    ControlFlow::Continue(())
-                }
-            }
-            let mut fill = Fill(Some(equal));
-            for item in &mut select.projection {
-                _ = VisitMut::visit(item, &mut fill);
-            }
+            fill(&mut select.projection, &mut std::iter::once(equal));
         }
         let member = Expr::Subquery(Box::new(query));
         Ok(if negated { not(member) } else { member })
