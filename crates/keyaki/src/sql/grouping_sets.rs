@@ -1,33 +1,44 @@
 //! `GROUP BY a, ROLLUP (b)` becomes `GROUP BY GROUPING SETS ((a, b), (a))`.
 //!
-//! DataFusion adds to the columns beside ROLLUP, CUBE and GROUPING SETS those that they determine: if `a` is a key, all
-//! sets then contain `b`.
+//! DataFusion adds functionally dependent columns to all sets: if `a` is a key of the table, all sets contain `b`.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, Select, SelectItem, Value, VisitMut, VisitorMut};
 
-/// More sets than this stay as they are.
+use crate::{Error, Result};
+
+/// Maximum number of sets, PostgreSQL's.
 const SETS_MAX: usize = 4096;
 
 /// Combines the elements of GROUP BY in all queries of a statement.
-pub(super) fn combine(node: &mut impl VisitMut) {
-    let _ = node.visit(&mut Combine);
+///
+/// # Errors
+/// `TooComplex` for too many sets, `Unsupported` for sets within sets.
+pub(super) fn combine(node: &mut impl VisitMut) -> Result<()> {
+    match node.visit(&mut Combine) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
+    }
+}
+
+fn too_many() -> Error {
+    Error::TooComplex(format!("too many grouping sets: more than {SETS_MAX}"))
 }
 
 struct Combine;
 
 impl VisitorMut for Combine {
-    type Break = ();
+    type Break = Error;
 
-    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         let GroupByExpr::Expressions(elements, modifiers) = &select.group_by else { return ControlFlow::Continue(()) };
-        if modifiers.is_empty()
-            && elements.iter().any(is_set)
-            && (elements.len() > 1 || elements.iter().any(has_tuple))
-            && let Some(sets) = combined(elements, &select.projection)
+        if modifiers.is_empty() && elements.iter().any(is_set) && (elements.len() > 1 || elements.iter().any(has_tuple))
         {
-            select.group_by = GroupByExpr::Expressions(vec![Expr::GroupingSets(sets)], Vec::new());
+            match combined(elements, &select.projection) {
+                Ok(sets) => select.group_by = GroupByExpr::Expressions(vec![Expr::GroupingSets(sets)], Vec::new()),
+                Err(error) => return ControlFlow::Break(error),
+            }
         }
         ControlFlow::Continue(())
     }
@@ -42,13 +53,16 @@ fn has_tuple(element: &Expr) -> bool {
     matches!(element, Expr::Rollup(parts) | Expr::Cube(parts) if parts.iter().any(|part| part.len() != 1))
 }
 
-/// The combinations of a set of each element. `None` if they are too many, or if sets are nested.
-fn combined(elements: &[Expr], projection: &[SelectItem]) -> Option<Vec<Vec<Expr>>> {
+/// The combinations of a set of each element.
+fn combined(elements: &[Expr], projection: &[SelectItem]) -> Result<Vec<Vec<Expr>>> {
     let mut sets: Vec<Vec<Expr>> = vec![Vec::new()];
     for element in elements {
         let choices = choices(element, projection)?;
-        if sets.len() * choices.len() > SETS_MAX || choices.iter().flatten().any(is_set) {
-            return None;
+        if sets.len() * choices.len() > SETS_MAX {
+            return Err(too_many());
+        }
+        if choices.iter().flatten().any(is_set) {
+            return Err(Error::Unsupported("grouping sets within GROUPING SETS (list the sets)".into()));
         }
         let with = |set: &Vec<Expr>| {
             let set = set.clone();
@@ -64,17 +78,18 @@ fn combined(elements: &[Expr], projection: &[SelectItem]) -> Option<Vec<Vec<Expr
         };
         sets = sets.iter().flat_map(|set| with(set).collect::<Vec<_>>()).collect();
     }
-    Some(sets)
+    Ok(sets)
 }
 
 /// The sets of keys that one element of GROUP BY stands for.
-fn choices(element: &Expr, projection: &[SelectItem]) -> Option<Vec<Vec<Expr>>> {
+fn choices(element: &Expr, projection: &[SelectItem]) -> Result<Vec<Vec<Expr>>> {
     let keys = |parts: &[Vec<Expr>]| parts.iter().flatten().map(|key| named(key, projection)).collect::<Vec<_>>();
-    Some(match element {
+    Ok(match element {
         Expr::GroupingSets(sets) => sets.iter().map(|set| keys(std::slice::from_ref(set))).collect(),
         Expr::Rollup(parts) => (0..=parts.len()).rev().map(|len| keys(&parts[..len])).collect(),
         Expr::Cube(parts) => {
-            let subsets = 1usize.checked_shl(parts.len() as u32).filter(|subsets| *subsets <= SETS_MAX)?;
+            let subsets = 1usize.checked_shl(parts.len() as u32).filter(|subsets| *subsets <= SETS_MAX);
+            let subsets = subsets.ok_or_else(too_many)?;
             let chosen = |subset: usize| {
                 let parts = parts.iter().enumerate().filter(|(i, _)| subset >> i & 1 == 1);
                 keys(&parts.map(|(_, part)| part.clone()).collect::<Vec<_>>())

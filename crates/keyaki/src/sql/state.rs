@@ -218,7 +218,7 @@ impl StatementState {
             columns::name(&mut statement);
             synonyms::replace(&mut statement)?;
             super::windows::inline(&mut statement)?;
-            super::grouping_sets::combine(&mut statement);
+            super::grouping_sets::combine(&mut statement)?;
             row_values::compare(&mut statement)?;
             super::table_functions::to_subqueries(&mut statement)?;
             qualify::planned(&mut statement, &self.catalog, path)?;

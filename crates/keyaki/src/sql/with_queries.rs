@@ -1,4 +1,4 @@
-//! WITH queries: those that are declared as MATERIALIZED, and those of statements that change rows.
+//! WITH queries with MATERIALIZED, and WITH queries before INSERT, UPDATE, DELETE and MERGE.
 //!
 //! `WITH q AS (…) UPDATE t … FROM q` has no place for its WITH queries in the syntax tree of UPDATE. [`before_changes`]
 //! adds them to each query within the statement that uses one of them. A name in FROM or USING becomes a subquery. The
