@@ -22,8 +22,8 @@ use datafusion::physical_plan::joins::NestedLoopJoinExec;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// Returns the optimizer's rules with every filter pushdown rule wrapped in a [`GuardedPushdown`], and those that move
-/// projections in a [`GuardedProjections`].
+/// Wraps the rules for pushing filters down in a [`GuardedPushdown`], and the rule for projections in a
+/// [`GuardedProjections`].
 pub(super) fn guarded(optimizer: Option<PhysicalOptimizer>) -> Vec<Rule> {
     let rules = optimizer.unwrap_or_default().rules.into_iter();
     rules

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! [`along_key`] chooses a tree for the scan in the logical plan: the table's own or an index that has all columns. It may
-//! be larger than the tree that is otherwise read: the scan may take longer by the estimated time of the hash tables. [`AggregateAlongKeys`] then replaces DataFusion's two steps of aggregation, before the rules that add
-//! exchanges: the result has the partitions of the scan, and its order.
+//! be larger than the tree that is otherwise read: the scan may take longer by the estimated time of the hash tables.
+//! [`AggregateAlongKeys`] then replaces DataFusion's two steps of aggregation, before the rules that add exchanges: the
+//! result has the partitions of the scan, and its order.
 //!
 //! Invariant: all rows of a group are in one partition, and follow each other there.
 
