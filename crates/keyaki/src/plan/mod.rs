@@ -18,6 +18,7 @@
 //!   ├ exec, input_exec, summary_exec, first_rows_exec: one operator each
 //!   ├ pushdown, unconstant, orders: correct DataFusion's physical rules
 //!   ├ large_limits: ORDER BY with a limit of many rows
+//!   ├ offsets: ORDER BY above OFFSET
 //!   ├ materialize: rows that are computed once and read twice
 //!   ├ shared: subqueries that occur several times and are executed once
 //!   ├ spill: joins whose build side does not fit into memory
@@ -49,6 +50,7 @@ mod key_groups;
 mod large_limits;
 mod materialize;
 mod node;
+mod offsets;
 mod orders;
 mod planner;
 mod pushdown;
@@ -72,7 +74,8 @@ pub(crate) use shared::share_with_queries;
 pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, zone: Zone) -> SessionStateBuilder {
     let rules = rules::corrected(builder.optimizer().take());
     let physical = pushdown::guarded(builder.physical_optimizers().take());
-    let mut physical = orders::restored(large_limits::sorted(aggregate_statistics::guarded(physical)));
+    let physical = offsets::split(aggregate_statistics::guarded(physical));
+    let mut physical = orders::restored(large_limits::sorted(physical));
     physical.insert(0, Arc::new(unconstant::ForgetConstants));
     physical.insert(0, Arc::new(key_groups::AggregateAlongKeys));
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
