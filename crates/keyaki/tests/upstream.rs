@@ -141,6 +141,35 @@ async fn lists_are_intersected_as_expressions() {
 }
 
 #[tokio::test]
+async fn sorts_below_offsets_lose_rows() {
+    answers("SELECT a FROM (SELECT a FROM t LIMIT 2 OFFSET 1) q ORDER BY a", &["2"]).await;
+}
+
+#[tokio::test]
+async fn recursive_terms_lose_digits() {
+    let rows = "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x * 2.5 FROM n WHERE x < 3) SELECT x FROM n";
+    answers(rows, &["1", "2", "5"]).await;
+    let limited = "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 3 LIMIT 2) SELECT x FROM n";
+    answers(limited, &["1", "2", "3"]).await;
+}
+
+#[tokio::test]
+async fn names_of_results_come_first() {
+    answers("SELECT -a AS a FROM t ORDER BY a + 0 LIMIT 1", &["-4"]).await;
+    refuses("SELECT b, sum(a) AS a FROM t GROUP BY b ORDER BY sum(a)", "").await;
+}
+
+#[tokio::test]
+async fn ceilings_of_decimals_overflow() {
+    refuses("SELECT ceil(CAST(9.5 AS DECIMAL(2, 1)))", "overflow").await;
+}
+
+#[tokio::test]
+async fn quotients_of_decimals_are_cut() {
+    answers("SELECT CAST(2 AS DECIMAL(2, 1)) / CAST(3 AS DECIMAL(2, 1))", &["0.66666"]).await;
+}
+
+#[tokio::test]
 async fn sorts_in_subqueries_are_removed_below_limits() {
     answers("SELECT * FROM (SELECT e FROM u ORDER BY e DESC) q LIMIT 1", &["1"]).await;
 }

@@ -29,7 +29,7 @@ use crate::values::mode::most_frequent;
 use crate::values::sum::sum;
 use crate::values::uuids;
 use crate::values::zone::STORED;
-use crate::values::{arrays, intervals, json, operators, text_functions};
+use crate::values::{arrays, bytes, intervals, json, operators, rounding, text_functions};
 
 /// SQL name of the database.
 pub(crate) const CATALOG_NAME: &str = "keyaki";
@@ -104,6 +104,9 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     }
     state.register_expr_planner(Arc::new(json::Operators))?;
     state.register_expr_planner(Arc::new(operators::Operators))?;
+    for function in rounding::functions().into_iter().chain(bytes::lengths()) {
+        state.register_udf(Arc::new(function))?;
+    }
     for function in arrays::functions().chain(intervals::functions()) {
         state.register_udf(Arc::new(function))?;
     }

@@ -2,7 +2,8 @@
 //!
 //! - It reads every number with a point or an exponent as a decimal and refuses those outside of its range. [`typed`] makes
 //!   them values of type DOUBLE PRECISION. So are the numbers beside them in a column of VALUES, which DataFusion would
-//!   convert to decimals.
+//!   convert to decimals. It gives `1e3` a negative scale, with which its arithmetic fails: other numbers with an exponent
+//!   are written without it.
 //! - DataFusion has no type JSON. A cast to it is the function `json`.
 //! - `X'00'` is not of the type of BYTEA columns, and some functions do not accept both.
 
@@ -12,6 +13,8 @@ use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
     FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SetExpr, Value, VisitMut, VisitorMut,
 };
+
+use crate::values::cast::plain_decimal;
 
 /// Maximum number of digits of a decimal.
 const DIGITS_MAX: i64 = 38;
@@ -43,9 +46,11 @@ impl VisitorMut for Typed {
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if let Expr::Value(value) = expr
             && let Value::Number(number, _) = &value.value
-            && !is_decimal(number)
         {
-            convert_number(expr);
+            match is_decimal(number) {
+                false => convert_number(expr),
+                true => without_exponent(number).into_iter().for_each(|plain| *expr = plain),
+            }
         }
         if let Expr::Value(value) = expr
             && let Value::HexStringLiteral(_) = &value.value
@@ -107,6 +112,10 @@ fn is_float(expr: &Expr) -> bool {
 fn convert_number(expr: &mut Expr) {
     match expr {
         Expr::UnaryOp { expr, .. } | Expr::Nested(expr) => convert_number(expr),
+        // A number without its exponent.
+        Expr::Cast { data_type: data_type @ DataType::Decimal(_), .. } => {
+            *data_type = DataType::Double(ExactNumberInfo::None);
+        }
         Expr::Value(value) => {
             if let Value::Number(number, _) = &value.value {
                 let text = Expr::Value(Value::SingleQuotedString(number.clone()).into());
@@ -121,6 +130,17 @@ fn cast(expr: Expr, data_type: DataType) -> Expr {
     Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
 }
 
+/// A decimal without the exponent of its literal: a whole number is a decimal, too, not an integer.
+fn without_exponent(number: &str) -> Option<Expr> {
+    let text = plain_decimal(number)?;
+    if text.contains('.') {
+        return Some(Expr::Value(Value::Number(text, false).into()));
+    }
+    let precision = text.trim_start_matches('0').len().max(1) as u64;
+    let ty = DataType::Decimal(ExactNumberInfo::PrecisionAndScale(precision, 0));
+    Some(cast(Expr::Value(Value::SingleQuotedString(text).into()), ty))
+}
+
 /// False for a number with an exponent whose digits, with all zeros, exceed those of a decimal.
 fn is_decimal(number: &str) -> bool {
     let Some((mantissa, exponent)) = number.split_once(['e', 'E']) else { return true };
@@ -133,7 +153,22 @@ fn is_decimal(number: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_decimal;
+    use super::{is_decimal, without_exponent};
+
+    #[test]
+    fn decimals_are_written_without_exponents() {
+        for (number, expected) in [
+            ("1e3", "CAST('1000' AS DECIMAL(4,0))"),
+            ("1.5E+3", "CAST('1500' AS DECIMAL(4,0))"),
+            ("0e5", "CAST('000000' AS DECIMAL(1,0))"),
+            ("12.345e1", "123.45"),
+            ("5e-3", "0.005"),
+            ("1.5e-1", "0.15"),
+            (".5e1", "CAST('5' AS DECIMAL(1,0))"),
+        ] {
+            assert_eq!(without_exponent(number).unwrap().to_string(), expected, "{number}");
+        }
+    }
 
     #[test]
     fn numbers_with_too_many_digits_are_floats() {

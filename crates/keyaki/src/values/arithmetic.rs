@@ -7,7 +7,7 @@
 //! | type | result |
 //! |---|---|
 //! | integers | an error if it does not fit into the type |
-//! | `DECIMAL` | precision and scale as computed by Arrow; an error beyond 38 digits |
+//! | `DECIMAL` | precision and scale as computed by Arrow; an error beyond 38 digits; quotients are rounded, half away from zero |
 //! | floats | canonical ([`super::floats`]); an error if finite operands give infinity, or for a division by zero |
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use arrow::buffer::NullBuffer;
 use arrow::compute::kernels::numeric;
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type, i256,
 };
 use arrow::error::ArrowError;
 
@@ -292,7 +292,8 @@ fn decimals(operation: Operation, both: &Operands<'_>) -> Result<ArrayRef> {
     let (precision, scale) = match operation {
         Operation::Add | Operation::Subtract => (s1.max(s2) + (p1 - s1).max(p2 - s2) + 1, s1.max(s2)),
         Operation::Multiply => (p1 + p2 + 1, s1 + s2),
-        Operation::Divide | Operation::Remainder => return by_arrow(operation, both),
+        Operation::Divide => return quotients(both, (p1, s1), s2),
+        Operation::Remainder => return by_arrow(operation, both),
     };
     let digits = i32::from(DECIMAL128_MAX_PRECISION);
     if scale > digits || (precision > digits && operation != Operation::Multiply) {
@@ -325,6 +326,60 @@ fn decimals(operation: Operation, both: &Operands<'_>) -> Result<ArrayRef> {
         }),
     };
     Ok(Arc::new(values.with_data_type(DataType::Decimal128(precision as u8, scale as i8))))
+}
+
+/// Quotients of decimals, rounded half away from zero.
+fn quotients(both: &Operands<'_>, (p1, s1): (i32, i32), s2: i32) -> Result<ArrayRef> {
+    let digits = i32::from(DECIMAL128_MAX_PRECISION);
+    // Arrow's rules for the type of the result.
+    let scale = (s1 + 4).min(digits);
+    let shift = scale - s1 + s2;
+    let precision = (shift + p1).min(digits);
+    let Some(power) = u32::try_from(shift).ok().and_then(|shift| 10_i128.checked_pow(shift)) else {
+        return by_arrow(Operation::Divide, both);
+    };
+    let limit = 10_i128.pow(precision as u32);
+    let divide = |a: i128, b: i128| {
+        let numerator = a.checked_mul(power)?;
+        let quotient = numerator.checked_div(b)?;
+        let remainder = numerator - quotient * b;
+        let is_up = remainder.unsigned_abs() >= b.unsigned_abs() - remainder.unsigned_abs();
+        let sign = if (a < 0) == (b < 0) { 1 } else { -1 };
+        let rounded = if is_up && remainder != 0 { quotient + sign } else { quotient };
+        (rounded.abs() < limit).then_some(rounded)
+    };
+    let (values, flagged) = both.map::<Decimal128Type>(|a, b| match divide(a, b) {
+        Some(value) => (value, false),
+        None => (0, true),
+    });
+    let ty = DataType::Decimal128(precision as u8, scale as i8);
+    if !flagged {
+        return Ok(Arc::new(values.with_data_type(ty)));
+    }
+    // Rows with long numerators.
+    let (left, right) = (both.left.0.as_primitive::<Decimal128Type>(), both.right.0.as_primitive::<Decimal128Type>());
+    let value = |array: &PrimitiveArray<Decimal128Type>, is_single, row| array.value(if is_single { 0 } else { row });
+    let long = |row: usize| {
+        if values.is_null(row) {
+            return Ok(None);
+        }
+        let (a, b) = (value(left, both.left.1, row), value(right, both.right.1, row));
+        if b == 0 {
+            return Err(Error::DivisionByZero);
+        }
+        if let Some(value) = divide(a, b) {
+            return Ok(Some(value));
+        }
+        let (a, b) = (i256::from_i128(a), i256::from_i128(b));
+        let numerator = a.checked_mul(i256::from_i128(power)).ok_or_else(|| overflow(&ty))?;
+        let (quotient, remainder) = (numerator.wrapping_div(b), numerator.wrapping_rem(b).wrapping_abs());
+        let is_up = remainder >= b.wrapping_abs().wrapping_sub(remainder) && remainder != i256::ZERO;
+        let sign = if a.is_negative() == b.is_negative() { i256::ONE } else { i256::MINUS_ONE };
+        let rounded = if is_up { quotient.wrapping_add(sign) } else { quotient };
+        rounded.to_i128().filter(|value| value.abs() < limit).map(Some).ok_or_else(|| overflow(&ty))
+    };
+    let long = (0..both.len).map(long).collect::<Result<PrimitiveArray<Decimal128Type>>>()?;
+    Ok(Arc::new(long.with_data_type(ty)))
 }
 
 /// Arrow's checked operations, and a check of the digits of decimals.
@@ -479,6 +534,39 @@ mod tests {
                 prop_assert_eq!(&arrow, &actual);
             }
         }
+    }
+
+    #[test]
+    fn quotients_of_decimals_are_rounded() {
+        let column = |value: i128, precision, scale| {
+            Decimal128Array::from(vec![Some(value), None]).with_precision_and_scale(precision, scale).unwrap()
+        };
+        for (a, b, expected) in [
+            (20, 30, 66_667),
+            (-20, 30, -66_667),
+            (20, -30, -66_667),
+            (-20, -30, 66_667),
+            (10, 30, 33_333),
+            (1, 40, 2500),
+            (1, 16_000_000, 0),
+            (-1, 1_000_000, 0),
+            (5, 1_000_000, 1),
+        ] {
+            let quotient = compute(Operation::Divide, &column(a, 10, 1), &column(b, 10, 1)).unwrap();
+            assert_eq!(quotient.data_type(), &DataType::Decimal128(15, 5));
+            assert_eq!(quotient.as_primitive::<Decimal128Type>().value(0), expected, "{a} / {b}");
+            assert!(quotient.is_null(1));
+            let arrow = by_arrow(Operation::Divide, &Operands::new(&column(a, 10, 1), &column(b, 10, 1))).unwrap();
+            assert_eq!(arrow.data_type(), quotient.data_type());
+        }
+        // Numerators of more than 38 digits.
+        let long = 10_i128.pow(33) + 5;
+        let quotient = compute(Operation::Divide, &column(long, 38, 0), &column(10_i128.pow(10), 38, 10)).unwrap();
+        assert_eq!(quotient.data_type(), &DataType::Decimal128(38, 4));
+        assert!(compute(Operation::Divide, &column(long, 38, 0), &column(1, 38, 10)).is_err());
+        assert_eq!(quotient.as_primitive::<Decimal128Type>().value(0) / 10_000, long);
+        let error = compute(Operation::Divide, &column(1, 10, 1), &column(0, 10, 1)).unwrap_err();
+        assert!(matches!(error, Error::DivisionByZero));
     }
 
     #[test]

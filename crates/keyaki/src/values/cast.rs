@@ -12,6 +12,10 @@
 //! | arrays from and to arrays | element by element |
 //! | arrays from and to text | `{1,2,NULL}`; `[1, 2, NULL]` is also read ([`arrays`]) |
 //! | any to float | canonical ([`super::floats`]) |
+//! | text to DATE and TIMESTAMP | also without seconds, with one digit for months, days and hours, and with `/` in dates |
+//! | text to DECIMAL | also with an exponent |
+//! | BYTEA to text | `\x` and hexadecimal digits |
+//! | TIMESTAMP and TIME to text | a space between date and time, no zeros at the end of fractions |
 //! | TIMESTAMPTZ to and from text, DATE and TIMESTAMP | in the time zone of the session |
 //!
 //! A value that does not fit is an error, or null for TRY_CAST.
@@ -50,6 +54,8 @@ pub(crate) fn is_own(from: &DataType, to: &DataType, zone: Zone) -> bool {
         (from, to) if is_uuid(from) => is_text(to),
         (from, to) if is_binary(to) => is_text(from),
         (from, DataType::Time64(TimeUnit::Microsecond)) if is_text(from) => true,
+        (from, to) if is_text(from) && reads_other_forms(to) => true,
+        (from, to) if is_text(to) && (is_clock(from) || is_binary(from)) => true,
         (from, &INTERVAL) => is_text(from) || is_interval(from) && *from != INTERVAL,
         (from, to) if is_interval(from) => is_text(to),
         (from, to) if is_instant(from) != is_instant(to) => {
@@ -87,6 +93,19 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
     }
     if let Some(lists) = cast_lists(values, to, zone, true)? {
         return Ok(lists);
+    }
+    if is_text(from) && reads_other_forms(to) {
+        let texts = arrow(values, &DataType::Utf8View)?;
+        let plain = match to {
+            DataType::Timestamp(unit, _) => arrow(&texts, &DataType::Timestamp(*unit, None))?,
+            _ => arrow(&texts, to)?,
+        };
+        if plain.null_count() > texts.null_count() {
+            let texts: StringViewArray =
+                texts.as_string_view().iter().map(|text| text.map(|text| usual(text, to))).collect();
+            return read_time(&(Arc::new(texts) as ArrayRef), to, zone);
+        }
+        return read_time(values, to, zone);
     }
     Ok(match (from, to) {
         (DataType::Dictionary(_, inner), _) => try_cast(&arrow(values, inner)?, to, zone)?,
@@ -133,23 +152,126 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
         }
         (DataType::Float64, DataType::Float32) => Arc::new(narrowed(values.as_primitive())),
         (_, DataType::Float32 | DataType::Float64) => floats::canonical(&arrow(values, to)?),
-        (from, DataType::Timestamp(unit, Some(_))) if !zone.is_utc() && is_text(from) => {
-            let local = DataType::Timestamp(*unit, None);
-            // A text with an offset is an instant; any other is a local time, which may be skipped or ambiguous.
-            let instants = arrow(values, &DataType::Timestamp(*unit, Some(zone.to_string().into())))?;
-            let locals = zone.to_instants(&arrow(values, &local)?)?;
-            arrow(&zip(&is_null(&instants)?, &locals, &labelled(&instants, STORED))?, to)?
-        }
         (from, DataType::Timestamp(unit, Some(_))) if !zone.is_utc() && is_local(from) => {
             let locals = arrow(values, &DataType::Timestamp(*unit, None))?;
             arrow(&zone.to_instants(&locals)?, to)?
         }
         (from, to) if !zone.is_utc() && is_instant(from) && is_local(to) => arrow(&zone.to_local(values)?, to)?,
-        (from, to) if !zone.is_utc() && is_instant(from) && is_text(to) => {
-            arrow(&labelled(values, &zone.to_string()), to)?
+        (from, to) if is_text(to) && is_binary(from) => {
+            let bytes = arrow(values, &DataType::BinaryView)?;
+            let texts: StringViewArray = bytes.as_binary_view().iter().map(|bytes| bytes.map(bytes::text)).collect();
+            arrow(&(Arc::new(texts) as ArrayRef), to)?
+        }
+        (from, to) if is_text(to) && is_clock(from) => {
+            let labelled = if is_instant(from) { labelled(values, &zone.to_string()) } else { values.clone() };
+            let texts = arrow(&labelled, &DataType::Utf8View)?;
+            let texts: StringViewArray = texts.as_string_view().iter().map(|text| text.map(shown_time)).collect();
+            arrow(&(Arc::new(texts) as ArrayRef), to)?
         }
         _ => arrow(values, to)?,
     })
+}
+
+/// True for types of which [`usual`] changes texts that Arrow does not read.
+fn reads_other_forms(to: &DataType) -> bool {
+    matches!(to, DataType::Timestamp(..) | DataType::Date32 | DataType::Decimal128(..))
+}
+
+/// Times and decimals from texts in Arrow's forms.
+fn read_time(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<ArrayRef> {
+    let DataType::Timestamp(unit, Some(_)) = to else { return arrow(values, to) };
+    if zone.is_utc() {
+        return arrow(values, to);
+    }
+    let local = DataType::Timestamp(*unit, None);
+    // A text with an offset is an instant; any other is a local time, which may be skipped or ambiguous.
+    let instants = arrow(values, &DataType::Timestamp(*unit, Some(zone.to_string().into())))?;
+    let locals = zone.to_instants(&arrow(values, &local)?)?;
+    arrow(&zip(&is_null(&instants)?, &locals, &labelled(&instants, STORED))?, to)
+}
+
+/// A text in the form that Arrow reads.
+fn usual(text: &str, to: &DataType) -> String {
+    let usual = match to {
+        DataType::Decimal128(..) => plain_decimal(text),
+        _ => usual_time(text),
+    };
+    usual.unwrap_or_else(|| text.to_string())
+}
+
+/// `YYYY-MM-DD[ HH:MM:SS…]` for `YYYY-M-D` or `YYYY/M/D`, possibly with `H:MM` and more behind it; `None` for other texts.
+fn usual_time(text: &str) -> Option<String> {
+    let text = text.trim_ascii();
+    let (date, time) = match text.find([' ', 'T', 't']) {
+        Some(end) => (&text[..end], text[end + 1..].trim_ascii_start()),
+        None => (text, ""),
+    };
+    let number = |text: &str, digits: std::ops::RangeInclusive<usize>| {
+        let is_number = digits.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| text.parse::<u32>().ok())?
+    };
+    let mut parts = date.split(if date.contains('/') { '/' } else { '-' });
+    let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() {
+        return None;
+    }
+    let (year, month, day) = (number(year, 4..=4)?, number(month, 1..=2)?, number(day, 1..=2)?);
+    let date = format!("{year:04}-{month:02}-{day:02}");
+    if time.is_empty() {
+        return Some(date);
+    }
+    let (hour, rest) = time.split_once(':')?;
+    let (minute, rest) = rest.split_at_checked(2)?;
+    let (hour, minute) = (number(hour, 1..=2)?, number(minute, 2..=2)?);
+    let seconds = if rest.starts_with(':') { "" } else { ":00" };
+    Some(format!("{date} {hour:02}:{minute:02}{seconds}{rest}"))
+}
+
+/// The text of a number without an exponent; `None` for other texts, and for numbers of more than 76 digits.
+pub(crate) fn plain_decimal(text: &str) -> Option<String> {
+    const DIGITS_MAX: i64 = 76;
+    let text = text.trim_ascii();
+    let (mantissa, exponent) = text.split_once(['e', 'E'])?;
+    let (sign, mantissa) = match mantissa.strip_prefix('-') {
+        Some(mantissa) => ("-", mantissa),
+        None => ("", mantissa.strip_prefix('+').unwrap_or(mantissa)),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    // Number of digits behind the point.
+    let places = (fraction.len() as i64).checked_sub(exponent.parse().ok()?)?;
+    if !(-DIGITS_MAX..=DIGITS_MAX).contains(&places) {
+        return None;
+    }
+    Some(match usize::try_from(places) {
+        Ok(places) => {
+            let digits = format!("{digits:0>width$}", width = places + 1);
+            let (whole, fraction) = digits.split_at(digits.len() - places);
+            if fraction.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{fraction}") }
+        }
+        Err(_) => format!("{sign}{digits}{}", "0".repeat(places.unsigned_abs() as usize)),
+    })
+}
+
+/// A time in PostgreSQL's form, for one in Arrow's: `2024-01-01 10:00:00.5+01` for `2024-01-01T10:00:00.500+01:00`.
+fn shown_time(text: &str) -> String {
+    let (date, time) = text.split_once('T').unwrap_or(("", text));
+    let (time, offset) = match time.find(['Z', '+', '-']) {
+        Some(at) => time.split_at(at),
+        None => (time, ""),
+    };
+    let time = if time.contains('.') { time.trim_end_matches('0').trim_end_matches('.') } else { time };
+    let offset = if offset == "Z" { "+00" } else { offset.strip_suffix(":00").unwrap_or(offset) };
+    let space = if date.is_empty() { "" } else { " " };
+    format!("{date}{space}{time}{offset}")
+}
+
+/// True for times and timestamps.
+fn is_clock(ty: &DataType) -> bool {
+    matches!(ty, DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_))
 }
 
 /// Conversions of and to arrays, element by element; `None` for other types. With `is_try`, elements that do not fit
@@ -368,6 +490,53 @@ mod tests {
             to(Int64Array::from(vec![0]), &DataType::Float64).unwrap().as_primitive::<Float64Type>().value(0),
             0.0
         );
+    }
+
+    #[test]
+    fn times_are_read_and_written_as_in_postgresql() {
+        for (text, expected) in [
+            ("2024-03-01 10:00", Some("2024-03-01 10:00:00")),
+            ("2024-3-1 9:05+00", Some("2024-03-01 09:05:00+00")),
+            ("2024-03-01T10:00Z", Some("2024-03-01 10:00:00Z")),
+            (" 2024/01/05", Some("2024-01-05")),
+            ("2024-01-05  1:02:03.5", Some("2024-01-05 01:02:03.5")),
+            ("2024-01-05 10", None),
+            ("24-01-05", None),
+            ("2024-01-05-06", None),
+            ("2024-01-05 10:0", None),
+            ("", None),
+        ] {
+            assert_eq!(usual_time(text).as_deref(), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("2024-01-01T10:00:00", "2024-01-01 10:00:00"),
+            ("2024-01-01T10:00:00.500Z", "2024-01-01 10:00:00.5+00"),
+            ("2024-01-01T10:00:00.500+05:30", "2024-01-01 10:00:00.5+05:30"),
+            ("2024-01-01T10:00:00-03:00", "2024-01-01 10:00:00-03"),
+            ("10:00:00.123400", "10:00:00.1234"),
+            ("10:00:00", "10:00:00"),
+        ] {
+            assert_eq!(shown_time(text), expected);
+        }
+    }
+
+    #[test]
+    fn decimals_are_written_without_exponents() {
+        for (text, expected) in [
+            ("1e5", Some("100000")),
+            ("-1.5E+3", Some("-1500")),
+            ("12.345e1", Some("123.45")),
+            ("5e-3", Some("0.005")),
+            (".5e1", Some("5")),
+            ("0e2", Some("000")),
+            ("1", None),
+            ("e5", None),
+            ("1e", None),
+            ("1e99999", None),
+            ("x1e5", None),
+        ] {
+            assert_eq!(plain_decimal(text).as_deref(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! | [`arrays`] | comparisons and sets of elements of arrays |
 //! | [`average`] | the aggregate function `avg`, with rounded decimals |
 //! | [`buckets`] | `width_bucket` |
-//! | [`bytes`] | BYTEA from text |
+//! | [`bytes`] | BYTEA from and to text, `length` and `octet_length` |
 //! | [`cast`] | conversions between types, for casts, assignments and parameters |
 //! | [`conversions`] | casts and AT TIME ZONE as functions of DataFusion |
 //! | [`extremes`] | the aggregate functions `min` and `max` of floats |
@@ -16,6 +16,7 @@
 //! | [`json`] | functions and operators of JSON |
 //! | [`mode`] | the aggregate function `mode` |
 //! | [`operators`] | operators of UUIDs, texts and times |
+//! | [`rounding`] | `ceil` and `floor` |
 //! | [`sum`] | the aggregate function `sum` without overflow |
 //! | [`functions`] | arithmetic as functions of DataFusion |
 //! | [`templates`] | templates of `to_char` |
@@ -39,6 +40,7 @@ pub(crate) mod intervals;
 pub(crate) mod json;
 pub(crate) mod mode;
 pub(crate) mod operators;
+pub(crate) mod rounding;
 pub(crate) mod sum;
 pub(crate) mod templates;
 pub(crate) mod text_functions;

@@ -1,18 +1,19 @@
 //! Operators of types for which DataFusion has no common type. It determines the type of an operator in a select list before
 //! it applies rules, so that these are planned.
 
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{Expr, ExprSchemable, cast};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::intervals::{divide, multiply};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
 
-/// UUIDs and texts are compared as UUIDs and concatenated as texts, intervals and texts are compared as intervals. Times of
+/// Quotients of decimals get more digits. UUIDs and texts are compared as UUIDs and concatenated as texts, intervals and texts are compared as intervals. Times of
 /// different units are compared in microseconds.
 #[derive(Debug)]
 pub(crate) struct Operators;
@@ -27,6 +28,14 @@ impl ExprPlanner for Operators {
         };
         if let Some(expr) = scaled_interval(&expr, (&left, &right)) {
             return Ok(PlannerResult::Planned(expr));
+        }
+        if expr.op == Op::Divide
+            && let Some(dividend) = with_digits(&expr.left, &left, &right)
+        {
+            expr.left = dividend;
+        }
+        if expr.op == Op::Multiply {
+            shorten_factors(&mut expr, (&left, &right));
         }
         if matches!(expr.op, Op::Plus | Op::Minus) {
             let dated = (
@@ -43,6 +52,11 @@ impl ExprPlanner for Operators {
             let micros = DataType::Time64(TimeUnit::Microsecond);
             expr.left = cast(expr.left, micros.clone());
             expr.right = cast(expr.right, micros);
+        }
+        if is_comparison && left == DataType::Boolean && is_text_literal(&expr.right) {
+            expr.right = cast(expr.right, DataType::Boolean);
+        } else if is_comparison && right == DataType::Boolean && is_text_literal(&expr.left) {
+            expr.left = cast(expr.left, DataType::Boolean);
         }
         // Differences of timestamps are durations.
         if is_comparison && (is_interval(&left) && right.is_string() || left.is_string() && is_interval(&right)) {
@@ -62,6 +76,64 @@ impl ExprPlanner for Operators {
             *uuid = cast(uuid.clone(), DataType::Utf8View);
         }
         Ok(PlannerResult::Original(expr))
+    }
+}
+
+/// Digits behind the point of a quotient of decimals, if its digits before the point allow it: as many as PostgreSQL has
+/// at least.
+const QUOTIENT_SCALE: u8 = 16;
+/// Digits behind the point that Arrow's quotient has more than the dividend.
+const QUOTIENT_DIGITS: u8 = 4;
+/// Digits behind the point of a factor that is a quotient, beside another with many digits.
+const FACTOR_SCALE: i8 = 12;
+
+/// A dividend with as many digits behind the point as its quotient of decimals needs; `None` if it has them, or for other
+/// types.
+fn with_digits(dividend: &Expr, left: &DataType, right: &DataType) -> Option<Expr> {
+    let (precision, scale) = match (left, right) {
+        (DataType::Decimal128(precision, scale), right) if right.is_decimal() || right.is_integer() => {
+            (*precision, u8::try_from(*scale).ok()?)
+        }
+        (left, DataType::Decimal128(..)) if left.is_integer() => (integer_digits(left), 0),
+        _ => return None,
+    };
+    let divisor_scale = match right {
+        DataType::Decimal128(_, scale) => u8::try_from(*scale).ok()?,
+        _ => 0,
+    };
+    // The quotient has the digits of the dividend, and those of the divisor behind the point.
+    let free = DECIMAL128_MAX_PRECISION.checked_sub(precision)?.saturating_sub(divisor_scale + QUOTIENT_DIGITS);
+    let more = (QUOTIENT_SCALE - QUOTIENT_DIGITS).saturating_sub(scale).min(free);
+    (more > 0).then(|| cast(dividend.clone(), DataType::Decimal128(precision + more, (scale + more) as i8)))
+}
+
+/// Digits of the decimal type of an integer.
+fn integer_digits(ty: &DataType) -> u8 {
+    match ty {
+        DataType::Int8 | DataType::UInt8 => 3,
+        DataType::Int16 | DataType::UInt16 => 5,
+        DataType::Int32 | DataType::UInt32 => 10,
+        _ => 20,
+    }
+}
+
+/// Rounds factors that are quotients, so that the product has digits before the point.
+fn shorten_factors(expr: &mut RawBinaryExpr, types: (&DataType, &DataType)) {
+    let (DataType::Decimal128(p1, s1), DataType::Decimal128(p2, s2)) = types else { return };
+    if i32::from(*s1) + i32::from(*s2) <= 2 * i32::from(FACTOR_SCALE) {
+        return;
+    }
+    let is_computed = |expr: &Expr| {
+        expr.exists(|expr| {
+            Ok(matches!(expr, Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Multiply, .. })))
+        })
+        .unwrap_or(false)
+    };
+    for (factor, precision, scale) in [(&mut expr.left, *p1, *s1), (&mut expr.right, *p2, *s2)] {
+        if scale > FACTOR_SCALE && is_computed(factor) {
+            let precision = precision - (scale - FACTOR_SCALE) as u8;
+            *factor = cast(factor.clone(), DataType::Decimal128(precision.max(FACTOR_SCALE as u8), FACTOR_SCALE));
+        }
     }
 }
 
@@ -104,6 +176,10 @@ pub(crate) fn date_operand(date: &Expr, ty: &DataType, interval: &Expr, of_inter
     };
     let is_date = matches!(ty, DataType::Date32) && matches!(of_interval, DataType::Interval(_));
     (is_date && !is_whole).then(|| cast(date.clone(), DataType::Timestamp(TimeUnit::Microsecond, None)))
+}
+
+fn is_text_literal(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(value, _) if value.data_type().is_string())
 }
 
 fn is_time(ty: &DataType) -> bool {
