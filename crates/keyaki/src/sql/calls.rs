@@ -9,7 +9,9 @@
 //! | `num_nulls(a, …)`, `num_nonnulls(a, …)` | sums of `a IS [NOT] NULL` |
 //! | `regexp_substr(s, p)` | `(regexp_match(s, '(' \|\| p \|\| ')'))[1]` |
 //! | `strftime(t, format)`, `strftime(format, t)` | `to_char(t, format)` |
+//! | `encode(b, 'base64')` | with padding, as in PostgreSQL |
 //! | `mode() WITHIN GROUP (ORDER BY a)` | `mode(a)` |
+//! | functions of JSON | see [`super::json_calls`] |
 //! | `percentile_disc(p) WITHIN GROUP (ORDER BY a)`, `quantile_disc(a, p)` | an element of `array_agg(a ORDER BY a)` |
 
 use datafusion::sql::sqlparser::ast::{
@@ -28,6 +30,9 @@ use crate::{Error, Result};
 pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
     let [name] = &function.name.0[..] else { return Ok(None) };
     let Some(name) = name.as_ident().map(plain_ident) else { return Ok(None) };
+    if let Some(expr) = super::json_calls::replaced(&name, function)? {
+        return Ok(Some(expr));
+    }
     if let "mode" | "percentile_disc" | "quantile_disc" = name.as_str() {
         return ordered(&name, function);
     }
@@ -60,6 +65,9 @@ pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
         ("regexp_substr", [text, pattern]) => {
             call("(regexp_match(NULL, '(' || NULL || ')'))[1]", [text.clone(), pattern.clone()])?
         }
+        ("encode", [bytes, Expr::Value(form)]) if is_base64(&form.value) => {
+            call("encode(NULL, 'base64pad')", [bytes.clone()])?
+        }
         ("strftime", [a, b]) => {
             // SQLite's order of the arguments, or DuckDB's.
             let (format, time) = if is_format(a) { (a, b) } else { (b, a) };
@@ -70,7 +78,7 @@ pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
 }
 
 /// The arguments of a plain call.
-fn arguments(function: &Function) -> Option<Vec<Expr>> {
+pub(super) fn arguments(function: &Function) -> Option<Vec<Expr>> {
     let list = match &function.args {
         FunctionArguments::None => return Some(Vec::new()),
         FunctionArguments::List(list) if list.clauses.is_empty() && list.duplicate_treatment.is_none() => list,
@@ -81,6 +89,10 @@ fn arguments(function: &Function) -> Option<Vec<Expr>> {
         _ => None,
     };
     list.args.iter().map(argument).collect()
+}
+
+fn is_base64(form: &Value) -> bool {
+    matches!(form, Value::SingleQuotedString(form) if form.eq_ignore_ascii_case("base64"))
 }
 
 fn is_format(expr: &Expr) -> bool {

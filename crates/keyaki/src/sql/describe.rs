@@ -12,7 +12,7 @@ use super::state::StatementState;
 use crate::Result;
 use crate::base::type_name;
 use crate::catalog::{ColumnDef, SqlType, types};
-use crate::sql::{Outcome, SqlSession, sequences};
+use crate::sql::{Outcome, SqlSession, documents, sequences};
 
 /// A column: name, type, and the text of its default or expression.
 struct Described {
@@ -30,8 +30,9 @@ impl Described {
         Described { name: column.name.clone(), ty: column.ty.to_string(), nullable: column.nullable, default }
     }
 
-    fn of_field(field: &Field) -> Described {
-        let ty = types::from_arrow(field.data_type()).map(|ty| SqlType::from(ty).to_string());
+    /// `json`: the values are documents.
+    fn of_field(field: &Field, json: bool) -> Described {
+        let ty = types::from_arrow(field.data_type()).map(|ty| SqlType { json, ..ty.into() }.to_string());
         let ty = ty.unwrap_or_else(|_| type_name(field.data_type()).to_uppercase());
         Described { name: field.name().clone(), ty, nullable: field.is_nullable(), default: None }
     }
@@ -62,7 +63,8 @@ pub(super) async fn query(session: &SqlSession, query: Query) -> Result<Outcome>
 async fn of_query(state: &StatementState, query: Query) -> Result<Outcome> {
     let plan = state.plan_query(query).await?;
     let schema = shown_schema(plan.schema().inner());
-    rows(schema.fields().iter().map(|field| Described::of_field(field)).collect())
+    let fields = schema.fields().iter().zip(documents::columns(&plan));
+    rows(fields.map(|(field, json)| Described::of_field(field, json)).collect())
 }
 
 fn rows(columns: Vec<Described>) -> Result<Outcome> {

@@ -1,4 +1,4 @@
-//! `GROUP BY a, ROLLUP (b)` becomes `GROUP BY GROUPING SETS ((a, b), (a))`.
+//! `GROUP BY a, ROLLUP (b)` becomes `GROUP BY GROUPING SETS ((a, b), (a))`, and `GROUP BY (a, b)` becomes `GROUP BY a, b`.
 //!
 //! DataFusion adds functionally dependent columns to all sets: if `a` is a key of the table, all sets contain `b`.
 
@@ -32,6 +32,16 @@ impl VisitorMut for Combine {
     type Break = Error;
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        if let GroupByExpr::Expressions(elements, _) = &mut select.group_by {
+            with_columns(elements, &select.projection);
+            if elements.iter().any(|element| matches!(element, Expr::Tuple(_))) {
+                let keys = std::mem::take(elements).into_iter().flat_map(|element| match element {
+                    Expr::Tuple(keys) => keys,
+                    element => vec![element],
+                });
+                *elements = keys.collect();
+            }
+        }
         let GroupByExpr::Expressions(elements, modifiers) = &select.group_by else { return ControlFlow::Continue(()) };
         if modifiers.is_empty() && elements.iter().any(is_set) && (elements.len() > 1 || elements.iter().any(has_tuple))
         {
@@ -51,6 +61,24 @@ fn is_set(element: &Expr) -> bool {
 /// True for ROLLUP and CUBE with an element of several keys: `ROLLUP ((a, b), c)`.
 fn has_tuple(element: &Expr) -> bool {
     matches!(element, Expr::Rollup(parts) | Expr::Cube(parts) if parts.iter().any(|part| part.len() != 1))
+}
+
+/// Replaces the positions in the elements of sets by the columns of the select list.
+fn with_columns(elements: &mut [Expr], projection: &[SelectItem]) {
+    let column = |key: &mut Expr| {
+        if let Expr::Value(value) = key
+            && let Value::Number(position, _) = &value.value
+            && let Some(i) = position.parse::<usize>().ok().and_then(|position| position.checked_sub(1))
+            && let Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = projection.get(i)
+        {
+            *key = expr.clone();
+        }
+    };
+    for element in elements {
+        if let Expr::GroupingSets(sets) | Expr::Rollup(sets) | Expr::Cube(sets) = element {
+            sets.iter_mut().flatten().for_each(column);
+        }
+    }
 }
 
 /// The combinations of a set of each element.

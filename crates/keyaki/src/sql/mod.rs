@@ -26,7 +26,7 @@ use futures::StreamExt;
 use crate::base::interrupt::{Execution, Stage};
 use crate::base::syntax;
 use crate::base::value::value_at;
-use crate::catalog::RelationName;
+use crate::catalog::{RelationName, SqlType};
 use crate::{Error, ObjectKind, PlanCacheMode, Result};
 
 mod alter;
@@ -41,15 +41,18 @@ pub(crate) mod copy;
 mod ddl;
 mod describe;
 pub(crate) mod dml;
+mod documents;
 pub(crate) mod expressions;
 mod file_tables;
 mod grouping_sets;
 mod index;
 pub(crate) mod info;
 mod interval_literals;
+mod json_calls;
 mod names;
 mod normalize;
 pub(crate) mod on_commit;
+mod ordered;
 mod outcome;
 mod parameters;
 mod plan_cache;
@@ -57,6 +60,7 @@ mod precedence;
 pub(crate) mod prepared;
 mod qualify;
 mod quantified;
+mod recursion;
 mod renames;
 mod row_values;
 mod schemas;
@@ -481,12 +485,10 @@ pub(crate) fn parse_expr(sql: &str) -> Result<datafusion::sql::sqlparser::ast::E
 pub(crate) async fn view_columns(session: &SqlSession, name: &RelationName) -> Result<Vec<(String, String)>> {
     let state = StatementState::reading(session)?;
     let plan = state.plan_query(*parse_query(&format!("SELECT * FROM {}", names::full_sql(name)))?).await?;
-    let columns = plan.schema().fields().iter().map(|field| {
+    let columns = plan.schema().fields().iter().zip(documents::columns(&plan)).map(|(field, json)| {
         let ty = crate::catalog::types::from_arrow(field.data_type());
-        (
-            columns::shown(field.name()).to_string(),
-            ty.map_or_else(|_| field.data_type().to_string(), crate::catalog::types::column_type_name),
-        )
+        let ty = ty.map(|ty| SqlType { json, ..ty.into() }.to_string());
+        (columns::shown(field.name()).to_string(), ty.unwrap_or_else(|_| field.data_type().to_string()))
     });
     Ok(columns.collect())
 }

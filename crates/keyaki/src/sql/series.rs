@@ -12,49 +12,68 @@ use datafusion::sql::sqlparser::ast::{
     Expr, Ident, Query, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, visit_expressions,
 };
 
+use super::json_calls;
 use super::names::plain_ident;
 use super::table_functions::{SERIES, plain};
 
 /// Gives the series in FROM of a query aliases. The column of a series is `value`; it has the name of the alias, or of
 /// the function, if the query uses this as the name of a column, as in PostgreSQL: `SELECT i FROM generate_series(1, 3) i`.
 pub(super) fn name(query: &mut Query) {
-    let mut aliases = Vec::new();
-    add_aliases(&mut query.body, &mut aliases);
-    if aliases.is_empty() {
+    each_call(&mut query.body, &mut |function, alias| {
+        if SERIES.contains(&function) {
+            alias.get_or_insert_with(|| TableAlias {
+                explicit: true,
+                name: Ident::new(function),
+                columns: Vec::new(),
+                at: None,
+            });
+        }
+    });
+    name_columns(query, |function| SERIES.contains(&function));
+}
+
+/// Names the columns of the functions in FROM that return elements of documents as [`name`] does, if they have an alias.
+pub(super) fn name_elements(query: &mut Query) {
+    name_columns(query, |function| json_calls::columns_in_from(function).is_some_and(|columns| columns.len() == 1));
+}
+
+fn name_columns(query: &mut Query, is_named: impl Fn(&str) -> bool) {
+    let mut found = false;
+    each_call(&mut query.body, &mut |function, alias| found |= alias.is_some() && is_named(function));
+    if !found {
         return;
     }
     let used = used_columns(query);
-    // The aliases are collected again, because the visit of the query needs it as a whole.
-    let mut aliases = Vec::new();
-    add_aliases(&mut query.body, &mut aliases);
-    for alias in aliases.into_iter().filter(|alias| alias.columns.is_empty()) {
-        if used.contains(&plain_ident(&alias.name)) {
+    each_call(&mut query.body, &mut |function, alias| {
+        if let Some(alias) = alias
+            && is_named(function)
+            && alias.columns.is_empty()
+            && used.contains(&plain_ident(&alias.name))
+        {
             let name = alias.name.clone();
             alias.columns.push(TableAliasColumnDef { name, data_type: None });
         }
-    }
+    });
 }
 
-/// Adds the aliases of the series in FROM, without those of subqueries.
-fn add_aliases<'a>(body: &'a mut SetExpr, aliases: &mut Vec<&'a mut TableAlias>) {
+/// Calls `f` for the functions in FROM and their aliases, without those of subqueries.
+fn each_call(body: &mut SetExpr, f: &mut dyn FnMut(&str, &mut Option<TableAlias>)) {
     match body {
         SetExpr::SetOperation { left, right, .. } => {
-            add_aliases(left, aliases);
-            add_aliases(right, aliases);
+            each_call(left, f);
+            each_call(right, f);
         }
         SetExpr::Select(select) => {
             let factors = select.from.iter_mut().flat_map(|tables| {
                 std::iter::once(&mut tables.relation).chain(tables.joins.iter_mut().map(|join| &mut join.relation))
             });
             for factor in factors {
-                let TableFactor::Table { name, args: Some(_), alias, .. } = factor else { continue };
-                let Some(function) = plain(name).filter(|name| SERIES.contains(&name.as_str())) else { continue };
-                aliases.push(alias.get_or_insert_with(|| TableAlias {
-                    explicit: true,
-                    name: Ident::new(function),
-                    columns: Vec::new(),
-                    at: None,
-                }));
+                if let TableFactor::Table { name, args: Some(_), alias, .. } | TableFactor::Function { name, alias, .. } =
+                    factor
+                    && let Some(function) = plain(name)
+                {
+                    f(&function, alias);
+                }
             }
         }
         _ => {}

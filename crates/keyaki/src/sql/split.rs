@@ -4,6 +4,7 @@
 //! strings, comments and dollar quotes are not tokens. Each statement keeps its source text for messages and shells.
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, TokenizerError};
 
@@ -51,7 +52,8 @@ impl Statement<'_> {
 /// Splits a script into statements, without empty ones.
 ///
 /// # Errors
-/// `Syntax` if the script cannot be tokenised, or if a statement uses both forms of parameters.
+/// `Syntax` if the script cannot be tokenised, or if a statement uses both forms of parameters; `TooComplex` for very long
+/// chains of operators.
 pub(crate) fn split(sql: &str) -> Result<Vec<Statement<'_>>> {
     let tokens = tokenize(sql).map_err(|error| crate::base::tokenizer(&error))?;
     let mut offsets = Offsets::new(sql);
@@ -71,10 +73,53 @@ pub(crate) fn split(sql: &str) -> Result<Vec<Statement<'_>>> {
             let mut tokens = tokens;
             parameters::number(&mut tokens)?;
             symmetric::mark(&mut tokens);
+            check_chains(&tokens)?;
             statements.push(Statement { text, tokens });
         }
     }
     Ok(statements)
+}
+
+/// Maximum number of operators in a chain such as `a OR b OR c`, and of set operations in a query. The tree of a chain is as
+/// deep as the chain is long.
+const CHAIN_MAX: usize = 1000;
+
+/// # Errors
+/// `TooComplex` for a longer chain.
+fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
+    /// Operators and set operations within a pair of parentheses.
+    #[derive(Default)]
+    struct Chains {
+        operators: usize,
+        queries: usize,
+    }
+    let mut open = vec![Chains::default()];
+    for token in tokens {
+        let depth = open.len();
+        let Some(chains) = open.last_mut() else { return Ok(()) };
+        match &token.token {
+            Token::LParen | Token::LBracket => open.push(Chains::default()),
+            Token::RParen | Token::RBracket if depth > 1 => _ = open.pop(),
+            Token::Comma => chains.operators = 0,
+            Token::Word(word) => match word.keyword {
+                Keyword::AND | Keyword::OR => chains.operators += 1,
+                Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT => chains.queries += 1,
+                Keyword::SELECT | Keyword::FROM | Keyword::WHERE | Keyword::JOIN | Keyword::ON | Keyword::WHEN => {
+                    chains.operators = 0;
+                }
+                _ => {}
+            },
+            Token::Plus | Token::Minus | Token::Mul | Token::Div | Token::Mod | Token::StringConcat => {
+                chains.operators += 1;
+            }
+            _ => {}
+        }
+        if open.last().is_some_and(|chains| chains.operators > CHAIN_MAX || chains.queries > CHAIN_MAX) {
+            let what = format!("a chain of more than {CHAIN_MAX} operators (use parentheses, IN (…) or VALUES)");
+            return Err(Error::TooComplex(format!("statement is nested too deeply: {what}")));
+        }
+    }
+    Ok(())
 }
 
 /// The only statement of `sql`.
@@ -144,6 +189,18 @@ impl<'a> Offsets<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_chains_are_refused() {
+        let chain = |operator: &str, count: usize| format!("SELECT 1{}", format!(" {operator} 1").repeat(count));
+        for operator in ["+", "OR", "UNION ALL SELECT"] {
+            assert!(split(&chain(operator, CHAIN_MAX)).is_ok());
+            let error = split(&chain(operator, CHAIN_MAX + 1)).unwrap_err();
+            assert!(matches!(error, Error::TooComplex(_)), "{operator}");
+        }
+        let rows = format!("VALUES {}", "(1 + 1, 2 - 1), ".repeat(2000) + "(1, 1)");
+        assert!(split(&rows).is_ok());
+    }
 
     fn texts(sql: &str) -> Vec<&str> {
         split(sql).unwrap().into_iter().map(|s| s.text).collect()

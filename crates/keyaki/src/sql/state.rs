@@ -14,10 +14,11 @@ use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProviderList, SchemaProvider, TableProvider,
 };
 use datafusion::common::TableReference;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::Statement as DfStatement;
@@ -193,7 +194,7 @@ impl StatementState {
     /// DataFusion's planner.
     pub async fn plan(&self, statement: SqlStatement) -> Result<LogicalPlan> {
         super::strict::check(&statement)?;
-        self.plan_at_depth(statement, &self.path, 0).await
+        self.plan_at_depth(statement, &self.path, true, 0).await
     }
 
     /// Plans a query that the catalog stores: its names do not depend on the search path of the session.
@@ -203,18 +204,20 @@ impl StatementState {
     pub async fn plan_stored(&self, sql: &str) -> Result<LogicalPlan> {
         let statement = SqlStatement::Query(super::parse_query(sql)?);
         super::strict::check(&statement)?;
-        self.plan_at_depth(statement, &SearchPath::default(), 0).await
+        self.plan_at_depth(statement, &SearchPath::default(), false, 0).await
     }
 
-    /// Plans a statement whose names are found along `path`.
+    /// Plans a statement whose names are found along `path`. `is_result`: its columns are shown under their names.
     fn plan_at_depth<'a>(
         &'a self,
         mut statement: SqlStatement,
         path: &'a SearchPath,
+        is_result: bool,
         depth: usize,
     ) -> BoxFuture<'a, Result<LogicalPlan>> {
         Box::pin(async move {
             with_queries::gathered(&mut statement)?;
+            super::recursion::limited(&mut statement)?;
             columns::name(&mut statement);
             synonyms::replace(&mut statement)?;
             super::windows::inline(&mut statement)?;
@@ -222,13 +225,14 @@ impl StatementState {
             row_values::compare(&mut statement)?;
             super::table_functions::to_subqueries(&mut statement)?;
             qualify::planned(&mut statement, &self.catalog, path)?;
-            using::as_conditions(&mut statement, &self.catalog)?;
+            using::as_conditions(&mut statement, &self.catalog, is_result)?;
             constants::typed(&mut statement);
             casts::distinguish(&mut statement);
             zones::as_calls(&mut statement)?;
             interval_literals::read(&mut statement)?;
             quantified::as_calls(&mut statement)?;
             let materialized = with_queries::materialized(&statement);
+            let casting = super::recursion::casting(&statement);
             let files = file_tables::take(&mut statement, self.tables.extra.read().len())?;
             for table in &files {
                 self.add_table(RelationName::public(&table.name), file_tables::provider(table, &self.state).await?);
@@ -241,7 +245,10 @@ impl StatementState {
             let plan = plan.map_err(|error| columns::ambiguous(error.into()))?;
             let next = || self.named.fetch_add(1, Ordering::Relaxed) + 1;
             let plan = share_with_queries(plan, &materialized, &next)?;
-            Ok(super::series::distinguish(plan, &next)?)
+            let plan = super::ordered::aggregates(plan)?;
+            check_aggregates(&plan)?;
+            super::recursion::check_types(&plan, &casting)?;
+            Ok(super::documents::kept(super::series::distinguish(plan, &next)?)?)
         })
     }
 
@@ -276,7 +283,7 @@ impl StatementState {
         let query = super::parse_query(&view.sql)?;
         let failed = |error: Error| error.within(format!("view \"{name}\""));
         let path = SearchPath::default();
-        let plan = self.plan_at_depth(SqlStatement::Query(query), &path, depth + 1).await.map_err(failed)?;
+        let plan = self.plan_at_depth(SqlStatement::Query(query), &path, false, depth + 1).await.map_err(failed)?;
         self.add_table(name.clone(), Arc::new(ViewTable::new(plan, Some(view.sql.clone()))));
         Ok(())
     }
@@ -293,6 +300,34 @@ impl StatementState {
         let named = schema.clone();
         let rows = rows.map(move |batch| columns::renamed(&batch?, &named));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    }
+}
+
+/// # Errors
+/// `Unsupported` for an aggregate in a subquery over columns of an outer query only: in SQL, it is one of the outer query.
+fn check_aggregates(plan: &LogicalPlan) -> Result<()> {
+    let mut found = None;
+    plan.apply_with_subqueries(|node| {
+        let LogicalPlan::Aggregate(aggregate) = node else { return Ok(TreeNodeRecursion::Continue) };
+        for expr in &aggregate.aggr_expr {
+            let (mut outer, mut own) = (false, false);
+            expr.apply(|expr| {
+                outer |= matches!(expr, Expr::OuterReferenceColumn(..));
+                own |= matches!(expr, Expr::Column(_));
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+            if outer && !own {
+                found = Some(expr.human_display().to_string());
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    match found {
+        Some(aggregate) => Err(Error::Unsupported(format!(
+            "aggregate {aggregate} of columns of an outer query (compute it there, and use its column)"
+        ))),
+        None => Ok(()),
     }
 }
 

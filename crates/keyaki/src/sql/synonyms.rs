@@ -7,16 +7,20 @@
 //! | `GROUP BY ()` | `HAVING count(*) >= 0`, which makes the query an aggregate of all rows |
 //! | `~a` | `(a # -1)`: all bits are inverted |
 //! | `a COLLATE "C"` | `a` |
+//! | `ARRAY(SELECT a …)` | a scalar subquery with `array_agg`, and `[]` for no rows |
 //! | functions | see [`super::calls`] |
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Fetch, GroupByExpr, LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query,
-    Select, SelectItem, SetExpr, UnaryOperator, Value, VisitMut, VisitorMut,
+    BinaryOperator, Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList,
+    FunctionArguments, GroupByExpr, LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select,
+    SelectItem, SetExpr, TableFactor, UnaryOperator, Value, VisitMut, VisitorMut, visit_expressions,
 };
 
 use super::calls;
+use super::json_calls::function_call;
+use super::names::plain_ident;
 use super::parameters::call;
 use crate::{Error, Result};
 
@@ -81,7 +85,10 @@ impl VisitorMut for Replace {
         let replaced = match expr {
             Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr } => call("(NULL # -1)", [(**expr).clone()]).map(Some),
             Expr::Collate { expr, collation } => check_collation(collation).map(|()| Some((**expr).clone())),
-            Expr::Function(function) => calls::replaced(function),
+            Expr::Function(function) => match array_of(function) {
+                Ok(None) => calls::replaced(function),
+                array => array,
+            },
             _ => Ok(None),
         };
         match replaced {
@@ -91,6 +98,87 @@ impl VisitorMut for Replace {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// `ARRAY(SELECT a …)`: the array of a query's rows.
+fn array_of(function: &Function) -> Result<Option<Expr>> {
+    let FunctionArguments::Subquery(query) = &function.args else { return Ok(None) };
+    if !function.name.to_string().eq_ignore_ascii_case("array") {
+        return Ok(None);
+    }
+    if width(&query.body).is_some_and(|width| width != 1) {
+        return Err(Error::Grouping("subquery must return only one column".into()));
+    }
+    let array = match array_of_select(query) {
+        Some(array) => array,
+        None => {
+            let mut array = crate::sql::parse_query("SELECT array_agg(q.element) FROM (SELECT 1) AS q(element)")?;
+            if let SetExpr::Select(select) = array.body.as_mut()
+                && let TableFactor::Derived { subquery, .. } = &mut select.from[0].relation
+            {
+                *subquery = query.clone();
+            }
+            array
+        }
+    };
+    call("coalesce(NULL, make_array())", [Expr::Subquery(array)]).map(Some)
+}
+
+/// The query with an aggregate of its column in place of the column; `None` for queries that are more than a selection of
+/// rows. Functions may be aggregates.
+fn array_of_select(query: &Query) -> Option<Box<Query>> {
+    let SetExpr::Select(select) = query.body.as_ref() else { return None };
+    let keys = match &query.order_by {
+        None => Vec::new(),
+        Some(OrderBy { kind: OrderByKind::Expressions(keys), interpolate: None }) => keys.clone(),
+        Some(_) => return None,
+    };
+    let no_groups = matches!(&select.group_by, GroupByExpr::Expressions(keys, modifiers) if keys.is_empty() && modifiers.is_empty());
+    if query.limit_clause.is_some()
+        || query.fetch.is_some()
+        || select.distinct.is_some()
+        || select.having.is_some()
+        || select.qualify.is_some()
+        || !no_groups
+    {
+        return None;
+    }
+    let (element, alias) = match &select.projection[..] {
+        [SelectItem::UnnamedExpr(expr)] => (expr.clone(), None),
+        [SelectItem::ExprWithAlias { expr, alias }] => (expr.clone(), Some(alias)),
+        _ => return None,
+    };
+    let has_function = |expr: &Expr| {
+        visit_expressions(expr, |expr| match expr {
+            Expr::Function(_) | Expr::Subquery(_) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        })
+        .is_break()
+    };
+    if has_function(&element) || keys.iter().any(|key| has_function(&key.expr)) {
+        return None;
+    }
+    let keys = keys.into_iter().map(|key| match &key.expr {
+        Expr::Value(value) if matches!(value.value, Value::Number(..)) => OrderByExpr { expr: element.clone(), ..key },
+        Expr::Identifier(name) if alias.is_some_and(|alias| plain_ident(alias) == plain_ident(name)) => {
+            OrderByExpr { expr: element.clone(), ..key }
+        }
+        _ => key,
+    });
+    let keys: Vec<OrderByExpr> = keys.collect();
+    let mut array = query.clone();
+    array.order_by = None;
+    let SetExpr::Select(select) = array.body.as_mut() else { return None };
+    let clauses = if keys.is_empty() { Vec::new() } else { vec![FunctionArgumentClause::OrderBy(keys)] };
+    let args = FunctionArgumentList {
+        duplicate_treatment: None,
+        args: vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(element))],
+        clauses,
+    };
+    let Expr::Function(mut aggregate) = function_call("array_agg", Vec::new()) else { return None };
+    aggregate.args = FunctionArguments::List(args);
+    select.projection = vec![SelectItem::UnnamedExpr(Expr::Function(aggregate))];
+    Some(Box::new(array))
 }
 
 /// Replaces ORDER BY ALL by the positions of all columns. Beside a wildcard, DataFusion finds the columns.

@@ -7,9 +7,11 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query,
-    SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, VisitMut, VisitorMut, visit_expressions,
+    SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut, visit_expressions,
 };
 
+use super::json_calls;
+use super::parameters::call;
 use crate::{Error, Result};
 
 /// Functions that return an array of the same values when they are not in FROM.
@@ -19,7 +21,7 @@ const UNNEST: &str = "unnest";
 /// Rewrites the functions of a statement.
 ///
 /// # Errors
-/// `Unsupported` for WITH ORDINALITY, for LATERAL before other functions, and for arguments of other forms.
+/// `Unsupported` for WITH ORDINALITY of several arrays, for LATERAL before other functions, and for arguments of other forms.
 pub(super) fn to_subqueries(statement: &mut impl VisitMut) -> Result<()> {
     match statement.visit(&mut Rewrite::default()) {
         ControlFlow::Continue(()) => Ok(()),
@@ -76,6 +78,7 @@ impl VisitorMut for Rewrite {
         let mut names = Vec::new();
         add_table_names(&query.body, &mut names);
         self.scopes.push(names);
+        super::series::name_elements(query);
         let SetExpr::Values(values) = query.body.as_ref() else { return ControlFlow::Continue(()) };
         if !values.rows.iter().any(|row| row.content.iter().any(has_column)) {
             return ControlFlow::Continue(());
@@ -269,42 +272,62 @@ fn name_columns(body: &mut SetExpr) {
 
 /// The subquery for a function in FROM; `None` for other tables.
 fn subquery(factor: &TableFactor) -> Result<Option<TableFactor>> {
-    let (name, arguments, alias) = match factor {
-        TableFactor::Table { name, args: Some(args), alias, with_ordinality: false, .. } if args.settings.is_none() => {
-            let Some(name) = plain(name).filter(|name| SERIES.contains(&name.as_str())) else { return Ok(None) };
-            let Some(arguments) = expressions(&args.args).filter(|list| list.iter().any(has_column)) else {
+    let (name, mut arguments, alias, with_ordinality) = match factor {
+        TableFactor::Table { name, args: Some(args), alias, with_ordinality, .. } if args.settings.is_none() => {
+            let Some(name) = plain(name) else { return Ok(None) };
+            let is_json = json_calls::columns_in_from(&name).is_some();
+            if !is_json && !SERIES.contains(&name.as_str()) {
+                return Ok(None);
+            }
+            let is_subquery = is_json || *with_ordinality;
+            let arguments = expressions(&args.args);
+            let Some(arguments) = arguments.filter(|list| is_subquery || !list.iter().all(is_number)) else {
                 return Ok(None);
             };
-            (name, arguments, alias)
+            (name, arguments, alias, *with_ordinality)
         }
         TableFactor::Function { lateral: true, name, args, with_ordinality, alias } => {
-            let supported = plain(name).filter(|name| *name == UNNEST || SERIES.contains(&name.as_str()));
-            match (supported, expressions(args), with_ordinality) {
-                (Some(name), Some(arguments), false) => (name, arguments, alias),
-                (_, _, true) => return Err(Error::Unsupported("WITH ORDINALITY".into())),
+            let is_known = |name: &String| {
+                *name == UNNEST || SERIES.contains(&name.as_str()) || json_calls::columns_in_from(name).is_some()
+            };
+            match (plain(name).filter(is_known), expressions(args)) {
+                (Some(name), Some(arguments)) => (name, arguments, alias, *with_ordinality),
                 _ => return Err(Error::Unsupported(format!("LATERAL {name}(…) (use LATERAL (SELECT …))"))),
             }
         }
-        TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_ordinality: false, .. }
-            if array_exprs.iter().any(has_column) =>
-        {
-            (UNNEST.to_string(), array_exprs.clone(), alias)
+        TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_ordinality, .. } => {
+            (UNNEST.to_string(), array_exprs.clone(), alias, *with_ordinality)
         }
         _ => return Ok(None),
     };
+    if SERIES.contains(&name.as_str())
+        && let [_, _, step @ Expr::Value(_)] = &mut arguments[..]
+        && matches!(step, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)))
+    {
+        *step = call("CAST(NULL AS INTERVAL)", [step.clone()])?;
+    }
     let column = alias.as_ref().map_or_else(|| Ident::new(&name), |alias| alias.name.clone());
-    let arrays = match name == UNNEST {
-        true => arguments.iter().map(Expr::to_string).collect(),
-        false => {
-            let arguments: Vec<String> = arguments.iter().map(Expr::to_string).collect();
-            vec![format!("{name}({})", arguments.join(", "))]
-        }
+    let list: Vec<String> = arguments.iter().map(Expr::to_string).collect();
+    let arrays = match json_calls::columns_in_from(&name) {
+        Some(columns) => columns.iter().map(|(_, function)| format!("{function}({})", list.join(", "))).collect(),
+        None if name == UNNEST => list.clone(),
+        None => vec![format!("{name}({})", list.join(", "))],
     };
-    let columns = arrays.iter().enumerate().map(|(i, array)| {
-        let name = if i == 0 { column.clone() } else { Ident::with_quote('"', format!("{}_{}", column.value, i + 1)) };
-        format!("{UNNEST}({array}) AS {name}")
-    });
-    let columns: Vec<String> = columns.collect();
+    let name_of = |i: usize| match (json_calls::columns_in_from(&name), i) {
+        (Some(columns), _) => Ident::new(columns[i].0),
+        (None, 0) => column.clone(),
+        (None, _) => Ident::with_quote('"', format!("{}_{}", column.value, i + 1)),
+    };
+    let columns = arrays.iter().enumerate().map(|(i, array)| format!("{UNNEST}({array}) AS {}", name_of(i)));
+    let mut columns: Vec<String> = columns.collect();
+    if with_ordinality {
+        let [array] = &arrays[..] else {
+            return Err(Error::Unsupported("WITH ORDINALITY for several arrays or columns".into()));
+        };
+        columns.push(format!(
+            "{UNNEST}(generate_series(1, coalesce(CAST(cardinality({array}) AS BIGINT), 0))) AS ordinality"
+        ));
+    }
     let subquery: Box<Query> = super::parse_query(&format!("SELECT {}", columns.join(", ")))?;
     let alias = alias.clone().unwrap_or_else(|| TableAlias {
         explicit: true,
@@ -330,6 +353,16 @@ fn expressions(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
         _ => None,
     };
     arguments.iter().map(expression).collect()
+}
+
+/// True for arithmetic of numbers.
+fn is_number(expr: &Expr) -> bool {
+    match expr {
+        Expr::Value(value) => matches!(value.value, Value::Number(..) | Value::Placeholder(_) | Value::Null),
+        Expr::UnaryOp { expr, .. } | Expr::Nested(expr) => is_number(expr),
+        Expr::BinaryOp { left, right, .. } => is_number(left) && is_number(right),
+        _ => false,
+    }
 }
 
 /// True if an expression uses a column.

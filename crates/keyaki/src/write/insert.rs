@@ -142,7 +142,8 @@ fn rows_before(statement: &WriteStatement, table: &Table) -> Result<f64> {
     Ok(snapshot.tree(table.def.tree)?.estimate(&KeyRange::all()).rows)
 }
 
-/// Creates a table and inserts the rows of a query, in the form that [`insert`] expects. `catalog` is the newest one.
+/// Creates a table and inserts the rows of a query, in the form that [`insert`] expects, in one commit with the changes of
+/// `creation`. `catalog` is the newest one, with these changes.
 ///
 /// The table becomes visible together with its rows, also after a crash. A write batch contains the definition and the
 /// rows, and is one record of the log. A bulk load writes the rows to extents of a tree that does not exist yet; the
@@ -153,9 +154,10 @@ pub(crate) async fn create_table_as(
     catalog: &Catalog,
     table: Arc<Table>,
     rows: SendableRecordBatchStream,
+    creation: WriteBatch,
 ) -> Result<u64> {
     let limits = BatchLimits::of_query(&statement.engine);
-    create_filled(statement, catalog, table, rows, WriteBatch::new(), limits).await
+    create_filled(statement, catalog, table, rows, creation, limits).await
 }
 
 /// As [`create_table_as`], in one commit with the changes of `creation`, which `catalog` has.

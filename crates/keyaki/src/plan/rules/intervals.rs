@@ -177,7 +177,7 @@ fn boxed(expr: Expr, schema: &DFSchema) -> Result<Box<Expr>> {
 }
 
 /// Scalar functions that do not compare their arguments.
-const PLAIN_FUNCTIONS: [&str; 20] = [
+const PLAIN_FUNCTIONS: [&str; 21] = [
     "coalesce",
     "nvl",
     "ifnull",
@@ -198,6 +198,7 @@ const PLAIN_FUNCTIONS: [&str; 20] = [
     "date_bin",
     "generate_series",
     "range",
+    "to_json",
 ];
 
 /// Values with the order of intervals in comparisons.

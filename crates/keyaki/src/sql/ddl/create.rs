@@ -6,22 +6,24 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use datafusion::sql::sqlparser::ast::{
     CheckConstraint, ColumnDef as SqlColumn, ColumnOption, CreateTable, ForeignKeyConstraint, Ident, IndexColumn,
-    OnCommit as SqlOnCommit, Query, TableConstraint,
+    OnCommit as SqlOnCommit, TableConstraint,
 };
 use keyaki_store::WriteBatch;
 
+use super::drop::remove_from;
 use super::{Plain, checks, constraint_positions, foreign_keys, free_index_name};
 use crate::base::interrupt::Execution;
-use crate::catalog::{ColumnDef, IndexDef, OnCommit, RelationName, SqlType, Table, TableDef, types};
+use crate::catalog::{Catalog, ColumnDef, IndexDef, OnCommit, RelationName, SqlType, Table, TableDef, types};
 use crate::engine::Writer;
 use crate::sql::columns::shown;
 use crate::sql::dml::{defaults, insert};
 use crate::sql::names::{is_temporary, new_name};
 use crate::sql::state::StatementState;
-use crate::sql::{Outcome, SqlSession, expressions, sequences, synonyms};
+use crate::sql::{Outcome, SqlSession, documents, expressions, sequences, synonyms, views};
 use crate::write::schema;
 use crate::{Error, ObjectKind, Result};
 
@@ -41,8 +43,21 @@ pub(crate) async fn create_table(
     if create.if_not_exists && catalog.tables.contains_key(&name) {
         return Ok(Outcome::done("CREATE TABLE"));
     }
-    catalog.check_free(&name)?;
-    let state = StatementState::new(session, catalog, snapshot)?;
+    let mut batch = WriteBatch::new();
+    let (state, old) = match create.or_replace && catalog.tables.contains_key(&name) {
+        true => {
+            let mut without = Catalog::clone(&catalog);
+            remove_from(&mut without, &mut batch, &name)?;
+            foreign_keys::check_unreferenced(&without, &name, &[], &format!("replace table \"{name}\""))?;
+            let old = StatementState::new(session, catalog, snapshot.clone())?;
+            views::check_unused(&old, std::slice::from_ref(&name))?;
+            (StatementState::new(session, Arc::new(without), snapshot)?, Some(old))
+        }
+        false => {
+            catalog.check_free(&name)?;
+            (StatementState::new(session, catalog, snapshot)?, None)
+        }
+    };
     let on_commit = match create.on_commit {
         Some(SqlOnCommit::DeleteRows) => Some(OnCommit::DeleteRows),
         Some(SqlOnCommit::Drop) => Some(OnCommit::Drop),
@@ -56,7 +71,9 @@ pub(crate) async fn create_table(
         if !create.columns.is_empty() || !create.constraints.is_empty() {
             return Err(Error::Unsupported("columns and constraints in CREATE TABLE … AS".into()));
         }
-        return create_table_as(session, writer, state, Design { on_commit, ..Design::new(name) }, *query).await;
+        let plan = old.as_ref().unwrap_or(&state).plan_query(*query).await?;
+        let design = Design { on_commit, ..Design::new(name) };
+        return create_table_as(session, writer, (state, batch), design, plan).await;
     }
     let mut design = Design { on_commit, ..Design::new(name) };
     for column in &create.columns {
@@ -69,15 +86,18 @@ pub(crate) async fn create_table(
     defaults::check(&state, &def)?;
     let table = Arc::new(Table::new(def, None)?);
     expressions::compiled(session, &table)?;
-    let mut batch = WriteBatch::new();
     schema::create_trees(&mut batch, &table)?;
     schema::commit_table(&session.write(writer), &state.catalog, table, batch).await?;
     Ok(Outcome::done("CREATE TABLE"))
 }
 
-/// Rejects clauses of CREATE TABLE other than name, columns, constraints, query and IF NOT EXISTS.
+/// Rejects clauses of CREATE TABLE other than name, columns, constraints, query, OR REPLACE and IF NOT EXISTS.
 fn check_plain(create: &CreateTable) -> Result<()> {
+    if create.or_replace && create.if_not_exists {
+        return Err(Error::Unsupported("CREATE OR REPLACE TABLE with IF NOT EXISTS".into()));
+    }
     let plain = CreateTableBuilder::new(create.name.clone())
+        .or_replace(create.or_replace)
         .if_not_exists(create.if_not_exists)
         .columns(create.columns.clone())
         .constraints(create.constraints.clone())
@@ -98,20 +118,21 @@ fn check_plain(create: &CreateTable) -> Result<()> {
     }
 }
 
+/// Creates a table with the rows of `plan`. The catalog of the state has the changes of the batch.
 async fn create_table_as(
     session: &SqlSession,
     writer: Writer,
-    state: StatementState,
+    (state, batch): (StatementState, WriteBatch),
     mut design: Design,
-    query: Query,
+    plan: LogicalPlan,
 ) -> Result<Outcome> {
-    let plan = state.plan_query(query).await?;
-    for field in plan.schema().fields() {
+    for (field, json) in plan.schema().fields().iter().zip(documents::columns(&plan)) {
         let name = new_name(&Ident::with_quote('"', shown(field.name())))?;
-        design.push(ColumnDef::new(name, types::from_arrow(field.data_type())?))?;
+        let ty = SqlType { json, ..types::from_arrow(field.data_type())?.into() };
+        design.push(ColumnDef::new(name, ty))?;
     }
     let def = design.finish(session, &state)?;
-    let rows = insert::create_as(session, &writer, &state, def, plan).await?;
+    let rows = insert::create_as(session, &writer, (&state, batch), def, plan).await?;
     Ok(Outcome::rows("CREATE TABLE", rows))
 }
 

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{Expr as Logical, LogicalPlan, LogicalPlanBuilder}
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{Expr, Ident, Insert, Query, SetExpr, TableObject, Value, Values};
 use futures::StreamExt;
-use keyaki_store::ColumnType;
+use keyaki_store::{ColumnType, WriteBatch};
 
 use super::conflict::{Conflict, NewRow};
 use super::parts::{self, Affected, Division, Effects};
@@ -463,19 +463,27 @@ async fn plan_source(
     Ok(InsertSource { plan: LogicalPlanBuilder::from(plan).project(values)?.build()?, columns })
 }
 
-/// Converts texts that stand in a column of VALUES beside other values to the type of the table's column, as in PostgreSQL:
-/// DataFusion looks for a common type of the values.
+/// Converts texts that stand in a column of VALUES beside other values to the type of the table's column, and other values of
+/// a column of texts to texts, as in PostgreSQL: DataFusion looks for a common type of the values.
 fn convert_texts(values: &mut Values, position: usize, ty: ColumnType) -> Result<()> {
     let is_text =
         |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)));
     let is_null = |expr: &Expr| matches!(expr, Expr::Value(value) if value.value == Value::Null);
     let mut cells = values.rows.iter().filter_map(|row| row.content.get(position));
     let is_mixed = cells.clone().any(is_text) && cells.any(|cell| !is_text(cell) && !is_null(cell));
-    if !is_mixed || ty == ColumnType::Text {
+    let is_convertible = |cell: &Expr| match (ty, cell) {
+        (ColumnType::Text, Expr::Value(value)) => matches!(value.value, Value::Number(..) | Value::Boolean(_)),
+        (ColumnType::Text, cell) => matches!(cell, Expr::TypedString(_) | Expr::UnaryOp { .. }),
+        _ => is_text(cell),
+    };
+    let has_others = values.rows.iter().filter_map(|row| row.content.get(position)).any(is_convertible);
+    if !is_mixed && (ty != ColumnType::Text || values.rows.len() == 1 || !has_others) {
         return Ok(());
     }
     let cast = crate::sql::parse_expr(&format!("CAST(NULL AS {})", column_type_name(ty)))?;
-    for cell in values.rows.iter_mut().filter_map(|row| row.content.get_mut(position)).filter(|cell| is_text(cell)) {
+    for cell in
+        values.rows.iter_mut().filter_map(|row| row.content.get_mut(position)).filter(|cell| is_convertible(cell))
+    {
         let text = std::mem::replace(cell, cast.clone());
         if let Expr::Cast { expr, .. } = cell {
             **expr = text;
@@ -497,19 +505,19 @@ async fn rows_of(
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
 }
 
-/// Creates the table `def` and inserts the rows of `plan`, whose columns correspond to the table's. Returns their
-/// number.
+/// Creates the table `def` and inserts the rows of `plan`, whose columns correspond to the table's, in one commit with the
+/// changes of the batch, which the catalog of the state has. Returns their number.
 pub(crate) async fn create_as(
     session: &SqlSession,
     writer: &Writer,
-    state: &StatementState,
+    (state, batch): (&StatementState, WriteBatch),
     def: TableDef,
     plan: LogicalPlan,
 ) -> Result<u64> {
     let table = Arc::new(Table::new(def, None)?);
     let source = InsertSource { plan, columns: (0..table.def.columns.len()).collect() };
     let rows = rows_of(state, &table, source).await?;
-    write::create_table_as(&session.write(writer.clone()), &state.catalog, table, rows).await
+    write::create_table_as(&session.write(writer.clone()), &state.catalog, table, rows, batch).await
 }
 
 /// Converts a batch of the source to rows of the table. `columns` gives the table column of each column of the batch;

@@ -1,4 +1,4 @@
-//! Columns merged by JOIN … USING and NATURAL JOIN.
+//! Columns merged by JOIN … USING and NATURAL JOIN, and rows as values.
 //!
 //! `x JOIN y USING (n)` has one column `n` beside `x.n` and `y.n`: `x.n` for inner and left joins, `y.n` for right
 //! joins and `coalesce(x.n, y.n)` for full joins. DataFusion takes `x.n` or `y.n`, depending on their order and on the
@@ -7,10 +7,16 @@
 //! [`as_conditions`] replaces USING and NATURAL by ON, the unqualified names of merged columns by their values, and `*`
 //! by `x.*, y.* EXCLUDE (n)`. In `*`, a merged column takes the place of the first column that it merges.
 //!
+//! In an expression of ORDER BY, a name means a column of FROM before one of the select list, as in PostgreSQL; DataFusion
+//! finds both. [`ordering`] gives the columns of the select list other names.
+//!
+//! `to_json(x)` of a relation `x` becomes an object of its columns.
+//!
 //! *Invariant.* A SELECT keeps USING, NATURAL and `*` if they depend on columns that are not known here, for example those
 //! of a table function without column aliases. DataFusion then plans them.
 
 mod columns;
+mod ordering;
 mod scope;
 mod wildcards;
 
@@ -18,35 +24,56 @@ use std::mem::take;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, JoinConstraint, JoinOperator, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
-    TableFactor, TableWithJoins, VisitMut, Visitor, VisitorMut, With,
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JoinConstraint, JoinOperator, OrderBy, OrderByExpr,
+    OrderByKind, Query, Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, Value, VisitMut, Visitor,
+    VisitorMut, With,
 };
 
 use self::columns::{Columns, declared};
 use self::scope::{Factor, Meaning, Merged, Scope, constraint, joined, only};
 use self::wildcards::output;
+use super::json_calls::{function_call, is_to_json};
 use super::names::plain_ident;
 use crate::catalog::Catalog;
+use crate::values::json::build::TO_JSON;
 use crate::{Error, Result};
 
-/// Replaces USING and NATURAL in a statement whose result columns are named and whose relations are qualified.
+/// Replaces USING and NATURAL in a statement whose result columns are named and whose relations are qualified. `is_result`:
+/// its columns are shown under their names ([`super::columns::shown`]), and not used by other queries.
 ///
 /// # Errors
 /// `AmbiguousColumn` for a name that means several columns.
-pub(super) fn as_conditions(statement: &mut Statement, catalog: &Catalog) -> Result<()> {
+pub(super) fn as_conditions(statement: &mut Statement, catalog: &Catalog, is_result: bool) -> Result<()> {
     struct Find;
     impl VisitorMut for Find {
         type Break = ();
         fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
             if select.from.iter_mut().any(merges) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
+        fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+            if ordering::may_collide(query) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+        fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+            if name_as_json(expr).is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
     }
     if VisitMut::visit(statement, &mut Find).is_continue() {
         return Ok(());
     }
-    match VisitMut::visit(statement, &mut Using::new(catalog)) {
+    let is_result = is_result && matches!(statement, Statement::Query(_));
+    match VisitMut::visit(statement, &mut Using { is_result, ..Using::new(catalog) }) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// The name in `to_json(name)`.
+fn name_as_json(expr: &Expr) -> Option<&Ident> {
+    let Expr::Function(function) = expr else { return None };
+    let FunctionArguments::List(list) = &function.args else { return None };
+    match &list.args[..] {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Identifier(name)))] if is_to_json(function) => Some(name),
+        _ => None,
     }
 }
 
@@ -79,14 +106,22 @@ struct OpenQuery {
     order_by: Option<OrderBy>,
     /// Its body is one SELECT, whose columns ORDER BY can use.
     is_select: bool,
+    /// The names of its columns are not used.
+    is_value: bool,
     /// Number of WITH queries before it.
     common: usize,
+    /// The names of its columns, and others under which they are computed.
+    names: Vec<(Ident, Ident)>,
 }
 
 struct Using<'a> {
     catalog: &'a Catalog,
     /// False while only names of columns are computed.
     visits: bool,
+    /// The columns of the outermost query are shown under their names.
+    is_result: bool,
+    /// The next query is a value or a condition: the names of its columns are not used.
+    is_value: bool,
     /// The names and columns of WITH queries.
     common: Vec<(String, Columns)>,
     queries: Vec<OpenQuery>,
@@ -99,7 +134,7 @@ struct Using<'a> {
 impl<'a> Using<'a> {
     fn new(catalog: &'a Catalog) -> Using<'a> {
         let (common, queries, from, scopes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Using { catalog, visits: true, common, queries, from, scopes }
+        Using { catalog, visits: true, is_result: false, is_value: false, common, queries, from, scopes }
     }
 
     /// The value of a merged column; `None` for other names.
@@ -123,6 +158,34 @@ impl<'a> Using<'a> {
                 }
                 Meaning::Ambiguous if scope.merged(&name).next().is_some() => return Err(Error::AmbiguousColumn(name)),
                 Meaning::Missing if !scope.aliases.contains(&name) => {}
+                _ => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The object of a relation's columns; `None` if the name means a column.
+    ///
+    /// # Errors
+    /// `Unsupported` for a relation whose columns are not known.
+    fn row(&self, name: &Ident) -> Result<Option<Expr>> {
+        let plain = plain_ident(name);
+        for scope in self.scopes.iter().rev() {
+            match (scope.meaning(&plain), scope.factor(name)) {
+                (Meaning::Missing, Some(factor)) => {
+                    let columns = factor.columns.iter().flatten();
+                    let members = columns.filter_map(|column| {
+                        let key = Expr::Value(Value::SingleQuotedString(column.clone()).into());
+                        Some([key, function_call(TO_JSON, vec![factor.column(column)?])])
+                    });
+                    return Ok(Some(function_call("json_build_object", members.flatten().collect())));
+                }
+                (Meaning::Missing, None) => {}
+                (Meaning::Unknown, Some(_)) => {
+                    return Err(Error::Unsupported(format!(
+                        "the row \"{name}\" as a value beside relations whose columns are not known (name them: t(a, b))"
+                    )));
+                }
                 _ => return Ok(None),
             }
         }
@@ -242,6 +305,8 @@ impl VisitorMut for Using<'_> {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         let (common, mut with) = (self.common.len(), query.with.take());
+        let is_value = take(&mut self.is_value);
+        let is_result = take(&mut self.is_result);
         if let Some(With { recursive, cte_tables, .. }) = &mut with {
             for cte in cte_tables {
                 let (name, columns) = (plain_ident(&cte.alias.name), self.common_columns(cte));
@@ -253,14 +318,18 @@ impl VisitorMut for Using<'_> {
             }
         }
         let (order_by, is_select) = (query.order_by.take(), matches!(*query.body, SetExpr::Select(_)));
-        self.queries.push(OpenQuery { with, order_by, is_select, common });
+        self.is_result = is_result;
+        self.queries.push(OpenQuery { with, order_by, is_select, is_value, common, names: Vec::new() });
         ControlFlow::Continue(())
     }
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        if let Some(OpenQuery { with, order_by, common, .. }) = self.queries.pop() {
+        if let Some(OpenQuery { with, order_by, common, names, .. }) = self.queries.pop() {
             (query.with, query.order_by) = (with, order_by);
             self.common.truncate(common);
+            if !names.is_empty() {
+                flow(ordering::under_names(query, &names))?;
+            }
         }
         ControlFlow::Continue(())
     }
@@ -297,11 +366,13 @@ impl VisitorMut for Using<'_> {
     }
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        let is_outermost = self.is_result && self.queries.len() == 1;
         if let (Some(query), Some(scope)) = (self.queries.last_mut(), self.scopes.last().cloned())
             && query.is_select
             && let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = &mut query.order_by
         {
-            let mut keys = take(keys);
+            let mut keys: Vec<OrderByExpr> = take(keys);
+            let names = ordering::renamed(select, &mut keys, &scope, is_outermost || query.is_value);
             for key in &mut keys {
                 match &key.expr {
                     Expr::Identifier(name) if scope.outputs(&select.projection, &plain_ident(name)) => {}
@@ -311,6 +382,9 @@ impl VisitorMut for Using<'_> {
             if let Some(OpenQuery { order_by: Some(OrderBy { kind, .. }), .. }) = self.queries.last_mut() {
                 *kind = OrderByKind::Expressions(keys);
             }
+            if let (Some(names), Some(query)) = (names, self.queries.last_mut()) {
+                query.names = names;
+            }
         }
         self.scopes.pop();
         select.from = self.from.pop().unwrap_or_default();
@@ -318,6 +392,12 @@ impl VisitorMut for Using<'_> {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        self.is_value = matches!(expr, Expr::Subquery(_) | Expr::Exists { .. });
+        if let Some(name) = name_as_json(expr)
+            && let Some(row) = flow(self.row(name))?
+        {
+            *expr = row;
+        }
         if let Expr::Identifier(name) = expr
             && let Some(value) = flow(self.value(name))?
         {

@@ -1,7 +1,11 @@
 //! JSON: texts that are JSON documents, with PostgreSQL's operators.
 //!
 //! A document is stored as it was given. The functions that find values in it come from `datafusion-functions-json`, which
-//! reads a document only as far as necessary.
+//! reads a document only as far as necessary. [`build`] makes documents of values and changes documents.
+
+pub(crate) mod build;
+mod parts;
+mod path;
 
 use std::sync::Arc;
 
@@ -12,13 +16,16 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    Volatility, lit,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use datafusion_functions_json::udfs;
 use serde::de::IgnoredAny;
 
+use self::path::Step;
 use crate::Error;
+use crate::base::arrays;
 
 /// True if the text is a JSON document.
 pub(crate) fn is_valid(text: &str) -> bool {
@@ -43,14 +50,86 @@ pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
         Arc::new(ScalarUDF::new_from_impl(Own::new("json_valid", Kind::Valid))),
         Arc::new(ScalarUDF::new_from_impl(Own::new("json_typeof", Kind::Type))),
     ]
+    .into_iter()
+    .chain(build::functions().map(Arc::new))
+    .collect()
 }
 
-/// `->`, `->>`, `#>` and `#>>`.
+/// True if a function returns documents, or arrays of documents.
+pub(crate) fn returns_documents(name: &str) -> bool {
+    const FUNCTIONS: [&str; 18] = [
+        "json",
+        "json_array_of",
+        "json_build_array",
+        "json_build_object",
+        "json_concat",
+        "json_get_array",
+        "json_get_json",
+        "json_insert",
+        "json_object_of_members",
+        "json_patch",
+        "json_pretty",
+        "json_remove",
+        "json_remove_part",
+        "json_replace",
+        "json_set",
+        "json_strip_nulls",
+        "json_values",
+        "jsonb_set",
+    ];
+    FUNCTIONS.binary_search(&name).is_ok() || name == build::TO_JSON
+}
+
+/// `->`, `->>`, `#>` and `#>>`, `@>` and `<@` of documents, and `document - 'key'`.
 #[derive(Debug)]
 pub(crate) struct Operators;
 
+/// The keys of a path such as `$.key[0]`; `None` for other expressions, and for positions from the end.
+fn keys(path: &Expr) -> Option<Vec<Expr>> {
+    let Expr::Literal(value, _) = path else { return None };
+    let key = |step: Step| match step {
+        Step::Key(name) | Step::Any(name) => Some(lit(name)),
+        Step::Index(position) => Some(lit(i64::try_from(position).ok()?)),
+        Step::End(back @ 1..) => Some(lit(-i64::try_from(back).ok()?)),
+        Step::End(0) => None,
+    };
+    path::steps(value.try_as_str()??)?.into_iter().map(key).collect()
+}
+
+/// The keys of a path such as `{key,0}`; `None` for other expressions.
+fn keys_of_list(path: &Expr) -> Option<Vec<Expr>> {
+    let Expr::Literal(value, _) = path else { return None };
+    let text = value.try_as_str()??;
+    let (lists, malformed) = arrays::split(&StringViewArray::from(vec![text]), false);
+    if malformed.is_some() {
+        return None;
+    }
+    let elements = lists.values().as_string_view_opt()?;
+    // A number is the position of an element, or a name.
+    let key = |element: Option<&str>| match element?.parse::<i64>() {
+        Ok(position) => Some(lit(position)),
+        Err(_) => element.map(lit),
+    };
+    elements.iter().map(key).collect()
+}
+
+/// The operator of two documents or texts as a function.
+fn of_documents(expr: &RawBinaryExpr, schema: &DFSchema) -> Option<Expr> {
+    let (kind, left, right) = match expr.op {
+        BinaryOperator::AtArrow => (build::Kind::Contains, &expr.left, &expr.right),
+        BinaryOperator::ArrowAt => (build::Kind::Contains, &expr.right, &expr.left),
+        BinaryOperator::Minus => (build::Kind::RemovePart, &expr.left, &expr.right),
+        _ => return None,
+    };
+    let is_text = |expr: &Expr| expr.get_type(schema).is_ok_and(|ty| ty.is_string());
+    (is_text(left) && is_text(right)).then(|| build::call(kind, vec![left.clone(), right.clone()]))
+}
+
 impl ExprPlanner for Operators {
-    fn plan_binary_op(&self, expr: RawBinaryExpr, _: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        if let Some(planned) = of_documents(&expr, schema) {
+            return Ok(PlannerResult::Planned(planned));
+        }
         let func = match expr.op {
             BinaryOperator::Arrow | BinaryOperator::HashArrow => udfs::json_get_json_udf(),
             BinaryOperator::LongArrow | BinaryOperator::HashLongArrow => udfs::json_as_text_udf(),
@@ -63,7 +142,12 @@ impl ExprPlanner for Operators {
             }
             document => vec![document.clone()],
         };
-        args.push(expr.right);
+        let is_list = matches!(expr.op, BinaryOperator::HashArrow | BinaryOperator::HashLongArrow);
+        let keys = if is_list { keys_of_list(&expr.right) } else { keys(&expr.right) };
+        match keys {
+            Some(keys) => args.extend(keys),
+            None => args.push(expr.right),
+        }
         Ok(PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction { func, args })))
     }
 }

@@ -1,0 +1,227 @@
+//! Which texts of a plan are JSON documents.
+//!
+//! Texts and documents have the same type in DataFusion. `to_json` makes a string of a text, and leaves a document as it
+//! is; `||` joins texts, and merges documents. What an argument is follows from columns of type JSON and from functions of JSON, through all operators of the
+//! plan.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema};
+use datafusion::datasource::source_as_provider;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::grouping_set_to_exprlist;
+use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, JoinType, LogicalPlan, Operator, Subquery};
+
+use crate::table::KeyakiTable;
+use crate::values::json::build::{Kind, TO_JSON, call, of_documents};
+use crate::values::json::returns_documents;
+
+/// Functions whose result is one of their arguments, or one of the elements of their first argument.
+const CHOICES: [&str; 8] = ["array_element", "coalesce", "greatest", "least", "make_array", "nullif", "nvl", "unnest"];
+/// Aggregate and window functions whose results are values of their first argument, or arrays of them.
+const SELECTIONS: [&str; 11] = [
+    "any_value",
+    "array_agg",
+    "first_value",
+    "lag",
+    "last_value",
+    "lead",
+    "max",
+    "min",
+    "mode",
+    "nth_value",
+    "string_agg",
+];
+
+/// Replaces `to_json` and `||` with documents as arguments.
+///
+/// # Errors
+/// None is expected.
+pub(super) fn kept(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let is_call = |expr: &Expr| match expr {
+        Expr::ScalarFunction(call) => call.func.name() == TO_JSON,
+        Expr::BinaryExpr(binary) => binary.op == Operator::StringConcat,
+        _ => false,
+    };
+    let mut has_calls = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            has_calls |= expr.exists(|expr| Ok(is_call(expr)))?;
+            Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
+        })
+    })?;
+    if !has_calls {
+        return Ok(plan);
+    }
+    within(plan, &[])
+}
+
+/// The columns of a plan that are documents or arrays of documents.
+pub(super) fn columns(plan: &LogicalPlan) -> Vec<bool> {
+    (0..plan.schema().fields().len()).map(|column| Documents { outer: &[] }.output(plan, column)).collect()
+}
+
+/// Replaces the calls within a plan in the expressions of whose queries the rows of `outer` are known, the innermost last.
+fn within(plan: LogicalPlan, outer: &[Arc<LogicalPlan>]) -> Result<LogicalPlan> {
+    let plan = plan.map_children(|child| Ok(Transformed::yes(within(child, outer)?)))?.data;
+    let inputs: Vec<Arc<LogicalPlan>> = plan.inputs().into_iter().cloned().map(Arc::new).collect();
+    let all = [outer, &inputs].concat();
+    let documents = Documents { outer };
+    let names = NamePreserver::new(&plan);
+    let replaced = plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let inputs: Vec<&LogicalPlan> = inputs.iter().map(Arc::as_ref).collect();
+        let expr = expr.transform_up(|expr| match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
+                if documents.is_document(&left, &inputs) && documents.is_document(&right, &inputs) =>
+            {
+                Ok(Transformed::yes(call(Kind::Concat, vec![*left, *right])))
+            }
+            Expr::ScalarFunction(mut call) if call.func.name() == TO_JSON => {
+                if !call.args.iter().all(|arg| documents.is_document(arg, &inputs)) {
+                    return Ok(Transformed::no(Expr::ScalarFunction(call)));
+                }
+                call.func = Arc::new(of_documents());
+                Ok(Transformed::yes(Expr::ScalarFunction(call)))
+            }
+            Expr::ScalarSubquery(subquery) => Ok(Transformed::yes(Expr::ScalarSubquery(nested(subquery, &all)?))),
+            Expr::Exists(mut exists) => {
+                exists.subquery = nested(exists.subquery, &all)?;
+                Ok(Transformed::yes(Expr::Exists(exists)))
+            }
+            Expr::InSubquery(mut list) => {
+                list.subquery = nested(list.subquery, &all)?;
+                Ok(Transformed::yes(Expr::InSubquery(list)))
+            }
+            Expr::SetComparison(mut comparison) => {
+                comparison.subquery = nested(comparison.subquery, &all)?;
+                Ok(Transformed::yes(Expr::SetComparison(comparison)))
+            }
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(expr.update_data(|expr| name.restore(expr)))
+    })?;
+    Ok(replaced.data)
+}
+
+fn nested(subquery: Subquery, outer: &[Arc<LogicalPlan>]) -> Result<Subquery> {
+    let plan = within(Arc::unwrap_or_clone(subquery.subquery), outer)?;
+    Ok(Subquery { subquery: Arc::new(plan), ..subquery })
+}
+
+/// Finds documents in queries within others.
+#[derive(Clone, Copy)]
+struct Documents<'a> {
+    /// The inputs of the enclosing queries, the innermost last.
+    outer: &'a [Arc<LogicalPlan>],
+}
+
+impl Documents<'_> {
+    /// True if the values of an expression over the rows of `inputs` are documents.
+    fn is_document(self, expr: &Expr, inputs: &[&LogicalPlan]) -> bool {
+        match expr {
+            Expr::Alias(alias) => self.is_document(&alias.expr, inputs),
+            Expr::Column(column) => inputs.iter().any(|input| self.column(input, column)),
+            Expr::OuterReferenceColumn(_, column) => {
+                let named = |plan: &&Arc<LogicalPlan>| position(plan.schema(), column).is_some();
+                self.outer.iter().rev().find(named).is_some_and(|plan| self.column(plan, column))
+            }
+            Expr::ScalarFunction(call) if returns_documents(call.func.name()) => true,
+            Expr::ScalarFunction(call) if CHOICES.contains(&call.func.name()) => {
+                let args = match call.func.name() {
+                    "array_element" | "nullif" => &call.args[..1],
+                    _ => &call.args[..],
+                };
+                self.are_documents(args.iter(), inputs)
+            }
+            Expr::AggregateFunction(call) if SELECTIONS.contains(&call.func.name()) => {
+                call.params.args.first().is_some_and(|arg| self.is_document(arg, inputs))
+            }
+            Expr::WindowFunction(call) if SELECTIONS.contains(&call.fun.name()) => {
+                call.params.args.first().is_some_and(|arg| self.is_document(arg, inputs))
+            }
+            Expr::Case(case) => {
+                let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
+                self.are_documents(results.chain(case.else_expr.as_deref()), inputs)
+            }
+            Expr::Unnest(unnest) => self.is_document(&unnest.expr, inputs),
+            Expr::ScalarSubquery(subquery) => {
+                let outer: Vec<_> = inputs.iter().map(|input| Arc::new((*input).clone())).collect();
+                let outer = [self.outer, &outer].concat();
+                Documents { outer: &outer }.output(&subquery.subquery, 0)
+            }
+            _ => false,
+        }
+    }
+
+    /// True if all values are documents or NULL, and not all are NULL.
+    fn are_documents<'e>(self, mut values: impl Iterator<Item = &'e Expr> + Clone, inputs: &[&LogicalPlan]) -> bool {
+        let is_null = |expr: &Expr| matches!(expr, Expr::Literal(value, _) if value.is_null());
+        let mut others = values.clone().filter(|value| !is_null(value)).peekable();
+        others.peek().is_some() && values.all(|value| is_null(value) || self.is_document(value, inputs))
+    }
+
+    fn column(self, plan: &LogicalPlan, column: &Column) -> bool {
+        position(plan.schema(), column).is_some_and(|position| self.output(plan, position))
+    }
+
+    /// True if a column of the result of a plan is a document.
+    fn output(self, plan: &LogicalPlan, column: usize) -> bool {
+        let of = |expr: Option<&Expr>, input: &LogicalPlan| expr.is_some_and(|expr| self.is_document(expr, &[input]));
+        match plan {
+            LogicalPlan::Projection(node) => of(node.expr.get(column), &node.input),
+            LogicalPlan::Aggregate(node) => {
+                let groups = grouping_set_to_exprlist(&node.group_expr).unwrap_or_default();
+                let others = node.schema.fields().len() - node.aggr_expr.len();
+                match column.checked_sub(others) {
+                    Some(aggregate) => of(node.aggr_expr.get(aggregate), &node.input),
+                    None => of(groups.get(column).copied(), &node.input),
+                }
+            }
+            LogicalPlan::Window(node) => match column.checked_sub(node.input.schema().fields().len()) {
+                Some(window) => of(node.window_expr.get(window), &node.input),
+                None => self.output(&node.input, column),
+            },
+            LogicalPlan::Distinct(Distinct::On(node)) => of(node.select_expr.get(column), &node.input),
+            LogicalPlan::Join(node) => {
+                let left = match node.join_type {
+                    JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => 0,
+                    _ => node.left.schema().fields().len(),
+                };
+                match column.checked_sub(left) {
+                    Some(column) => column < node.right.schema().fields().len() && self.output(&node.right, column),
+                    None => self.output(&node.left, column),
+                }
+            }
+            LogicalPlan::Union(node) => {
+                !node.inputs.is_empty() && node.inputs.iter().all(|input| self.output(input, column))
+            }
+            LogicalPlan::RecursiveQuery(node) => self.output(&node.static_term, column),
+            LogicalPlan::Unnest(node) => {
+                node.dependency_indices.get(column).is_some_and(|input| self.output(&node.input, *input))
+            }
+            LogicalPlan::Values(node) => self.are_documents(node.values.iter().filter_map(|row| row.get(column)), &[]),
+            LogicalPlan::TableScan(scan) => {
+                let source = scan.projection.as_ref().map_or(Some(column), |kept| kept.get(column).copied());
+                let Some(source) = source else { return false };
+                if let Some(view) = scan.source.get_logical_plan() {
+                    return self.output(&view, source);
+                }
+                let Ok(provider) = source_as_provider(&scan.source) else { return false };
+                let table = provider.downcast_ref::<KeyakiTable>();
+                table.is_some_and(|table| table.table.def.columns.get(source).is_some_and(|column| column.ty.json))
+            }
+            LogicalPlan::Subquery(node) => self.output(&node.subquery, column),
+            other => match &other.inputs()[..] {
+                [input] if input.schema().fields().len() == other.schema().fields().len() => self.output(input, column),
+                _ => false,
+            },
+        }
+    }
+}
+
+fn position(schema: &DFSchema, column: &Column) -> Option<usize> {
+    schema.maybe_index_of_column(column)
+}
