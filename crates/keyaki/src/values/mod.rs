@@ -12,6 +12,7 @@
 //! | [`conversions`] | casts and AT TIME ZONE as functions of DataFusion |
 //! | [`extremes`] | the aggregate functions `min` and `max` of floats |
 //! | [`floats`] | one zero and one NaN |
+//! | [`frames`] | aggregates over frames that move |
 //! | [`intervals`] | order, parts and arithmetic of intervals |
 //! | [`json`] | functions and operators of JSON |
 //! | [`mode`] | the aggregate function `mode` |
@@ -34,6 +35,7 @@ pub(crate) mod cast;
 pub(crate) mod conversions;
 pub(crate) mod extremes;
 pub(crate) mod floats;
+pub(crate) mod frames;
 pub(crate) mod functions;
 pub(crate) mod intervals;
 pub(crate) mod json;
