@@ -352,6 +352,12 @@ async fn aggregates_of_frames_need_retract() {
     refuses(sql, "`retract_batch` is not implemented").await;
 }
 
+#[tokio::test]
+async fn orders_of_string_agg_conflict() {
+    let sql = "SELECT string_agg(b::text, ',' ORDER BY a), string_agg(b::text, ',' ORDER BY e) FROM u";
+    refuses(sql, "Conflicting ordering requirements").await;
+}
+
 async fn defaults_of_lag_have_the_type_of_the_column() {
     answers("SELECT lag(b, 1, 2.5) OVER (ORDER BY e) FROM u", &["100", "2", "200", "NULL"]).await;
     refuses("SELECT lag(b, 1, a) OVER (ORDER BY e) FROM u", "Literal").await;

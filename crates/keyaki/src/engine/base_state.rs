@@ -26,6 +26,7 @@ use crate::values::buckets::width_bucket;
 use crate::values::conversions::at_time_zone;
 use crate::values::extremes::extremes;
 use crate::values::mode::most_frequent;
+use crate::values::string_agg::string_agg;
 use crate::values::sum::sum;
 use crate::values::uuids;
 use crate::values::zone::STORED;
@@ -89,6 +90,7 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
         .build();
     state.register_udaf(Arc::new(average()))?;
     state.register_udaf(Arc::new(sum()))?;
+    state.register_udaf(Arc::new(string_agg()))?;
     // PostgreSQL's names.
     state.register_udaf(Arc::new(var_samp_udaf().as_ref().clone().with_aliases(["variance"])))?;
     state.register_udf(Arc::new(signum().as_ref().clone().with_aliases(["sign"])))?;

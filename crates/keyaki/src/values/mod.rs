@@ -17,6 +17,7 @@
 //! | [`json`] | functions and operators of JSON |
 //! | [`mode`] | the aggregate function `mode` |
 //! | [`operators`] | operators of UUIDs, texts and times |
+//! | [`string_agg`] | the aggregate function `string_agg`, which sorts its rows |
 //! | [`sum`] | the aggregate function `sum` without overflow |
 //! | [`functions`] | arithmetic as functions of DataFusion |
 //! | [`templates`] | templates of `to_char` |
@@ -41,6 +42,7 @@ pub(crate) mod intervals;
 pub(crate) mod json;
 pub(crate) mod mode;
 pub(crate) mod operators;
+pub(crate) mod string_agg;
 pub(crate) mod sum;
 pub(crate) mod templates;
 pub(crate) mod text_functions;
