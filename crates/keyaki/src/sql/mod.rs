@@ -76,6 +76,7 @@ mod synonyms;
 mod system;
 mod table_functions;
 mod template;
+mod tokens;
 mod transaction;
 mod using;
 mod vast;

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, TokenizerError};
 
-use super::{parameters, symmetric};
+use super::{parameters, symmetric, tokens};
 use crate::{Error, Result};
 
 pub(crate) static DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
@@ -70,6 +70,7 @@ pub(crate) fn split(sql: &str) -> Result<Vec<Statement<'_>>> {
             let text = &sql[start..offsets.at(last.span.end)];
             let mut tokens = tokens;
             parameters::number(&mut tokens)?;
+            tokens::correct(&mut tokens);
             symmetric::mark(&mut tokens);
             statements.push(Statement { text, tokens });
         }
