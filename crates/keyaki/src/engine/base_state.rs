@@ -26,11 +26,12 @@ use crate::values::buckets::width_bucket;
 use crate::values::conversions::at_time_zone;
 use crate::values::extremes::extremes;
 use crate::values::mode::most_frequent;
+use crate::values::replacement::regexp_replace;
 use crate::values::string_agg::string_agg;
 use crate::values::sum::sum;
 use crate::values::uuids;
 use crate::values::zone::STORED;
-use crate::values::{arrays, intervals, json, operators, text_functions};
+use crate::values::{arrays, intervals, json, operators, patterns, text_functions};
 
 /// SQL name of the database.
 pub(crate) const CATALOG_NAME: &str = "keyaki";
@@ -98,7 +99,12 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
         state.register_udaf(Arc::new(extreme))?;
     }
     state.register_udaf(Arc::new(most_frequent()))?;
-    for function in [at_time_zone(), age(), width_bucket()].into_iter().chain(text_functions::functions()) {
+    state.register_udf(Arc::new(regexp_replace()))?;
+    for function in [at_time_zone(), age(), width_bucket()]
+        .into_iter()
+        .chain(text_functions::functions())
+        .chain(patterns::functions())
+    {
         state.register_udf(Arc::new(function))?;
     }
     for function in json::functions() {

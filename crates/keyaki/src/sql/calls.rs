@@ -19,6 +19,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::names::plain_ident;
 use super::parameters::call;
+use super::patterns;
+use crate::values::patterns::DOTS;
 use crate::{Error, Result};
 
 /// The expression in place of a call; `None` for other functions.
@@ -58,7 +60,9 @@ pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
             Expr::Nested(Box::new(sum))
         }
         ("regexp_substr", [text, pattern]) => {
-            call("(regexp_match(NULL, '(' || NULL || ')'))[1]", [text.clone(), pattern.clone()])?
+            let mut pattern = pattern.clone();
+            patterns::translate(&mut pattern, DOTS)?;
+            call("(regexp_match(NULL, '(' || NULL || ')'))[1]", [text.clone(), pattern])?
         }
         ("strftime", [a, b]) => {
             // SQLite's order of the arguments, or DuckDB's.

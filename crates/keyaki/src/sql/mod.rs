@@ -52,6 +52,7 @@ mod normalize;
 pub(crate) mod on_commit;
 mod outcome;
 mod parameters;
+mod patterns;
 mod plan_cache;
 mod precedence;
 pub(crate) mod prepared;

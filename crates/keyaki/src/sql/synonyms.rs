@@ -8,6 +8,7 @@
 //! | `~a` | `(a # -1)`: all bits are inverted |
 //! | `a COLLATE "C"` | `a` |
 //! | functions | see [`super::calls`] |
+//! | patterns | see [`super::patterns`] |
 
 use std::ops::ControlFlow;
 
@@ -16,8 +17,8 @@ use datafusion::sql::sqlparser::ast::{
     Select, SelectItem, SetExpr, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
-use super::calls;
 use super::parameters::call;
+use super::{calls, patterns};
 use crate::{Error, Result};
 
 /// Replaces the forms in a statement or an expression.
@@ -81,8 +82,11 @@ impl VisitorMut for Replace {
         let replaced = match expr {
             Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr } => call("(NULL # -1)", [(**expr).clone()]).map(Some),
             Expr::Collate { expr, collation } => check_collation(collation).map(|()| Some((**expr).clone())),
-            Expr::Function(function) => calls::replaced(function),
-            _ => Ok(None),
+            Expr::Function(function) => match calls::replaced(function) {
+                Ok(None) => patterns::replaced(expr),
+                replaced => replaced,
+            },
+            _ => patterns::replaced(expr),
         };
         match replaced {
             Ok(Some(replaced)) => *expr = replaced,

@@ -17,6 +17,8 @@
 //! | [`json`] | functions and operators of JSON |
 //! | [`mode`] | the aggregate function `mode` |
 //! | [`operators`] | operators of UUIDs, texts and times |
+//! | [`patterns`] | patterns of LIKE, SIMILAR TO and regular expressions |
+//! | [`replacement`] | `regexp_replace` |
 //! | [`string_agg`] | the aggregate function `string_agg`, which sorts its rows |
 //! | [`sum`] | the aggregate function `sum` without overflow |
 //! | [`functions`] | arithmetic as functions of DataFusion |
@@ -42,6 +44,8 @@ pub(crate) mod intervals;
 pub(crate) mod json;
 pub(crate) mod mode;
 pub(crate) mod operators;
+pub(crate) mod patterns;
+pub(crate) mod replacement;
 pub(crate) mod string_agg;
 pub(crate) mod sum;
 pub(crate) mod templates;
