@@ -8,6 +8,7 @@
 //! | `age(a)` | `age(current_date, a)` |
 //! | `num_nulls(a, …)`, `num_nonnulls(a, …)` | sums of `a IS [NOT] NULL` |
 //! | `regexp_substr(s, p)` | `(regexp_match(s, '(' \|\| p \|\| ')'))[1]` |
+//! | `array_remove(a, x)`, `array_replace(a, x, y)` | the functions that change all occurrences |
 //! | `strftime(t, format)`, `strftime(format, t)` | `to_char(t, format)` |
 //! | `mode() WITHIN GROUP (ORDER BY a)` | `mode(a)` |
 //! | `percentile_disc(p) WITHIN GROUP (ORDER BY a)`, `quantile_disc(a, p)` | an element of `array_agg(a ORDER BY a)` |
@@ -58,6 +59,10 @@ pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
             let sum =
                 others.iter().try_fold(first, |sum, arg| call("NULL + NULL", [sum, call(test, [arg.clone()])?]))?;
             Expr::Nested(Box::new(sum))
+        }
+        ("array_remove", [array, element]) => call("array_remove_all(NULL, NULL)", [array.clone(), element.clone()])?,
+        ("array_replace", [array, from, to]) => {
+            call("array_replace_all(NULL, NULL, NULL)", [array.clone(), from.clone(), to.clone()])?
         }
         ("regexp_substr", [text, pattern]) => {
             let mut pattern = pattern.clone();

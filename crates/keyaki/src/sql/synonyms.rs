@@ -7,18 +7,21 @@
 //! | `GROUP BY ()` | `HAVING count(*) >= 0`, which makes the query an aggregate of all rows |
 //! | `~a` | `(a # -1)`: all bits are inverted |
 //! | `a COLLATE "C"` | `a` |
+//! | `a::VARCHAR(n)` | `left(a::TEXT, n)`: an explicit cast truncates |
 //! | functions | see [`super::calls`] |
 //! | patterns | see [`super::patterns`] |
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Fetch, GroupByExpr, LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query,
-    Select, SelectItem, SetExpr, UnaryOperator, Value, VisitMut, VisitorMut,
+    BinaryOperator, DataType, Expr, Fetch, GroupByExpr, LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind,
+    Query, Select, SelectItem, SetExpr, UnaryOperator, Value, VisitMut, VisitorMut,
 };
+use keyaki_store::ColumnType;
 
 use super::parameters::call;
 use super::{calls, patterns};
+use crate::catalog::{SqlType, types};
 use crate::{Error, Result};
 
 /// Replaces the forms in a statement or an expression.
@@ -82,6 +85,7 @@ impl VisitorMut for Replace {
         let replaced = match expr {
             Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr } => call("(NULL # -1)", [(**expr).clone()]).map(Some),
             Expr::Collate { expr, collation } => check_collation(collation).map(|()| Some((**expr).clone())),
+            Expr::Cast { .. } => truncated(expr),
             Expr::Function(function) => match calls::replaced(function) {
                 Ok(None) => patterns::replaced(expr),
                 replaced => replaced,
@@ -95,6 +99,23 @@ impl VisitorMut for Replace {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// The first characters in place of a cast to a text of limited length.
+fn truncated(cast: &Expr) -> Result<Option<Expr>> {
+    let Expr::Cast { kind, expr, data_type, array, format } = cast else { return Ok(None) };
+    // Errors of types are those of the cast.
+    let Ok(SqlType { column: ColumnType::Text, max_chars: Some(chars), .. }) = types::from_sql(data_type) else {
+        return Ok(None);
+    };
+    let text = Expr::Cast {
+        kind: kind.clone(),
+        expr: expr.clone(),
+        data_type: DataType::Text,
+        array: *array,
+        format: format.clone(),
+    };
+    call(&format!("left(NULL, {chars})"), [text]).map(Some)
 }
 
 /// Replaces ORDER BY ALL by the positions of all columns. Beside a wildcard, DataFusion finds the columns.
