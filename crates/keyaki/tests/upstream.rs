@@ -370,6 +370,39 @@ async fn names_of_windows_belong_to_outer_queries() {
 }
 
 #[tokio::test]
+async fn bit_xor_of_frames_ignores_null() {
+    let sql = "SELECT bit_xor(b) OVER (ORDER BY e ROWS BETWEEN CURRENT ROW AND CURRENT ROW) FROM u";
+    answers(sql, &["0", "100", "200", "7"]).await;
+}
+
+#[tokio::test]
+async fn similar_to_matches_parts() {
+    answers("SELECT 'abc' SIMILAR TO 'b'", &["true"]).await;
+}
+
+#[tokio::test]
+async fn replacements_have_dollars() {
+    answers("SELECT regexp_replace('abc', 'b', '$5')", &["ac"]).await;
+}
+
+#[tokio::test]
+async fn aggregates_of_frames_need_retract() {
+    let sql = "SELECT string_agg(b::text, ',') OVER (ORDER BY e ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM u";
+    refuses(sql, "`retract_batch` is not implemented").await;
+}
+
+#[tokio::test]
+async fn orders_of_string_agg_conflict() {
+    let sql = "SELECT string_agg(b::text, ',' ORDER BY a), string_agg(b::text, ',' ORDER BY e) FROM u";
+    refuses(sql, "Conflicting ordering requirements").await;
+}
+
+#[tokio::test]
+async fn like_has_one_escape_character() {
+    refuses("SELECT b::text LIKE '1!_%' ESCAPE '!' FROM u", "escape_char").await;
+}
+
+#[tokio::test]
 async fn defaults_of_lag_have_the_type_of_the_column() {
     answers("SELECT lag(b, 1, 2.5) OVER (ORDER BY e) FROM u", &["100", "2", "200", "NULL"]).await;
     refuses("SELECT lag(b, 1, a) OVER (ORDER BY e) FROM u", "Literal").await;

@@ -26,10 +26,12 @@ use crate::values::buckets::width_bucket;
 use crate::values::conversions::at_time_zone;
 use crate::values::extremes::extremes;
 use crate::values::mode::most_frequent;
+use crate::values::replacement::regexp_replace;
+use crate::values::string_agg::string_agg;
 use crate::values::sum::sum;
 use crate::values::uuids;
 use crate::values::zone::STORED;
-use crate::values::{arrays, bytes, intervals, json, operators, rounding, text_functions};
+use crate::values::{arrays, bytes, intervals, json, operators, patterns, rounding, text_functions};
 
 /// SQL name of the database.
 pub(crate) const CATALOG_NAME: &str = "keyaki";
@@ -89,6 +91,7 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
         .build();
     state.register_udaf(Arc::new(average()))?;
     state.register_udaf(Arc::new(sum()))?;
+    state.register_udaf(Arc::new(string_agg()))?;
     // PostgreSQL's names.
     state.register_udaf(Arc::new(var_samp_udaf().as_ref().clone().with_aliases(["variance"])))?;
     state.register_udf(Arc::new(signum().as_ref().clone().with_aliases(["sign"])))?;
@@ -96,7 +99,12 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
         state.register_udaf(Arc::new(extreme))?;
     }
     state.register_udaf(Arc::new(most_frequent()))?;
-    for function in [at_time_zone(), age(), width_bucket()].into_iter().chain(text_functions::functions()) {
+    state.register_udf(Arc::new(regexp_replace()))?;
+    for function in [at_time_zone(), age(), width_bucket()]
+        .into_iter()
+        .chain(text_functions::functions())
+        .chain(patterns::functions())
+    {
         state.register_udf(Arc::new(function))?;
     }
     for function in json::functions() {

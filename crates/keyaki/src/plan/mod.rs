@@ -84,6 +84,7 @@ pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, z
     analyzer.insert(2, Arc::new(rules::PrepareIntervals));
     analyzer.insert(3, Arc::new(rules::GroupFrames));
     analyzer.insert(0, Arc::new(rules::Multisets));
+    analyzer.push(Arc::new(rules::MovingFrames));
     analyzer.push(Arc::new(rules::LazyConditions));
     analyzer.push(Arc::new(rules::ReplaceOperators { zone }));
     analyzer.push(Arc::new(rules::OrderIntervals));

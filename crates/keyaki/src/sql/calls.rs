@@ -8,6 +8,7 @@
 //! | `age(a)` | `age(current_date, a)` |
 //! | `num_nulls(a, …)`, `num_nonnulls(a, …)` | sums of `a IS [NOT] NULL` |
 //! | `regexp_substr(s, p)` | `(regexp_match(s, '(' \|\| p \|\| ')'))[1]` |
+//! | `array_remove(a, x)`, `array_replace(a, x, y)` | the functions that change all occurrences |
 //! | `strftime(t, format)`, `strftime(format, t)` | `to_char(t, format)` |
 //! | `encode(b, 'base64')` | with padding, as in PostgreSQL |
 //! | `mode() WITHIN GROUP (ORDER BY a)` | `mode(a)` |
@@ -21,6 +22,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::names::plain_ident;
 use super::parameters::call;
+use super::patterns;
+use crate::values::patterns::DOTS;
 use crate::{Error, Result};
 
 /// The expression in place of a call; `None` for other functions.
@@ -62,8 +65,14 @@ pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
                 others.iter().try_fold(first, |sum, arg| call("NULL + NULL", [sum, call(test, [arg.clone()])?]))?;
             Expr::Nested(Box::new(sum))
         }
+        ("array_remove", [array, element]) => call("array_remove_all(NULL, NULL)", [array.clone(), element.clone()])?,
+        ("array_replace", [array, from, to]) => {
+            call("array_replace_all(NULL, NULL, NULL)", [array.clone(), from.clone(), to.clone()])?
+        }
         ("regexp_substr", [text, pattern]) => {
-            call("(regexp_match(NULL, '(' || NULL || ')'))[1]", [text.clone(), pattern.clone()])?
+            let mut pattern = pattern.clone();
+            patterns::translate(&mut pattern, DOTS)?;
+            call("(regexp_match(NULL, '(' || NULL || ')'))[1]", [text.clone(), pattern])?
         }
         ("encode", [bytes, Expr::Value(form)]) if is_base64(&form.value) => {
             call("encode(NULL, 'base64pad')", [bytes.clone()])?

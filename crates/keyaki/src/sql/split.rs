@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, TokenizerError};
 
-use super::{parameters, symmetric};
+use super::{parameters, symmetric, tokens};
 use crate::{Error, Result};
 
 pub(crate) static DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
@@ -72,6 +72,7 @@ pub(crate) fn split(sql: &str) -> Result<Vec<Statement<'_>>> {
             let text = &sql[start..offsets.at(last.span.end)];
             let mut tokens = tokens;
             parameters::number(&mut tokens)?;
+            tokens::correct(&mut tokens);
             symmetric::mark(&mut tokens);
             check_chains(&tokens)?;
             statements.push(Statement { text, tokens });

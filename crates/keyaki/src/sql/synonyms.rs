@@ -8,20 +8,24 @@
 //! | `~a` | `(a # -1)`: all bits are inverted |
 //! | `a COLLATE "C"` | `a` |
 //! | `ARRAY(SELECT a …)` | a scalar subquery with `array_agg`, and `[]` for no rows |
+//! | `a::VARCHAR(n)` | `left(a::TEXT, n)`: an explicit cast truncates |
 //! | functions | see [`super::calls`] |
+//! | patterns | see [`super::patterns`] |
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList,
+    BinaryOperator, DataType, Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList,
     FunctionArguments, GroupByExpr, LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select,
     SelectItem, SetExpr, TableFactor, UnaryOperator, Value, VisitMut, VisitorMut, visit_expressions,
 };
+use keyaki_store::ColumnType;
 
-use super::calls;
 use super::json_calls::function_call;
 use super::names::plain_ident;
 use super::parameters::call;
+use super::{calls, patterns};
+use crate::catalog::{SqlType, types};
 use crate::{Error, Result};
 
 /// Replaces the forms in a statement or an expression.
@@ -85,11 +89,15 @@ impl VisitorMut for Replace {
         let replaced = match expr {
             Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr } => call("(NULL # -1)", [(**expr).clone()]).map(Some),
             Expr::Collate { expr, collation } => check_collation(collation).map(|()| Some((**expr).clone())),
+            Expr::Cast { .. } => truncated(expr),
             Expr::Function(function) => match array_of(function) {
-                Ok(None) => calls::replaced(function),
+                Ok(None) => match calls::replaced(function) {
+                    Ok(None) => patterns::replaced(expr),
+                    replaced => replaced,
+                },
                 array => array,
             },
-            _ => Ok(None),
+            _ => patterns::replaced(expr),
         };
         match replaced {
             Ok(Some(replaced)) => *expr = replaced,
@@ -179,6 +187,21 @@ fn array_of_select(query: &Query) -> Option<Box<Query>> {
     aggregate.args = FunctionArguments::List(args);
     select.projection = vec![SelectItem::UnnamedExpr(Expr::Function(aggregate))];
     Some(Box::new(array))
+/// The first characters in place of a cast to a text of limited length.
+fn truncated(cast: &Expr) -> Result<Option<Expr>> {
+    let Expr::Cast { kind, expr, data_type, array, format } = cast else { return Ok(None) };
+    // Errors of types are those of the cast.
+    let Ok(SqlType { column: ColumnType::Text, max_chars: Some(chars), .. }) = types::from_sql(data_type) else {
+        return Ok(None);
+    };
+    let text = Expr::Cast {
+        kind: kind.clone(),
+        expr: expr.clone(),
+        data_type: DataType::Text,
+        array: *array,
+        format: format.clone(),
+    };
+    call(&format!("left(NULL, {chars})"), [text]).map(Some)
 }
 
 /// Replaces ORDER BY ALL by the positions of all columns. Beside a wildcard, DataFusion finds the columns.

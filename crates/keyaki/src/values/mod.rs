@@ -12,11 +12,15 @@
 //! | [`conversions`] | casts and AT TIME ZONE as functions of DataFusion |
 //! | [`extremes`] | the aggregate functions `min` and `max` of floats |
 //! | [`floats`] | one zero and one NaN |
+//! | [`frames`] | aggregates over frames that move |
 //! | [`intervals`] | order, parts and arithmetic of intervals |
 //! | [`json`] | functions and operators of JSON |
 //! | [`mode`] | the aggregate function `mode` |
 //! | [`operators`] | operators of UUIDs, texts and times |
+//! | [`patterns`] | patterns of LIKE, SIMILAR TO and regular expressions |
+//! | [`replacement`] | `regexp_replace` |
 //! | [`rounding`] | `ceil` and `floor` |
+//! | [`string_agg`] | the aggregate function `string_agg`, which sorts its rows |
 //! | [`sum`] | the aggregate function `sum` without overflow |
 //! | [`functions`] | arithmetic as functions of DataFusion |
 //! | [`templates`] | templates of `to_char` |
@@ -35,12 +39,16 @@ pub(crate) mod cast;
 pub(crate) mod conversions;
 pub(crate) mod extremes;
 pub(crate) mod floats;
+pub(crate) mod frames;
 pub(crate) mod functions;
 pub(crate) mod intervals;
 pub(crate) mod json;
 pub(crate) mod mode;
 pub(crate) mod operators;
+pub(crate) mod patterns;
+pub(crate) mod replacement;
 pub(crate) mod rounding;
+pub(crate) mod string_agg;
 pub(crate) mod sum;
 pub(crate) mod templates;
 pub(crate) mod text_functions;

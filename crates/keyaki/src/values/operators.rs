@@ -14,7 +14,8 @@ use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
 
 /// Quotients of decimals get more digits. UUIDs and texts are compared as UUIDs and concatenated as texts, intervals and texts are compared as intervals. Times of
-/// different units are compared in microseconds.
+/// different units are compared in microseconds. A literal that is subtracted from a time, or that a time is subtracted from, has
+/// the type of the time.
 #[derive(Debug)]
 pub(crate) struct Operators;
 
@@ -36,6 +37,17 @@ impl ExprPlanner for Operators {
         }
         if expr.op == Op::Multiply {
             shorten_factors(&mut expr, (&left, &right));
+        }
+        if expr.op == Op::Minus {
+            // The literal is the earlier or later time.
+            if is_instant(&left) && is_text_literal(&expr.right) {
+                expr.right = cast(expr.right, left.clone());
+                return Ok(PlannerResult::Original(expr));
+            }
+            if is_instant(&right) && is_text_literal(&expr.left) {
+                expr.left = cast(expr.left, right.clone());
+                return Ok(PlannerResult::Original(expr));
+            }
         }
         if matches!(expr.op, Op::Plus | Op::Minus) {
             let dated = (
@@ -176,6 +188,10 @@ pub(crate) fn date_operand(date: &Expr, ty: &DataType, interval: &Expr, of_inter
     };
     let is_date = matches!(ty, DataType::Date32) && matches!(of_interval, DataType::Interval(_));
     (is_date && !is_whole).then(|| cast(date.clone(), DataType::Timestamp(TimeUnit::Microsecond, None)))
+}
+
+fn is_instant(ty: &DataType) -> bool {
+    matches!(ty, DataType::Date32 | DataType::Timestamp(..))
 }
 
 fn is_text_literal(expr: &Expr) -> bool {

@@ -13,6 +13,7 @@
 //! | [`intervals`] | comparisons of the parts of intervals one after another |
 //! | [`lazy`] | operands of AND and OR that are evaluated although another one decides; CASE replaced by AND and OR |
 //! | [`lists`] | intersections of IN lists that ignore NULL and values that are not literals |
+//! | [`moving`] | aggregates over frames that move, whose accumulators remove rows inexactly or not at all |
 //! | [`multisets`] | INTERSECT ALL and EXCEPT ALL that do not count equal rows |
 //! | [`operands`] | decimals beside floats as decimals; timestamps beside texts and dates in nanoseconds |
 //! | [`values`] | operators that wrap and casts that truncate |
@@ -38,6 +39,7 @@ mod inferred;
 mod intervals;
 mod lazy;
 mod lists;
+mod moving;
 mod multisets;
 mod operands;
 mod sorts;
@@ -47,6 +49,7 @@ pub(super) use frames::GroupFrames;
 pub(super) use generated::UseGenerated;
 pub(super) use intervals::{OrderIntervals, PrepareIntervals};
 pub(super) use lazy::LazyConditions;
+pub(super) use moving::MovingFrames;
 pub(super) use multisets::Multisets;
 pub(super) use operands::ConvertOperands;
 pub(super) use values::ReplaceOperators;

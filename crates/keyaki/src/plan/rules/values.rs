@@ -94,6 +94,9 @@ impl ReplaceOperators {
                 Ok(from) => conversion(&cast.expr, &from, cast.field.data_type(), true, self.zone),
                 _ => None,
             },
+            Expr::ScalarFunction(call) if call.func.name() == "to_timestamp" && call.args.len() == 1 => {
+                self.timestamp_of_number(expr, &call.args[0], schema)?
+            }
             Expr::ScalarFunction(call)
                 if !is_own(&call.func) && !is_conversion(&call.func) && !intervals::is_own(&call.func) =>
             {
@@ -221,6 +224,18 @@ impl ReplaceOperators {
         };
         let ty = changed.get_type(schema)?;
         Ok(Some(labelled(&changed, &ty, STORED)))
+    }
+
+    /// `to_timestamp(seconds)` rounded to microseconds. DataFusion cuts the nanoseconds of a float.
+    fn timestamp_of_number(&self, call: &Expr, seconds: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
+        let from = seconds.get_type(schema)?;
+        if !from.is_floating() && !from.is_decimal() {
+            return Ok(None);
+        }
+        let micros = cast(seconds.clone(), DataType::Float64) * lit(1e6);
+        let micros = conversion(&micros, &DataType::Float64, &DataType::Int64, false, self.zone);
+        let ty = call.get_type(schema)?;
+        Ok(micros.map(|micros| cast(cast(micros, DataType::Timestamp(TimeUnit::Microsecond, None)), ty)))
     }
 
     /// `to_timestamp(text)`, which DataFusion reads in UTC, as a cast.
