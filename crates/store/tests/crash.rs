@@ -219,12 +219,16 @@ fn a_full_disk_stops_writes_and_loses_nothing() {
 
 #[test]
 fn a_failed_sync_poisons_the_store() {
-    for successes in 8..30 {
+    for (successes, without_space) in (8..30).flat_map(|successes| [(successes, false), (successes, true)]) {
         let simulated = Simulated::new(SimulatedOptions { seed: successes, ..Default::default() });
-        simulated.fail_sync(successes);
+        match without_space {
+            false => simulated.fail_sync(successes),
+            true => simulated.fail_sync_without_space(successes),
+        }
         let mut workload = Workload::new();
         let mut random = Random::new(successes);
-        assert!(workload.run(&simulated, &mut random, 400).is_err(), "sync {successes} did not fail");
+        let failed = workload.run(&simulated, &mut random, 400).expect_err("no sync failed");
+        assert!(!matches!(failed, Error::DiskFull { .. }), "sync {successes}: {failed}");
         simulated.clear_faults();
         simulated.crash();
         workload.check(&simulated);

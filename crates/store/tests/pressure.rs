@@ -240,6 +240,36 @@ fn a_failed_checkpoint_is_repeated() {
     eventually("the log is not cut", || store.stats().checkpoints > checkpoints);
 }
 
+/// After a sync that failed for lack of space, pages may be lost: no later checkpoint may refer to them.
+#[test]
+fn a_checkpoint_is_not_repeated_after_a_failed_sync() {
+    let mut failures = 0;
+    for successes in 0..8 {
+        let simulated = simulated();
+        let (store, map) = open(&simulated, Options { durability: Durability::Full, ..options() });
+        for i in 0..20_u32 {
+            map.insert(&i.to_be_bytes(), &[1; 100]).unwrap();
+        }
+        simulated.fail_sync_without_space(successes);
+        let first = store.checkpoint();
+        simulated.clear_faults();
+        map.insert(b"later", b"row").unwrap_or_default();
+        if let Err(error) = first {
+            failures += 1;
+            assert!(!matches!(error, Error::DiskFull { .. }), "sync {successes}: {error}");
+            let again = store.checkpoint();
+            assert!(matches!(again, Err(Error::Poisoned { .. })), "sync {successes}: {again:?}");
+        }
+        simulated.crash();
+        drop((map, store));
+        let (_store, map) = open(&simulated, options());
+        for i in 0..20_u32 {
+            assert_eq!(map.get(&i.to_be_bytes()).unwrap().as_deref(), Some(&[1; 100][..]), "sync {successes}");
+        }
+    }
+    assert!(failures >= 3, "{failures} of the syncs of a checkpoint failed");
+}
+
 /// 100 bytes that cannot be compressed.
 fn noise(seed: u32) -> Vec<u8> {
     let mut random = Random::new(seed.into());

@@ -256,7 +256,8 @@ impl Error {
         Error { operation, path: None, range: None, kind: kind.into() }
     }
 
-    /// The disk is full: nothing was changed, and the call may be repeated once there is space.
+    /// The disk is full. Nothing was changed, and the call may be repeated once there is space, unless it was a sync: a
+    /// failed sync may have lost any change that it covers, and a later one reports success all the same.
     pub fn is_no_space(&self) -> bool {
         matches!(self.kind, ErrorKind::NoSpace)
     }

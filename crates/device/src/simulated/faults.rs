@@ -2,6 +2,8 @@
 //!
 //! Faults are planned by the number of successful calls before them, so that a test can interrupt every call in turn.
 
+use crate::interface::ErrorKind;
+
 /// A fault of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
@@ -29,8 +31,8 @@ pub(super) struct Faults {
     syncs: u64,
     /// Number of the write, and its fault.
     at_write: Vec<(u64, FaultKind)>,
-    /// Numbers of the syncs that fail.
-    at_sync: Vec<u64>,
+    /// Number of the sync, and the error with which it fails.
+    at_sync: Vec<(u64, ErrorKind)>,
     /// Number of the operation during which the power fails.
     crash_at_operation: Option<u64>,
     /// Syncs report success and make nothing durable.
@@ -52,8 +54,8 @@ impl Faults {
     }
 
     /// Plans a failure of the sync after `successes` more syncs.
-    pub(super) fn plan_sync(&mut self, successes: u64) {
-        self.at_sync.push(self.syncs + successes);
+    pub(super) fn plan_sync(&mut self, successes: u64, error: ErrorKind) {
+        self.at_sync.push((self.syncs + successes, error));
     }
 
     /// Plans a power failure during the operation after `successes` more operations of any kind.
@@ -81,11 +83,12 @@ impl Faults {
         if crash { Some(FaultKind::Crash) } else { fault }
     }
 
-    /// Counts a sync, which the caller has counted as an operation. True: it fails.
-    pub(super) fn sync_fails(&mut self) -> bool {
-        let fails = take(&mut self.at_sync, |at| *at == self.syncs).is_some();
+    /// Counts a sync, which the caller has counted as an operation. Returns the error with which it fails, if one was
+    /// planned.
+    pub(super) fn sync(&mut self) -> Option<ErrorKind> {
+        let fault = take(&mut self.at_sync, |(at, _)| *at == self.syncs).map(|(_, error)| error);
         self.syncs += 1;
-        fails
+        fault
     }
 }
 

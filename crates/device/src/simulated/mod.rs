@@ -128,7 +128,13 @@ impl Simulated {
     /// Plans a failure of the file sync after `successes` more file syncs. The changes that it covers may be lost in a
     /// crash, even if later syncs succeed.
     pub fn fail_sync(&self, successes: u64) {
-        self.change(|world| world.faults.plan_sync(successes));
+        self.change(|world| world.faults.plan_sync(successes, ErrorKind::Injected));
+    }
+
+    /// As [`Simulated::fail_sync`], but the sync fails for lack of space, as on file systems that allocate space when they
+    /// write back, and under quotas.
+    pub fn fail_sync_without_space(&self, successes: u64) {
+        self.change(|world| world.faults.plan_sync(successes, ErrorKind::NoSpace));
     }
 
     /// Switches lying syncs on or off: file syncs that report success and make nothing durable.

@@ -180,9 +180,9 @@ impl World {
         if self.operation_crashes() {
             return Err(ErrorKind::PowerLost);
         }
-        if self.faults.sync_fails() {
+        if let Some(error) = self.faults.sync() {
             inode.lock().abandon(covers);
-            return Err(ErrorKind::Injected);
+            return Err(error);
         }
         if !self.faults.lying_syncs {
             inode.lock().sync(covers);

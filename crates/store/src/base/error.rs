@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_schema::{ArrowError, DataType};
-use keyaki_device::{ByteRange, ErrorKind};
+use keyaki_device::{ByteRange, ErrorKind, Operation};
 
 use crate::base::{Malformed, TreeId, TreeKind};
 
@@ -22,7 +22,8 @@ pub enum Error {
     /// A device call failed. The source names operation, path, offset and cause. SQLSTATE 58030 `io_error`.
     #[error(transparent)]
     Device(keyaki_device::Error),
-    /// No space left on the device. The failed call changed nothing and can be retried once space is free.
+    /// No space left on the device. The failed call changed nothing and can be retried once space is free. A sync that fails
+    /// for lack of space is an [`Error::Device`].
     /// SQLSTATE 53100 `disk_full`.
     #[error("could not {operation} \"{}\"{}: no space left on device (free disk space and retry)", .path.display(), range(*.offset, *.bytes))]
     DiskFull {
@@ -299,8 +300,10 @@ impl From<Malformed> for Error {
 impl From<keyaki_device::Error> for Error {
     fn from(error: keyaki_device::Error) -> Self {
         let range = error.range.unwrap_or(ByteRange { offset: 0, len: 0 });
+        // A sync that fails for lack of space may have lost writes, so it is no `DiskFull`, after which calls are repeated.
+        let is_sync = matches!(error.operation, Operation::Sync | Operation::SyncDir);
         match error {
-            keyaki_device::Error { operation, path: Some(path), kind: ErrorKind::NoSpace, .. } => {
+            keyaki_device::Error { operation, path: Some(path), kind: ErrorKind::NoSpace, .. } if !is_sync => {
                 Error::DiskFull { path, operation: operation.verb(), offset: range.offset, bytes: range.len }
             }
             error => Error::Device(error),

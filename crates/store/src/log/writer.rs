@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use keyaki_device::{BLOCK, Buffer, File};
+use keyaki_device::{BLOCK, Buffer, File, Operation};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::LogPosition;
@@ -357,7 +357,14 @@ impl Writer {
         assert!(removed <= before, "{removed} bytes of {before} removed from the log");
         // Pending groups of the segments to be removed must not be written to removed files.
         self.reach_appended(SyncTarget::Synced)?;
-        self.segments.remove_before(position.segment)
+        let removed = self.segments.remove_before(position.segment);
+        if let Err(Error::Device(error)) = &removed
+            && error.operation == Operation::SyncDir
+        {
+            // The directory also has the entries of later segments.
+            self.poison(&error.to_string());
+        }
+        removed
     }
 
     pub(super) fn durable(&self) -> u64 {

@@ -103,8 +103,8 @@ impl Files {
         self.writing(|| Ok(self.data.sync_data()?))
     }
 
-    /// Makes a call that changes the data file. A device error poisons the gate. A full disk does not, because it
-    /// leaves the file unchanged.
+    /// Makes a call that changes the data file. A device error poisons the gate, and so does any failed sync.
+    /// [`Error::DiskFull`] does not, because it leaves the file unchanged.
     fn writing<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
         let result = {
             let _gate = self.enter_to_write()?;
