@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::{Call, Hooked, eventually, key_value_rows};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
@@ -107,6 +108,24 @@ fn a_panic_in_a_flush_poisons_the_store() {
     let rows = map.range(.., Direction::Ascending).unwrap().map(Result::unwrap).count() as u32;
     // The commit that failed may be in the log.
     assert!(rows == acknowledged || rows == acknowledged + 1, "{rows} rows of {acknowledged}");
+}
+
+/// A panic of the background thread outside of a flush, here in an observer, poisons the store as well.
+#[test]
+fn a_panic_of_the_background_thread_poisons_the_store() {
+    let (store, map) = open(&simulated(), options());
+    store.observe_generations(|_| {
+        if std::thread::current().name() == Some("keyaki-flush") {
+            panic!("this observer panics");
+        }
+    });
+    let (failed, failure) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let error = (0..10_000_u32).find_map(|i| map.insert(&i.to_be_bytes(), &[1; 100]).err());
+        failed.send(error).unwrap();
+    });
+    let error = failure.recv_timeout(Duration::from_secs(60)).expect("a writer waits for a thread that has ended");
+    assert!(matches!(error, Some(Error::Poisoned { .. })), "{error:?}");
 }
 
 #[test]

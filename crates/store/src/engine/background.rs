@@ -59,6 +59,8 @@ pub(crate) struct Spilled<'a> {
 pub(crate) struct Work {
     requested: bool,
     stop: bool,
+    /// The background thread has ended, because of `stop` or by a panic.
+    ended: bool,
     /// Number of finished attempts.
     attempts: u64,
     /// The error of the last attempt that did not poison the store, such as a full disk or a failing upsert function.
@@ -129,6 +131,11 @@ impl Shared {
         let mut work = self.work.lock();
         let attempt = work.attempts;
         while self.buffer_bytes() > 2 * self.options.buffer_bytes {
+            // Before each wait: nobody wakes writers after the end of the thread, or after the poison.
+            self.check_poison()?;
+            if work.ended || work.stop {
+                return Err(Error::Closed);
+            }
             self.ask_for_work(&mut work);
             self.work_changed.wait(&mut work);
             if work.attempts > attempt
@@ -136,9 +143,16 @@ impl Shared {
             {
                 return Err(error.clone());
             }
-            self.check_poison()?;
         }
         Ok(())
+    }
+
+    /// Poisons the store after a panic, and wakes the writers that wait for a flush, which may never complete.
+    fn poison_after_panic(&self, cause: &str) {
+        self.poison(cause);
+        // A writer between its check of the poison and its wait holds the mutex: the notification follows its wait.
+        drop(self.work.lock());
+        self.work_changed.notify_all();
     }
 
     pub fn stop_background(&self) {
@@ -147,6 +161,19 @@ impl Shared {
     }
 
     fn run_background(&self) {
+        /// Keeps writers from waiting for a thread that has ended. If it ends by a panic, for example of garbage collection,
+        /// the store is poisoned: nothing can be flushed any more.
+        struct Ended<'a>(&'a Shared);
+        impl Drop for Ended<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.poison("the background thread panicked");
+                }
+                self.0.work.lock().ended = true;
+                self.0.work_changed.notify_all();
+            }
+        }
+        let _ended = Ended(self);
         // The flush helpers inherit it. Writers that wait for room leave the processors to the flush.
         keyaki_primitives::enter_background();
         loop {
@@ -195,8 +222,7 @@ impl Shared {
         struct Unfinished<'a>(&'a Shared);
         impl Drop for Unfinished<'_> {
             fn drop(&mut self) {
-                self.0.poison("a flush or checkpoint panicked");
-                self.0.work_changed.notify_all();
+                self.0.poison_after_panic("a flush or checkpoint panicked");
             }
         }
         let unfinished = Unfinished(self);
