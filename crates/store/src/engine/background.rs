@@ -7,6 +7,10 @@
 //! 4. write and sync the superblock;
 //! 5. release the previous checkpoint, whose extents may be overwritten from then on, and remove the log before the cut.
 //!
+//! Only a checkpoint frees space, so there is a reserve from which one can be written on a full disk, see
+//! [`Shared::reserve_bytes`]. After a commit that has freed space, [`Shared::make_space`] writes checkpoints until nothing
+//! more becomes free.
+//!
 //! *Invariants.* A crash before step 4 finds the previous checkpoint and the complete log. Messages reach the medium in
 //! runs only after their log records are durable, unless the durability is `Off`. After a failed superblock write, the
 //! store is poisoned and both checkpoints keep their extents.
@@ -25,9 +29,9 @@ use parking_lot::Mutex;
 
 use crate::base::{Durability, Error, Result, TreeId};
 use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, node_table};
-use crate::log::LogPosition;
+use crate::log::{LogPosition, LogReserve};
 use crate::message::WriteBatch;
-use crate::pages::{NODE_TABLE_BYTES_MAX, Superblock};
+use crate::pages::{NODE_TABLE_BYTES_MAX, Purpose, Superblock};
 use crate::tree::{Delta, Flusher, InnerNode, RowCounts, Run, SampledMessages, StoreVersion, TreeSample, TreeVersion};
 
 /// Time that the background thread waits after a failure before it retries.
@@ -37,6 +41,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const FLUSH_THREADS_MAX: usize = 4;
 /// Buffers of fewer bytes are flushed by one thread.
 const PARALLEL_BYTES_MIN: usize = 1 << 20;
+
+/// Pages of the smallest run: data and index, and as many again, because the space is in pieces.
+const RUN_PAGES_MIN: usize = 4;
 
 /// Interval of garbage collection while dirty keys remain, for example because of live snapshots.
 const COLLECT_INTERVAL: Duration = Duration::from_millis(100);
@@ -58,6 +65,8 @@ pub(crate) struct Spilled<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     requested: bool,
+    /// A commit has freed space on a full disk, which the next checkpoint returns.
+    reclaim: bool,
     stop: bool,
     /// The background thread has ended, because of `stop` or by a panic.
     ended: bool,
@@ -102,6 +111,46 @@ impl Shared {
     pub fn buffer_bytes(&self) -> usize {
         let state = self.state.read().clone();
         state.trees.range(..TreeId::MEMORY_START).map(|(_, version)| version.buffer_bytes()).sum()
+    }
+
+    /// Upper bound on the bytes of the data file that the next checkpoint needs: the messages in buffers as runs, in pages of
+    /// their own for each tree, and the node table, in two versions.
+    pub fn reserve_bytes(&self) -> u64 {
+        let state = self.state.read().clone();
+        let run_bytes_min = RUN_PAGES_MIN * self.options.page_bytes;
+        let buffers = state.trees.range(..TreeId::MEMORY_START).map(|(_, version)| version.buffer_bytes());
+        let runs: usize = buffers.filter(|&bytes| bytes > 0).map(|bytes| bytes + run_bytes_min).sum();
+        runs as u64 + 2 * self.node_table_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the space of dropped trees and deleted rows on a full disk: writes checkpoints, which free space and use it to
+    /// move postponed messages to leaves, as long as this frees more.
+    ///
+    /// # Errors
+    /// Those of [`Store::checkpoint`].
+    pub fn make_space(&self) -> Result<()> {
+        self.checkpoint()?;
+        loop {
+            let used = self.files.space.usage().0;
+            if !self.files.postponed.load(Ordering::Relaxed) || self.futile.load(Ordering::Relaxed) == used {
+                break;
+            }
+            self.run_structural_change(|| self.make_checkpoint(true))?;
+            let left = self.files.space.usage().0;
+            if left >= used {
+                // The next call need not repeat this.
+                self.futile.store(left, Ordering::Relaxed);
+            }
+        }
+        self.files.space.trim(true)?;
+        self.log.keep_spare()
+    }
+
+    /// Has the background thread return the space that a commit has freed on a full disk.
+    pub fn request_space(&self) {
+        let mut work = self.work.lock();
+        work.reclaim = true;
+        self.ask_for_work(&mut work);
     }
 
     /// Wakes the background thread if the log, the buffers or the garbage exceed their limits.
@@ -177,7 +226,7 @@ impl Shared {
         // The flush helpers inherit it. Writers that wait for room leave the processors to the flush.
         keyaki_primitives::enter_background();
         loop {
-            {
+            let reclaim = {
                 let mut work = self.work.lock();
                 while !work.requested && !work.stop {
                     if !self.has_garbage() {
@@ -191,9 +240,12 @@ impl Shared {
                     return;
                 }
                 work.requested = false;
-            }
+                std::mem::take(&mut work.reclaim)
+            };
             self.collect_garbage();
-            let result = if self.log.bytes() > self.options.checkpoint_log_bytes {
+            let result = if reclaim {
+                self.make_space()
+            } else if self.log.bytes() > self.options.checkpoint_log_bytes {
                 self.checkpoint()
             } else if self.buffer_bytes() > self.options.buffer_bytes {
                 self.flush_buffers()
@@ -252,7 +304,8 @@ impl Shared {
     }
 
     pub fn flusher<'a>(&'a self, tree: TreeId, version: &'a TreeVersion) -> Flusher<'a> {
-        Flusher { tree, codecs: &version.codecs, files: &self.files, options: &self.options }
+        let (codecs, files, options) = (&version.codecs, &self.files, &self.options);
+        Flusher { tree, codecs, files, options, purpose: Purpose::Flush }
     }
 
     /// Flushes the frozen buffers of `frozen`, several trees at a time, and publishes the new trees. Returns the trees on
@@ -266,11 +319,13 @@ impl Shared {
             // Every snapshot sees the messages in runs, so their commits must be durable first.
             self.log.sync()?;
         }
+        let postponed = self.files.postponed.swap(false, Ordering::Relaxed);
+        let has_excess = |tree, version: &TreeVersion| self.flusher(tree, version).has_excess(&version.root);
         let bytes_of = |version: &TreeVersion| version.frozen.iter().map(|buffer| buffer.bytes()).sum::<usize>();
         let trees = frozen.trees.range(..TreeId::MEMORY_START);
         let mut pending: Vec<(TreeId, &TreeVersion, usize)> =
             trees.clone().map(|(&tree, version)| (tree, &**version, bytes_of(version))).collect();
-        pending.retain(|(_, version, _)| !version.frozen.is_empty());
+        pending.retain(|&(tree, version, _)| !version.frozen.is_empty() || (postponed && has_excess(tree, version)));
         // The largest last: it is flushed first.
         pending.sort_by_key(|&(.., bytes)| bytes);
         let threads = match pending.iter().map(|(.., bytes)| bytes).sum::<usize>() {
@@ -281,7 +336,7 @@ impl Shared {
         let work = || -> Result<()> {
             loop {
                 let Some((tree, version, _)) = pending.lock().pop() else { return Ok(()) };
-                let flushed = self.flush_tree(tree, version).inspect_err(|_| pending.lock().clear())?;
+                let flushed = self.flush_tree(tree, version, postponed).inspect_err(|_| pending.lock().clear())?;
                 roots.lock().insert(tree, flushed);
             }
         };
@@ -293,6 +348,7 @@ impl Shared {
             let others = helpers.into_iter().map(|helper| helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
             others.fold(own, Result::and)
         })?;
+        self.files.set_reserve(self.reserve_bytes(), false)?;
         let mut roots = roots.into_inner();
         let flushed = trees.map(|(&tree, version)| {
             let (root, sample) = roots.remove(&tree).unwrap_or_else(|| (version.root.clone(), version.sample.clone()));
@@ -301,13 +357,22 @@ impl Shared {
         Ok(StoreVersion { trees: flushed.collect() })
     }
 
-    /// Flushes the frozen buffers of a tree, and publishes and returns its new root and sample.
-    fn flush_tree(&self, tree: TreeId, version: &TreeVersion) -> Result<(Arc<InnerNode>, Option<Arc<TreeSample>>)> {
+    /// Flushes the frozen buffers of a tree, and publishes and returns its new root and sample. `postponed`: an earlier flush
+    /// may have left messages above their budgets.
+    fn flush_tree(
+        &self,
+        tree: TreeId,
+        version: &TreeVersion,
+        postponed: bool,
+    ) -> Result<(Arc<InnerNode>, Option<Arc<TreeSample>>)> {
         let flusher = self.flusher(tree, version);
         let (mut root, mut sample) = (InnerNode::clone(&version.root), version.sample.clone());
         for buffer in version.frozen.iter().rev() {
             self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
             (root, sample) = flusher.flush_buffer(&root, sample.as_ref(), buffer)?;
+        }
+        if postponed {
+            root = flusher.settle_all(&root)?;
         }
         let root = Arc::new(root);
         // Before the buffers leave the state, so that a conflict check finds them in one of the two places. Their messages
@@ -344,16 +409,17 @@ impl Shared {
     }
 
     pub fn checkpoint(&self) -> Result<()> {
-        self.run_structural_change(|| self.make_checkpoint())
+        self.run_structural_change(|| self.make_checkpoint(false))
     }
 
-    fn make_checkpoint(&self) -> Result<()> {
+    /// See [`Store::checkpoint`]. With `again`, also writes one without a commit since the last.
+    fn make_checkpoint(&self, again: bool) -> Result<()> {
         let mut checkpointed = self.maintenance.lock();
         self.check_poison()?;
         let (frozen, sequence, position) = {
             let commit = self.commit.lock();
             let sequence = self.inserted.load(Ordering::Relaxed);
-            if sequence == checkpointed.sequence {
+            if sequence == checkpointed.sequence && !again {
                 return Ok(());
             }
             let frozen = self.freeze(&commit);
@@ -387,7 +453,7 @@ impl Shared {
         log: LogPosition,
     ) -> Result<()> {
         assert!(
-            sequence > checkpointed.sequence,
+            sequence >= checkpointed.sequence,
             "checkpoint at {sequence} follows a checkpoint at {}",
             checkpointed.sequence
         );
@@ -399,7 +465,7 @@ impl Shared {
         }
         let mut buffer = Buffer::zeroed(bytes.len().next_multiple_of(4096));
         buffer[..bytes.len()].copy_from_slice(&bytes);
-        let place = (files.allocate(buffer.len() as u64)?, buffer.len() as u64);
+        let place = (files.allocate(buffer.len() as u64, Purpose::Checkpoint)?, buffer.len() as u64);
         let superblock = Superblock {
             generation: checkpointed.generation + 1,
             sequence,
@@ -427,9 +493,10 @@ impl Shared {
         let old = std::mem::replace(checkpointed, new);
         files.space.free(old.meta.0, old.meta.1);
         drop(old);
+        self.node_table_bytes.store(place.1, Ordering::Relaxed);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         // Both only release disk space, so a failure does not matter to the checkpoint.
-        for result in [self.log.remove_before(log), files.space.trim()] {
+        for result in [self.log.remove_before(log), files.space.trim(false)] {
             if let Err(error) = result {
                 tracing::warn!(%error, "could not release disk space after a checkpoint");
             }
@@ -534,7 +601,7 @@ impl Shared {
         }
         // The log requires a record for each sequence number. The record is empty: a crash before the superblock is
         // written undoes the whole installation.
-        self.log.append(sequence, &[])?;
+        self.log.append(sequence, &[], LogReserve::Keep)?;
         let durable = self
             .log
             .cut()

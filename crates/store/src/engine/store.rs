@@ -24,7 +24,7 @@ use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId,
 use crate::codec::{Page, PageRef};
 use crate::engine::{BatchContents, LocatorThread, Transactions, Work, apply, check, next_id};
 use crate::locator::Locators;
-use crate::log::Log;
+use crate::log::{Log, LogReserve};
 use crate::message::WriteBatch;
 use crate::pages::{BlockingPages, Cache, Files, Priority};
 use crate::tree::{BatchBounds, Snapshot, StoreVersion};
@@ -66,6 +66,10 @@ pub(crate) struct Shared {
     pub locator_thread: LocatorThread,
     pub bytes_flushed: AtomicU64,
     pub checkpoints: AtomicU64,
+    /// Length of the newest node table, in whole blocks.
+    pub node_table_bytes: AtomicU64,
+    /// The used bytes of the data file for which moving postponed messages to leaves has freed nothing.
+    pub futile: AtomicU64,
     pub lock: Mutex<Option<Box<dyn Lock>>>,
 }
 
@@ -250,7 +254,8 @@ impl Store {
     /// - [`Error::TreeNotFound`], [`Error::TreeExists`], [`Error::TooMany`], [`Error::TooLarge`], [`Error::UnknownUpsert`]:
     ///   the batch is not applicable;
     /// - [`Error::InvalidKey`], [`Error::InvalidRow`] for bytes that do not encode a row of their tree;
-    /// - [`Error::DiskFull`]: the commit changed nothing and may be repeated;
+    /// - [`Error::DiskFull`]: the commit changed nothing and may be repeated. Batches that drop trees or only delete rows use
+    ///   a reserve, which other batches do not use up;
     /// - errors of background flushes while the buffers are full;
     /// - [`Error::Poisoned`], [`Error::Closed`].
     pub fn commit(&self, batch: WriteBatch) -> Result<u64> {
@@ -542,10 +547,14 @@ impl Shared {
     pub fn submit(
         self: &Arc<Self>,
         batch: &WriteBatch,
-        check: impl FnOnce(&StoreVersion) -> Result<()>,
+        check: impl Fn(&StoreVersion) -> Result<()>,
     ) -> Result<Submitted> {
         let generation = self.generation.load(Ordering::Acquire);
-        let submitted = self.checked(self.try_submit(batch, check));
+        let mut submitted = self.try_submit(batch, &check, LogReserve::Keep);
+        if matches!(submitted, Err(Error::DiskFull { .. })) {
+            submitted = self.submit_on_full_disk(batch, &check);
+        }
+        let submitted = self.checked(submitted);
         if self.generation.load(Ordering::Acquire) != generation {
             // The batch has created or dropped trees.
             self.tell_generation();
@@ -554,12 +563,42 @@ impl Shared {
         Ok(Submitted { shared: self.clone(), sequence, logged })
     }
 
+    /// Applies a batch that was refused because the disk is full. Commits that free space use the reserve.
+    fn submit_on_full_disk(
+        &self,
+        batch: &WriteBatch,
+        check: impl Fn(&StoreVersion) -> Result<()>,
+    ) -> Result<(u64, u64)> {
+        if !batch.frees_space()? {
+            // Commits before may have freed space that no checkpoint has returned yet.
+            self.make_space()?;
+            return self.try_submit(batch, check, LogReserve::Keep);
+        }
+        let mut submitted = self.try_submit(batch, &check, LogReserve::Use);
+        if matches!(submitted, Err(Error::DiskFull { .. })) {
+            self.make_space()?;
+            submitted = self.try_submit(batch, check, LogReserve::Use);
+        }
+        if submitted.is_ok() {
+            self.request_space();
+        }
+        submitted
+    }
+
     /// Applies a batch. Returns its sequence number, and the newest logged one.
-    fn try_submit(&self, batch: &WriteBatch, check: impl FnOnce(&StoreVersion) -> Result<()>) -> Result<(u64, u64)> {
+    fn try_submit(
+        &self,
+        batch: &WriteBatch,
+        check: impl Fn(&StoreVersion) -> Result<()>,
+        reserve: LogReserve,
+    ) -> Result<(u64, u64)> {
         batch.check()?;
         self.check_poison()?;
         if !batch.bytes.is_empty() {
             self.wait_for_room()?;
+            // The messages in buffers may take twice the length of the batch.
+            let checkpoint_bytes = self.reserve_bytes() + 2 * batch.bytes.len() as u64;
+            self.files.set_reserve(checkpoint_bytes, reserve == LogReserve::Keep)?;
         }
         // Dropped after the commit lock is released: freeing the extents of a dropped tree may take long.
         let state;
@@ -570,7 +609,7 @@ impl Shared {
             let changes_trees = self.check_commit(&state, batch)?;
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
             // A commit to memory trees only has a sequence number, but no bytes for the log.
-            self.log.append(sequence, &batch.bytes)?;
+            self.log.append(sequence, &batch.bytes, reserve)?;
             if !batch.bytes.is_empty() {
                 self.logged.store(sequence, Ordering::Release);
             }
