@@ -256,7 +256,8 @@ impl Store {
     /// - [`Error::InvalidKey`], [`Error::InvalidRow`] for bytes that do not encode a row of their tree;
     /// - [`Error::DiskFull`]: the commit changed nothing and may be repeated. Batches that drop trees or only delete rows use
     ///   a reserve, which other batches do not use up;
-    /// - errors of background flushes while the buffers are full;
+    /// - [`Error::Quarantined`]: the batch changes a tree that is damaged, without dropping it;
+    /// - errors of background flushes while the buffers are full, unless the batch drops trees;
     /// - [`Error::Poisoned`], [`Error::Closed`].
     pub fn commit(&self, batch: WriteBatch) -> Result<u64> {
         self.submit(batch)?.wait()
@@ -359,6 +360,14 @@ impl Store {
             bytes_flushed: self.shared.bytes_flushed.load(Ordering::Relaxed),
             checkpoints: self.shared.checkpoints.load(Ordering::Relaxed),
         }
+    }
+
+    /// The trees that accept no changes, because a flush found them damaged, with the error of the flush. They can be read
+    /// where they are intact, and dropped. The list is empty after opening: a later flush finds the damage again.
+    pub fn quarantined_trees(&self) -> Vec<(TreeId, Arc<Error>)> {
+        let state = self.shared.state.read().clone();
+        let damaged = state.trees.iter().filter_map(|(&tree, version)| Some((tree, version.damage.clone()?)));
+        damaged.collect()
     }
 
     /// Bytes of the data file used by a tree's extents; 0 if the tree does not exist.
@@ -595,7 +604,7 @@ impl Shared {
         batch.check()?;
         self.check_poison()?;
         if !batch.bytes.is_empty() {
-            self.wait_for_room()?;
+            self.wait_for_room(batch)?;
             // The messages in buffers may take twice the length of the batch.
             let checkpoint_bytes = self.reserve_bytes() + 2 * batch.bytes.len() as u64;
             self.files.set_reserve(checkpoint_bytes, reserve == LogReserve::Keep)?;

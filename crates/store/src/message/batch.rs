@@ -351,6 +351,19 @@ impl WriteBatch {
         Ok(())
     }
 
+    /// True if the batch drops a tree on disk.
+    ///
+    /// # Errors
+    /// As [`decode`].
+    pub(crate) fn drops_trees(&self) -> Result<bool> {
+        let mut drops = false;
+        decode(&self.bytes, |operation| {
+            drops |= matches!(operation, Operation::DropTree { .. });
+            Ok(())
+        })?;
+        Ok(drops)
+    }
+
     /// True if the commit of the batch frees space on disk, sooner or later: it drops trees, or only deletes rows.
     ///
     /// # Errors

@@ -83,6 +83,23 @@ impl Flusher<'_> {
         &self,
         root: &InnerNode,
         buffer: &Arc<RootBuffer>,
+        sketches: Option<&mut Sketches>,
+    ) -> Result<InnerNode> {
+        self.settle_root(self.add_run(root, buffer, sketches)?)
+    }
+
+    /// As [`flush_buffer`](Self::flush_buffer), without reading anything of the tree, which may be damaged.
+    ///
+    /// # Errors
+    /// Device errors, [`Error::DiskFull`], errors of upsert functions.
+    pub fn keep_as_run(&self, root: &InnerNode, buffer: &Arc<RootBuffer>) -> Result<InnerNode> {
+        self.add_run(root, buffer, None)
+    }
+
+    fn add_run(
+        &self,
+        root: &InnerNode,
+        buffer: &Arc<RootBuffer>,
         mut sketches: Option<&mut Sketches>,
     ) -> Result<InnerNode> {
         let mut messages = self.rewrite(Output::Messages).observed(sketches.as_deref_mut());
@@ -97,8 +114,10 @@ impl Flusher<'_> {
         };
         self.files.space.release_reserve(buffer.bytes() as u64);
         let mut root = root.clone();
-        root.runs.insert(0, run);
-        self.settle_root(root)
+        if !run.parts.is_empty() {
+            root.runs.insert(0, run);
+        }
+        Ok(root)
     }
 
     /// Writes messages as a run into the reserve, in extents that fit into each of its ranges.
