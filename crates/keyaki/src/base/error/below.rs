@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use keyaki_device::ErrorKind;
+use keyaki_device::{ErrorKind, Operation};
 use keyaki_exec::Error as ExecError;
 use keyaki_store::Error as StoreError;
 
@@ -14,8 +14,11 @@ use super::{Error, ObjectKind, SqlState, datafusion};
 impl From<keyaki_device::Error> for Error {
     fn from(error: keyaki_device::Error) -> Self {
         let keyaki_device::Error { operation, path, range, kind } = error;
+        // A sync that fails for lack of space may have lost writes, so it is no `DiskFull`.
+        let is_sync = matches!(operation, Operation::Sync | Operation::SyncDir);
         let (operation, path) = (operation.verb(), path.unwrap_or_else(|| PathBuf::from("device")));
         let io_kind = match &kind {
+            ErrorKind::NoSpace if is_sync => io::ErrorKind::StorageFull,
             ErrorKind::NoSpace => return Error::DiskFull { path, operation },
             ErrorKind::Locked => return Error::Locked { path },
             ErrorKind::EndOfFile => io::ErrorKind::UnexpectedEof,
@@ -64,6 +67,7 @@ pub(super) fn sqlstate(error: &StoreError) -> SqlState {
         StoreError::TooLarge { .. } => SqlState::PROGRAM_LIMIT_EXCEEDED,
         StoreError::Poisoned { .. } => SqlState::IO_ERROR,
         StoreError::Closed => SqlState::ADMIN_SHUTDOWN,
+        StoreError::Quarantined { .. } => SqlState::DATA_CORRUPTED,
         _ => SqlState::INTERNAL_ERROR,
     }
 }
