@@ -149,7 +149,8 @@ async fn sorts_below_offsets_lose_rows() {
 async fn recursive_terms_lose_digits() {
     let rows = "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x * 2.5 FROM n WHERE x < 3) SELECT x FROM n";
     answers(rows, &["1", "2", "5"]).await;
-    let limited = "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 3 LIMIT 2) SELECT x FROM n";
+    let limited =
+        "WITH RECURSIVE n AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM n WHERE x < 3 LIMIT 2) SELECT x FROM n";
     answers(limited, &["1", "2", "3"]).await;
 }
 

@@ -15,9 +15,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, DataType, Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList,
-    FunctionArguments, GroupByExpr, LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query, Select,
-    SelectItem, SetExpr, TableFactor, UnaryOperator, Value, VisitMut, VisitorMut, visit_expressions,
+    BinaryOperator, DataType, Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArgumentList, FunctionArguments, GroupByExpr, LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind,
+    Query, Select, SelectItem, SetExpr, TableFactor, UnaryOperator, Value, VisitMut, VisitorMut, visit_expressions,
 };
 use keyaki_store::ColumnType;
 
@@ -187,6 +187,8 @@ fn array_of_select(query: &Query) -> Option<Box<Query>> {
     aggregate.args = FunctionArguments::List(args);
     select.projection = vec![SelectItem::UnnamedExpr(Expr::Function(aggregate))];
     Some(Box::new(array))
+}
+
 /// The first characters in place of a cast to a text of limited length.
 fn truncated(cast: &Expr) -> Result<Option<Expr>> {
     let Expr::Cast { kind, expr, data_type, array, format } = cast else { return Ok(None) };

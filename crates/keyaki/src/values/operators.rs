@@ -13,7 +13,8 @@ use super::intervals::{divide, multiply};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
 
-/// Quotients of decimals get more digits. UUIDs and texts are compared as UUIDs and concatenated as texts, intervals and texts are compared as intervals. Times of
+/// Quotients of decimals get more digits. UUIDs and texts are compared as UUIDs and concatenated as texts, intervals and texts
+/// are compared as intervals. Times of
 /// different units are compared in microseconds. A literal that is subtracted from a time, or that a time is subtracted from, has
 /// the type of the time.
 #[derive(Debug)]
