@@ -80,7 +80,6 @@ mod tests {
             ("d->>-1", "d ->> -1"),
             ("a*-1 = -b", "a * -1 = -b"),
             ("a+-b", "a + -b"),
-            ("a @- b", "a @- b"),
         ] {
             assert_eq!(parse_expr(given).unwrap().to_string(), expected);
         }

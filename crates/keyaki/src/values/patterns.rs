@@ -152,7 +152,8 @@ pub(crate) fn posix_with(pattern: &str, options: &str) -> Result<String> {
 
 /// Appends a character that means itself.
 fn push_literal(output: &mut String, c: char) {
-    if c.is_ascii_punctuation() && !matches!(c, '<' | '>') {
+    // A comma or a digit can be a part of `{2,3}`.
+    if r"\.+*?()|[]{}^$#&-~".contains(c) {
         output.push('\\');
     }
     output.push(c);
@@ -352,7 +353,7 @@ mod tests {
             ("[^a-z_]", "[^a-z_]"),
             ("([a-z]+)(x)", "([a-z]+)(x)"),
             ("^[[:alpha:]]+$", "^[[:alpha:]]+$"),
-            (r"\d+\/\w", r"\d+\/\w"),
+            (r"\d+\/\w", r"\d+/\w"),
         ] {
             let translated = posix(pattern, Groups::All, true).unwrap();
             assert_eq!(translated, expected);
