@@ -6,6 +6,7 @@
 //! | `json_build_array(v, …)`, `json_array(v, …)` | `json_build_array(to_json(v), …)` |
 //! | `row_to_json(v)`, `array_to_json(v)`, `to_jsonb(v)` | `to_json(v)` |
 //! | `json_agg(v …)`, `json_group_array(v …)` | `json_array_of(array_agg(to_json(v) …))` |
+//! | `json_agg(DISTINCT v …)` | `to_json(array_agg(DISTINCT v …))` |
 //! | `json_object_agg(k, v …)`, `json_group_object(k, v …)` | the object of `array_agg(json_member(k, to_json(v)) …)` |
 //! | `json_array_elements(d)`, `json_array_elements_text(d)` | `unnest(json_values(d))`, `unnest(json_texts(d))` |
 //! | `json_extract(d, path)`, `json_extract_string(d, path)` | `d ->> path` |
@@ -15,8 +16,8 @@
 //! Names that begin with `jsonb_` mean the same. `to_json` of a document is the document, see [`super::documents`].
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgOperator, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, Value,
+    DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgOperator, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, Value,
 };
 
 use super::calls::arguments;
@@ -216,6 +217,11 @@ fn aggregate(name: &str, function: &Function, kind: Aggregate) -> Result<Expr> {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
         _ => None,
     });
+    if let (Aggregate::Array, Some(DuplicateTreatment::Distinct)) = (kind, list.duplicate_treatment) {
+        // The keys of ORDER BY are values, too.
+        function.name = ObjectName::from(vec![Ident::new("array_agg")]);
+        return document(Expr::Function(function));
+    }
     let (element, result) = match (kind, values.collect::<Option<Vec<_>>>().as_deref()) {
         (Aggregate::Array, Some([value])) => (document(value.clone())?, "json_array_of(NULL)"),
         (Aggregate::Object, Some([key, value])) => {
