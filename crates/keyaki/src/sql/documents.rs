@@ -1,8 +1,8 @@
 //! Which texts of a plan are JSON documents.
 //!
 //! Texts and documents have the same type in DataFusion. `to_json` makes a string of a text, and leaves a document as it
-//! is; `||` joins texts, and merges documents. What an argument is follows from columns of type JSON and from functions of JSON, through all operators of the
-//! plan.
+//! is; `||` joins texts, and merges documents. What an argument is follows from columns of type JSON and from functions of
+//! JSON, through all operators of the plan.
 
 use std::sync::Arc;
 
