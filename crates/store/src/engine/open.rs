@@ -8,7 +8,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use keyaki_device::{BLOCK, Buffer, Device, File, Lock, OpenMode};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -57,8 +57,7 @@ pub(crate) fn prepare_directory(device: &dyn Device, dir: &Path) -> Result<()> {
             device.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
         }
     }
-    let ours =
-        |name: &String| matches!(name.as_str(), "LOCK" | "data.new" | "tmp" | "log.spare") || name.starts_with("log-");
+    let ours = |name: &String| matches!(name.as_str(), "LOCK" | "data.new" | "tmp") || name.starts_with("log-");
     match device.list(dir)?.into_iter().find(|name| !ours(name)) {
         Some(other) => Err(Error::NotADatabase {
             path: dir.to_path_buf(),
@@ -146,14 +145,13 @@ pub(crate) fn recover(
     used.push(meta_space);
     let files = Arc::new(Files {
         device: device.clone(),
-        space: Space::new(data.clone(), used, options.leaf_bytes as u64)?,
+        space: Space::new(data.clone(), used)?,
         data,
         data_path: data_path.as_path().into(),
         cache: Cache::new(options.cache_bytes),
         upserts: options.upserts.clone(),
         page_bytes: superblock.page_bytes,
         pages_read: AtomicU64::new(0),
-        postponed: AtomicBool::new(false),
         gate: RwLock::default(),
     });
     let (state, next_tree) = node_table::decode(&bytes, &files).map_err(in_meta)?;
@@ -194,8 +192,6 @@ pub(crate) fn recover(
         locator_thread: LocatorThread::default(),
         bytes_flushed: AtomicU64::new(0),
         checkpoints: AtomicU64::new(0),
-        node_table_bytes: AtomicU64::new(meta_space.1),
-        futile: AtomicU64::new(0),
         lock: Mutex::new(Some(lock)),
         options,
     })

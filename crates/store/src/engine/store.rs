@@ -24,7 +24,7 @@ use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId,
 use crate::codec::{Page, PageRef};
 use crate::engine::{BatchContents, LocatorThread, Transactions, Work, apply, check, next_id};
 use crate::locator::Locators;
-use crate::log::{Log, LogReserve};
+use crate::log::Log;
 use crate::message::WriteBatch;
 use crate::pages::{BlockingPages, Cache, Files, Priority};
 use crate::tree::{BatchBounds, Snapshot, StoreVersion};
@@ -66,10 +66,6 @@ pub(crate) struct Shared {
     pub locator_thread: LocatorThread,
     pub bytes_flushed: AtomicU64,
     pub checkpoints: AtomicU64,
-    /// Length of the newest node table, in whole blocks.
-    pub node_table_bytes: AtomicU64,
-    /// The used bytes of the data file for which moving postponed messages to leaves has freed nothing.
-    pub futile: AtomicU64,
     pub lock: Mutex<Option<Box<dyn Lock>>>,
 }
 
@@ -254,10 +250,8 @@ impl Store {
     /// - [`Error::TreeNotFound`], [`Error::TreeExists`], [`Error::TooMany`], [`Error::TooLarge`], [`Error::UnknownUpsert`]:
     ///   the batch is not applicable;
     /// - [`Error::InvalidKey`], [`Error::InvalidRow`] for bytes that do not encode a row of their tree;
-    /// - [`Error::DiskFull`]: the commit changed nothing and may be repeated. Batches that drop trees or only delete rows use
-    ///   a reserve, which other batches do not use up;
-    /// - [`Error::Quarantined`]: the batch changes a tree that is damaged, without dropping it;
-    /// - errors of background flushes while the buffers are full, unless the batch drops trees;
+    /// - [`Error::DiskFull`]: the commit changed nothing and may be repeated;
+    /// - errors of background flushes while the buffers are full;
     /// - [`Error::Poisoned`], [`Error::Closed`].
     pub fn commit(&self, batch: WriteBatch) -> Result<u64> {
         self.submit(batch)?.wait()
@@ -360,14 +354,6 @@ impl Store {
             bytes_flushed: self.shared.bytes_flushed.load(Ordering::Relaxed),
             checkpoints: self.shared.checkpoints.load(Ordering::Relaxed),
         }
-    }
-
-    /// The trees that accept no changes, because a flush found them damaged, with the error of the flush. They can be read
-    /// where they are intact, and dropped. The list is empty after opening: a later flush finds the damage again.
-    pub fn quarantined_trees(&self) -> Vec<(TreeId, Arc<Error>)> {
-        let state = self.shared.state.read().clone();
-        let damaged = state.trees.iter().filter_map(|(&tree, version)| Some((tree, version.damage.clone()?)));
-        damaged.collect()
     }
 
     /// Bytes of the data file used by a tree's extents; 0 if the tree does not exist.
@@ -556,14 +542,10 @@ impl Shared {
     pub fn submit(
         self: &Arc<Self>,
         batch: &WriteBatch,
-        check: impl Fn(&StoreVersion) -> Result<()>,
+        check: impl FnOnce(&StoreVersion) -> Result<()>,
     ) -> Result<Submitted> {
         let generation = self.generation.load(Ordering::Acquire);
-        let mut submitted = self.try_submit(batch, &check, LogReserve::Keep);
-        if matches!(submitted, Err(Error::DiskFull { .. })) {
-            submitted = self.submit_on_full_disk(batch, &check);
-        }
-        let submitted = self.checked(submitted);
+        let submitted = self.checked(self.try_submit(batch, check));
         if self.generation.load(Ordering::Acquire) != generation {
             // The batch has created or dropped trees.
             self.tell_generation();
@@ -572,42 +554,12 @@ impl Shared {
         Ok(Submitted { shared: self.clone(), sequence, logged })
     }
 
-    /// Applies a batch that was refused because the disk is full. Commits that free space use the reserve.
-    fn submit_on_full_disk(
-        &self,
-        batch: &WriteBatch,
-        check: impl Fn(&StoreVersion) -> Result<()>,
-    ) -> Result<(u64, u64)> {
-        if !batch.frees_space()? {
-            // Commits before may have freed space that no checkpoint has returned yet.
-            self.make_space()?;
-            return self.try_submit(batch, check, LogReserve::Keep);
-        }
-        let mut submitted = self.try_submit(batch, &check, LogReserve::Use);
-        if matches!(submitted, Err(Error::DiskFull { .. })) {
-            self.make_space()?;
-            submitted = self.try_submit(batch, check, LogReserve::Use);
-        }
-        if submitted.is_ok() {
-            self.request_space();
-        }
-        submitted
-    }
-
     /// Applies a batch. Returns its sequence number, and the newest logged one.
-    fn try_submit(
-        &self,
-        batch: &WriteBatch,
-        check: impl Fn(&StoreVersion) -> Result<()>,
-        reserve: LogReserve,
-    ) -> Result<(u64, u64)> {
+    fn try_submit(&self, batch: &WriteBatch, check: impl FnOnce(&StoreVersion) -> Result<()>) -> Result<(u64, u64)> {
         batch.check()?;
         self.check_poison()?;
         if !batch.bytes.is_empty() {
-            self.wait_for_room(batch)?;
-            // The messages in buffers may take twice the length of the batch.
-            let checkpoint_bytes = self.reserve_bytes() + 2 * batch.bytes.len() as u64;
-            self.files.set_reserve(checkpoint_bytes, reserve == LogReserve::Keep)?;
+            self.wait_for_room()?;
         }
         // Dropped after the commit lock is released: freeing the extents of a dropped tree may take long.
         let state;
@@ -618,7 +570,7 @@ impl Shared {
             let changes_trees = self.check_commit(&state, batch)?;
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
             // A commit to memory trees only has a sequence number, but no bytes for the log.
-            self.log.append(sequence, &batch.bytes, reserve)?;
+            self.log.append(sequence, &batch.bytes)?;
             if !batch.bytes.is_empty() {
                 self.logged.store(sequence, Ordering::Release);
             }

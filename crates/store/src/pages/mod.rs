@@ -23,5 +23,5 @@ pub use cache::{Cache, Priority};
 pub(crate) use extent::{Extent, ExtentMeta, ExtentWriter};
 pub(crate) use files::Files;
 pub use source::{BlockingPages, PageSource, block_on};
-pub(crate) use space::{Purpose, Space};
+pub(crate) use space::Space;
 pub(crate) use superblock::{NODE_TABLE_BYTES_MAX, RESERVED_BYTES, Superblock};

@@ -3,16 +3,11 @@
 //! Free ranges are kept coalesced in two orders: by offset, to merge neighbours, and by (length, offset), to find the
 //! best fit with the lowest offset. All operations but growth are O(log n) in the number of free ranges.
 //!
-//! On a full disk, a checkpoint must still be possible, because only a checkpoint frees space. Part of the free space is
-//! therefore a reserve, for the messages in the root buffers and for the node table. Only long ranges count, which have
-//! space for an extent. See [`Purpose`] for the users of the reserve.
-//!
 //! Invariants: free ranges are block-aligned, not empty, disjoint, not adjacent, and lie between the superblock slots
 //! and the end of the file. Freeing a range twice, or a range that was never allocated, is a bug and panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use keyaki_device::{BLOCK, File};
 use parking_lot::Mutex;
@@ -22,30 +17,12 @@ use crate::pages::RESERVED_BYTES;
 
 /// Minimum growth of the file in bytes, if the disk has the space.
 const GROWTH_BYTES_MIN: u64 = 64 << 20;
-/// Number of extents for which there is space beside the reserve, so that flushes can rewrite leaves on a full disk.
-const WORKING_EXTENTS: u64 = 8;
-
-/// The purpose of an allocation, which determines how much free space it leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// Rows and messages of statements that have not committed: leaves the reserve and the space in which flushes work.
-    Load,
-    /// Work of flushes that can be postponed, such as the rewriting of leaves: leaves the reserve.
-    Flush,
-    /// A part of a checkpoint: uses the reserve.
-    Checkpoint,
-}
 
 /// Allocates and frees block-aligned ranges of the data file: best fit, then lowest offset. Grows the file in large
 /// steps. All methods take `&self`.
 #[derive(Debug)]
 pub struct Space {
     file: Arc<dyn File>,
-    /// Length in bytes of a free range that counts as reserve.
-    long: u64,
-    /// Bytes in long ranges that are reserved for checkpoints, and those in which flushes work.
-    reserve: AtomicU64,
-    working: u64,
     free: Mutex<Free>,
 }
 
@@ -57,25 +34,21 @@ struct Free {
     /// (length, offset).
     by_len: BTreeSet<(u64, u64)>,
     free_bytes: u64,
-    /// Bytes in ranges of at least `long` bytes.
-    long_bytes: u64,
-    long: u64,
     file_len: u64,
 }
 
 impl Space {
     /// Derives the free space from `used`, the (offset, length) of every range in use behind the superblock slots, in any
-    /// order. `extent_bytes` is the target length of an extent.
+    /// order.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a range is empty, not block-aligned, outside the file, or overlaps another one; device
     /// errors.
-    pub fn new(file: Arc<dyn File>, mut used: Vec<(u64, u64)>, extent_bytes: u64) -> Result<Space> {
+    pub fn new(file: Arc<dyn File>, mut used: Vec<(u64, u64)>) -> Result<Space> {
         // A partial block at the end, which this program never writes, is not used.
         let file_len = (file.len()? / BLOCK as u64 * BLOCK as u64).max(RESERVED_BYTES);
         used.sort_unstable();
-        let long = extent_bytes / 2;
-        let mut free = Free { file_len, long, ..Free::default() };
+        let mut free = Free { file_len, ..Free::default() };
         let mut end = RESERVED_BYTES;
         for (offset, len) in used {
             let detail = if len == 0 || !is_aligned(offset) || !is_aligned(len) {
@@ -98,50 +71,22 @@ impl Space {
         if end < file_len {
             free.insert(end, file_len - end);
         }
-        let working = WORKING_EXTENTS * extent_bytes;
-        Ok(Space { file, long, reserve: AtomicU64::new(0), working, free: Mutex::new(free) })
+        Ok(Space { file, free: Mutex::new(free) })
     }
 
     /// Allocates `len` bytes (a positive multiple of 4096) and returns their offset.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] if the file cannot grow, and has no space beyond what the purpose leaves. Nothing changes then.
-    pub fn allocate(&self, len: u64, purpose: Purpose) -> Result<u64> {
+    /// [`Error::DiskFull`] if the file cannot grow. Nothing changes then.
+    pub fn allocate(&self, len: u64) -> Result<u64> {
         assert!(len > 0 && is_aligned(len), "allocation of {len} bytes is not block-aligned");
-        let left = match purpose {
-            Purpose::Load => self.reserve.load(Ordering::Relaxed) + self.working,
-            Purpose::Flush => self.reserve.load(Ordering::Relaxed),
-            Purpose::Checkpoint => 0,
-        };
         let mut free = self.free.lock();
-        if free.long_bytes_without(len).is_none() {
-            self.grow(&mut free, len)?;
+        if let Some(offset) = free.take(len) {
+            return Ok(offset);
         }
-        let after = free.long_bytes_without(len).unwrap_or(0);
-        if after < left && after < free.long_bytes {
-            self.extend(&mut free, left - after)?;
-        }
+        self.grow(&mut free, len)?;
         let Some(offset) = free.take(len) else { unreachable!("the file has grown by at least {len} bytes") };
         Ok(offset)
-    }
-
-    /// Sets the bytes that are reserved for the next checkpoint. `grow` extends the file if the free space is less than the
-    /// reserve and the space in which flushes work.
-    ///
-    /// # Errors
-    /// [`Error::DiskFull`] if the file cannot grow; the reserve is set nevertheless.
-    pub fn set_reserve(&self, bytes: u64, grow: bool) -> Result<()> {
-        self.reserve.store(bytes, Ordering::Relaxed);
-        let mut free = self.free.lock();
-        let missing = (bytes + self.working).saturating_sub(free.long_bytes);
-        if grow && missing > 0 { self.extend(&mut free, missing) } else { Ok(()) }
-    }
-
-    /// Releases a part of the reserve whose messages have been written.
-    pub fn release_reserve(&self, bytes: u64) {
-        let less = |reserve: u64| Some(reserve.saturating_sub(bytes));
-        // Always succeeds.
-        let _ = self.reserve.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// Frees a range.
@@ -153,16 +98,11 @@ impl Space {
         assert!(sound, "{len} bytes at {offset} were freed twice or never allocated");
     }
 
-    /// Returns free space at the end of the file to the file system, except for the reserve and, unless the disk is full, one
-    /// growth step.
-    pub fn trim(&self, is_full: bool) -> Result<()> {
-        let reserve = self.reserve.load(Ordering::Relaxed) + self.working;
+    /// Returns free space at the end of the file to the file system, except for one growth step.
+    pub fn trim(&self) -> Result<()> {
         let mut free = self.free.lock();
         let Some((offset, len)) = free.last() else { return Ok(()) };
-        let others = free.long_bytes - if len >= self.long { len } else { 0 };
-        let missing = reserve.saturating_sub(others).next_multiple_of(BLOCK as u64);
-        let missing = if missing > 0 { missing.max(self.long.next_multiple_of(BLOCK as u64)) } else { 0 };
-        let kept = if is_full { missing.max(BLOCK as u64) } else { missing.max(growth_bytes(offset)) };
+        let kept = growth_bytes(offset);
         if len <= kept {
             return Ok(());
         }
@@ -181,25 +121,15 @@ impl Space {
 
     /// Grows the file until its last free range has at least `len` bytes; by a larger step if the disk has the space.
     fn grow(&self, free: &mut Free, len: u64) -> Result<()> {
+        let end = free.file_len;
         let at_end = free.last().map_or(0, |(_, len)| len);
         // `allocate` found no free range of `len` bytes, so `needed` is positive.
         let needed = len - at_end.min(len);
-        self.grow_by(free, needed)
-    }
-
-    /// Grows the file until long ranges have at least `missing` more bytes.
-    fn extend(&self, free: &mut Free, missing: u64) -> Result<()> {
-        self.grow_by(free, missing.max(self.long).next_multiple_of(BLOCK as u64))
-    }
-
-    /// Grows the file by at least `needed` bytes.
-    fn grow_by(&self, free: &mut Free, needed: u64) -> Result<()> {
-        let end = free.file_len;
         let mut step = growth_bytes(end).max(needed);
         loop {
             let after = end.checked_add(step).ok_or_else(|| {
                 let limit = u64::MAX - end;
-                Error::TooLarge { what: "extent", bytes: needed, limit }
+                Error::TooLarge { what: "extent", bytes: len, limit }
             })?;
             match self.file.allocate(end, step) {
                 Ok(()) => {
@@ -224,17 +154,6 @@ impl Space {
 }
 
 impl Free {
-    /// The bytes in long ranges after [`take`](Self::take) of `len` bytes; `None` if no range is long enough.
-    fn long_bytes_without(&self, len: u64) -> Option<u64> {
-        let &(found, _) = self.by_len.range((len, 0)..).next()?;
-        Some(self.long_bytes - self.counted(found) + self.counted(found - len))
-    }
-
-    /// The bytes of a range of `len` bytes that count as reserve.
-    fn counted(&self, len: u64) -> u64 {
-        if len >= self.long { len } else { 0 }
-    }
-
     /// Takes `len` bytes from the best-fitting free range and returns their offset; `None` if no range is long enough.
     fn take(&mut self, len: u64) -> Option<u64> {
         let &(found, offset) = self.by_len.range((len, 0)..).next()?;
@@ -287,7 +206,6 @@ impl Free {
         let before = self.by_offset.insert(offset, len);
         assert!(before.is_none() && self.by_len.insert((len, offset)), "two free ranges at {offset}");
         self.free_bytes += len;
-        self.long_bytes += self.counted(len);
     }
 
     fn remove(&mut self, offset: u64, len: u64) {
@@ -295,7 +213,6 @@ impl Free {
         assert!(found == Some(len) && self.by_len.remove(&(len, offset)), "no free range of {len} bytes at {offset}");
         assert!(len <= self.free_bytes, "{len} bytes taken from {} free ones", self.free_bytes);
         self.free_bytes -= len;
-        self.long_bytes -= self.counted(len);
     }
 
     /// Offset and length of the free range at the end of the file.

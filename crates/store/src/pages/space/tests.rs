@@ -12,7 +12,7 @@ const PAGE: u64 = BLOCK as u64;
 fn new_space(medium: &Simulated, len: u64, used: Vec<(u64, u64)>) -> Result<Space> {
     let path = Path::new("/db/data");
     set_bytes(medium, path, vec![0; len as usize]);
-    Space::new(medium.open(path, OpenMode::ReadWrite).unwrap(), used, 0)
+    Space::new(medium.open(path, OpenMode::ReadWrite).unwrap(), used)
 }
 
 #[test]
@@ -23,16 +23,15 @@ fn best_fit_with_the_lowest_offset() {
     // Free: 2 pages at 1, 2 pages at 4, 3 pages at 7.
     let space = new_space(&medium, start + 10 * PAGE, used).unwrap();
     assert_eq!(space.usage(), (start + 3 * PAGE, start + 10 * PAGE));
-    assert_eq!(space.allocate(2 * PAGE, Purpose::Load).unwrap(), start + PAGE);
-    assert_eq!(space.allocate(PAGE, Purpose::Load).unwrap(), start + 4 * PAGE);
-    assert_eq!(space.allocate(PAGE, Purpose::Load).unwrap(), start + 5 * PAGE);
-    assert_eq!(space.allocate(3 * PAGE, Purpose::Load).unwrap(), start + 7 * PAGE);
+    assert_eq!(space.allocate(2 * PAGE).unwrap(), start + PAGE);
+    assert_eq!(space.allocate(PAGE).unwrap(), start + 4 * PAGE);
+    assert_eq!(space.allocate(PAGE).unwrap(), start + 5 * PAGE);
+    assert_eq!(space.allocate(3 * PAGE).unwrap(), start + 7 * PAGE);
     space.free(start + 4 * PAGE, PAGE);
     space.free(start + 6 * PAGE, PAGE);
     space.free(start + 5 * PAGE, PAGE);
-    assert_eq!(space.allocate(3 * PAGE, Purpose::Load).unwrap(), start + 4 * PAGE);
-    let panics =
-        |len| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| space.allocate(len, Purpose::Load))).is_err();
+    assert_eq!(space.allocate(3 * PAGE).unwrap(), start + 4 * PAGE);
+    let panics = |len| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| space.allocate(len))).is_err();
     assert!(panics(100) && panics(0));
 }
 
@@ -40,7 +39,7 @@ fn best_fit_with_the_lowest_offset() {
 #[should_panic(expected = "freed twice or never allocated")]
 fn a_double_free_panics() {
     let space = new_space(&device(0), RESERVED_BYTES + 10 * PAGE, vec![]).unwrap();
-    let offset = space.allocate(PAGE, Purpose::Load).unwrap();
+    let offset = space.allocate(PAGE).unwrap();
     space.free(offset, PAGE);
     space.free(offset, PAGE);
 }
@@ -49,26 +48,26 @@ fn a_double_free_panics() {
 fn grows_in_smaller_steps_when_the_disk_is_nearly_full() {
     let medium = device(0);
     let space = new_space(&medium, RESERVED_BYTES, vec![]).unwrap();
-    space.allocate(PAGE, Purpose::Load).unwrap();
+    space.allocate(PAGE).unwrap();
     assert_eq!(space.usage().1, RESERVED_BYTES + GROWTH_BYTES_MIN);
-    let large = space.allocate(2 * GROWTH_BYTES_MIN, Purpose::Load).unwrap();
+    let large = space.allocate(2 * GROWTH_BYTES_MIN).unwrap();
     let end = space.usage().1;
     assert_eq!(large + 2 * GROWTH_BYTES_MIN, end);
     space.free(large, 2 * GROWTH_BYTES_MIN);
-    space.trim(false).unwrap();
+    space.trim().unwrap();
     assert_eq!(space.usage().1, large + GROWTH_BYTES_MIN);
     assert_eq!(medium.used_bytes(), space.usage().1);
-    space.trim(false).unwrap();
+    space.trim().unwrap();
 
     medium.set_capacity(Some(medium.used_bytes() + 10 * PAGE));
     let before = space.usage();
-    assert!(space.allocate(GROWTH_BYTES_MIN + 11 * PAGE, Purpose::Load).is_err());
+    assert!(space.allocate(GROWTH_BYTES_MIN + 11 * PAGE).is_err());
     assert_eq!(space.usage(), before);
-    assert!(matches!(space.allocate(1 << 62, Purpose::Load), Err(Error::DiskFull { .. })));
-    assert_eq!(space.allocate(GROWTH_BYTES_MIN + 10 * PAGE, Purpose::Load).unwrap(), large);
-    assert!(space.allocate(PAGE, Purpose::Load).is_err());
+    assert!(matches!(space.allocate(1 << 62), Err(Error::DiskFull { .. })));
+    assert_eq!(space.allocate(GROWTH_BYTES_MIN + 10 * PAGE).unwrap(), large);
+    assert!(space.allocate(PAGE).is_err());
     space.free(large, PAGE);
-    assert_eq!(space.allocate(PAGE, Purpose::Load).unwrap(), large);
+    assert_eq!(space.allocate(PAGE).unwrap(), large);
 }
 
 #[test]
@@ -103,40 +102,6 @@ fn invalid_frees_are_rejected() {
     assert_eq!(free.free_bytes, 4 * PAGE);
     assert!(free.give_back(RESERVED_BYTES, 2 * PAGE));
     assert_eq!(free.by_offset.len(), 1);
-}
-
-/// Each purpose leaves its part of the free space, and only long ranges count.
-#[test]
-fn purposes_leave_a_reserve() {
-    let medium = device(0);
-    let (path, extent, start) = (Path::new("/db/data"), 4 * PAGE, RESERVED_BYTES);
-    set_bytes(&medium, path, vec![0; (start + 60 * PAGE) as usize]);
-    medium.set_capacity(Some(medium.used_bytes()));
-    let file = medium.open(path, OpenMode::ReadWrite).unwrap();
-    // Free: one page, which is too short to count, and 50 pages.
-    let used = vec![(start, PAGE), (start + 2 * PAGE, 8 * PAGE)];
-    let space = Space::new(file, used, extent).unwrap();
-    assert!(space.set_reserve(8 * PAGE, true).is_ok());
-    let working = WORKING_EXTENTS * extent;
-    let count = |purpose| std::iter::from_fn(|| space.allocate(2 * PAGE, purpose).ok()).count() as u64;
-    assert_eq!(count(Purpose::Load), (50 * PAGE - 8 * PAGE - working) / (2 * PAGE));
-    assert_eq!(count(Purpose::Load), 0);
-    assert_eq!(count(Purpose::Flush), working / (2 * PAGE));
-    assert!(matches!(space.set_reserve(8 * PAGE, true), Err(Error::DiskFull { .. })));
-    assert!(space.set_reserve(8 * PAGE, false).is_ok());
-    space.release_reserve(2 * PAGE);
-    assert_eq!(count(Purpose::Flush), 1);
-    assert_eq!(count(Purpose::Checkpoint), 3);
-    // A short range serves any purpose: it does not count.
-    assert_eq!(space.allocate(PAGE, Purpose::Load).unwrap(), start + PAGE);
-    assert!(matches!(space.allocate(PAGE, Purpose::Checkpoint), Err(Error::DiskFull { .. })));
-    medium.set_capacity(None);
-    space.set_reserve(100 * PAGE, true).unwrap();
-    assert_eq!(space.allocate(50 * PAGE, Purpose::Load).unwrap(), start + 60 * PAGE);
-    // All of the reserve is kept by a trim.
-    space.set_reserve(20 * PAGE, false).unwrap();
-    space.trim(true).unwrap();
-    assert_eq!(space.usage().1, start + 110 * PAGE + 20 * PAGE + working);
 }
 
 proptest! {
