@@ -225,9 +225,9 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
     ("SELECT min(ARRAY[1])", "0A000", "not supported: function min of arrays (use ORDER BY with LIMIT 1)"),
     ("SELECT INTERVAL 'soon'", "22007", "invalid input syntax for type interval: \"soon\""),
     ("SELECT 'maybe'::BOOLEAN", "22P02", "invalid input syntax for type boolean: \"maybe\""),
-    ("SELECT 'abc'::NUMERIC(4,2)", "22P02", "invalid input syntax for type numeric(38,10): \"abc\""),
+    ("SELECT 'abc'::NUMERIC(4,2)", "22P02", "invalid input syntax for type numeric(4,2): \"abc\""),
     ("SELECT 12345::NUMERIC(4,2)", "22003", "value \"12345.00\" is out of range for type numeric"),
-    ("SELECT '12345'::NUMERIC(4,2)", "22003", "value \"12345.00\" is out of range for type numeric"),
+    ("SELECT '12345'::NUMERIC(4,2)", "22003", "value \"12345\" is out of range for type numeric(4,2)"),
     ("SELECT 'abc'::DOUBLE PRECISION", "22P02", "invalid input syntax for type double precision: \"abc\""),
     ("SELECT true::DATE", "42846", "cannot cast type boolean to date"),
     (

@@ -6,12 +6,14 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, Join, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query,
-    SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut, visit_expressions,
+    DataType, Expr, FunctionArg, FunctionArgExpr, Ident, Join, JoinConstraint, JoinOperator, ObjectName,
+    ObjectNamePart, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
+    visit_expressions,
 };
 
 use super::json_calls;
 use super::parameters::call;
+use crate::catalog::types;
 use crate::{Error, Result};
 
 /// Functions that return an array of the same values when they are not in FROM.
@@ -355,12 +357,21 @@ fn expressions(arguments: &[FunctionArg]) -> Option<Vec<Expr>> {
     arguments.iter().map(expression).collect()
 }
 
+fn is_integer(ty: &DataType) -> bool {
+    types::from_sql(ty).is_ok_and(|ty| ty.column.arrow().is_integer())
+}
+
 /// True for arithmetic of numbers.
 fn is_number(expr: &Expr) -> bool {
     match expr {
         Expr::Value(value) => matches!(value.value, Value::Number(..) | Value::Placeholder(_) | Value::Null),
         Expr::UnaryOp { expr, .. } | Expr::Nested(expr) => is_number(expr),
         Expr::BinaryOp { left, right, .. } => is_number(left) && is_number(right),
+        Expr::Cast { expr, data_type, .. } => is_integer(data_type) && !has_column(expr),
+        // The value of a parameter.
+        Expr::Function(function) if plain(&function.name).as_deref() == Some("arrow_cast") => {
+            function.args.to_string().contains("'Int")
+        }
         _ => false,
     }
 }
