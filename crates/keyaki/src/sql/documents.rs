@@ -1,8 +1,8 @@
 //! Which texts of a plan are JSON documents.
 //!
 //! Texts and documents have the same type in DataFusion. `to_json` makes a string of a text, and leaves a document as it
-//! is; `||` joins texts, and merges documents. What an argument is follows from columns of type JSON and from functions of
-//! JSON, through all operators of the plan.
+//! is; `||` joins texts, and merges documents. Columns of type JSON and functions of JSON
+//! have documents, and so have the operators above them. A literal beside documents is one, too, if it can be.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, JoinType, LogicalPlan
 
 use crate::table::KeyakiTable;
 use crate::values::json::build::{Kind, TO_JSON, call, of_documents};
-use crate::values::json::returns_documents;
+use crate::values::json::{is_valid, returns_documents};
 
 /// Functions whose result is one of their arguments, or one of the elements of their first argument.
 const CHOICES: [&str; 8] = ["array_element", "coalesce", "greatest", "least", "make_array", "nullif", "nvl", "unnest"];
@@ -55,27 +55,37 @@ pub(super) fn kept(plan: LogicalPlan) -> Result<LogicalPlan> {
     if !has_calls {
         return Ok(plan);
     }
-    within(plan, &[])
+    within(plan, &[], &[])
 }
 
 /// The columns of a plan that are documents or arrays of documents.
 pub(super) fn columns(plan: &LogicalPlan) -> Vec<bool> {
-    (0..plan.schema().fields().len()).map(|column| Documents { outer: &[] }.output(plan, column)).collect()
+    (0..plan.schema().fields().len())
+        .map(|column| Documents { outer: &[], recursive: &[] }.output(plan, column))
+        .collect()
 }
 
 /// Replaces the calls within a plan in the expressions of whose queries the rows of `outer` are known, the innermost last.
-fn within(plan: LogicalPlan, outer: &[Arc<LogicalPlan>]) -> Result<LogicalPlan> {
-    let plan = plan.map_children(|child| Ok(Transformed::yes(within(child, outer)?)))?.data;
+fn within(plan: LogicalPlan, outer: &[Arc<LogicalPlan>], recursive: &[Recursion]) -> Result<LogicalPlan> {
+    if let LogicalPlan::RecursiveQuery(mut query) = plan {
+        query.static_term = Arc::new(within(Arc::unwrap_or_clone(query.static_term), outer, recursive)?);
+        let own = [recursive, &[(query.name.clone(), query.static_term.clone())]].concat();
+        query.recursive_term = Arc::new(within(Arc::unwrap_or_clone(query.recursive_term), outer, &own)?);
+        return Ok(LogicalPlan::RecursiveQuery(query));
+    }
+    let plan = plan.map_children(|child| Ok(Transformed::yes(within(child, outer, recursive)?)))?.data;
     let inputs: Vec<Arc<LogicalPlan>> = plan.inputs().into_iter().cloned().map(Arc::new).collect();
     let all = [outer, &inputs].concat();
-    let documents = Documents { outer };
+    let documents = Documents { outer, recursive };
     let names = NamePreserver::new(&plan);
     let replaced = plan.map_expressions(|expr| {
         let name = names.save(&expr);
         let inputs: Vec<&LogicalPlan> = inputs.iter().map(Arc::as_ref).collect();
         let expr = expr.transform_up(|expr| match expr {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
-                if documents.is_document(&left, &inputs) && documents.is_document(&right, &inputs) =>
+                if documents.are_documents([&*left, &*right].into_iter(), &inputs)
+                    && !is_null(&left)
+                    && !is_null(&right) =>
             {
                 Ok(Transformed::yes(call(Kind::Concat, vec![*left, *right])))
             }
@@ -86,17 +96,19 @@ fn within(plan: LogicalPlan, outer: &[Arc<LogicalPlan>]) -> Result<LogicalPlan> 
                 call.func = Arc::new(of_documents());
                 Ok(Transformed::yes(Expr::ScalarFunction(call)))
             }
-            Expr::ScalarSubquery(subquery) => Ok(Transformed::yes(Expr::ScalarSubquery(nested(subquery, &all)?))),
+            Expr::ScalarSubquery(subquery) => {
+                Ok(Transformed::yes(Expr::ScalarSubquery(nested(subquery, &all, recursive)?)))
+            }
             Expr::Exists(mut exists) => {
-                exists.subquery = nested(exists.subquery, &all)?;
+                exists.subquery = nested(exists.subquery, &all, recursive)?;
                 Ok(Transformed::yes(Expr::Exists(exists)))
             }
             Expr::InSubquery(mut list) => {
-                list.subquery = nested(list.subquery, &all)?;
+                list.subquery = nested(list.subquery, &all, recursive)?;
                 Ok(Transformed::yes(Expr::InSubquery(list)))
             }
             Expr::SetComparison(mut comparison) => {
-                comparison.subquery = nested(comparison.subquery, &all)?;
+                comparison.subquery = nested(comparison.subquery, &all, recursive)?;
                 Ok(Transformed::yes(Expr::SetComparison(comparison)))
             }
             other => Ok(Transformed::no(other)),
@@ -106,9 +118,21 @@ fn within(plan: LogicalPlan, outer: &[Arc<LogicalPlan>]) -> Result<LogicalPlan> 
     Ok(replaced.data)
 }
 
-fn nested(subquery: Subquery, outer: &[Arc<LogicalPlan>]) -> Result<Subquery> {
-    let plan = within(Arc::unwrap_or_clone(subquery.subquery), outer)?;
+fn nested(subquery: Subquery, outer: &[Arc<LogicalPlan>], recursive: &[Recursion]) -> Result<Subquery> {
+    let plan = within(Arc::unwrap_or_clone(subquery.subquery), outer, recursive)?;
     Ok(Subquery { subquery: Arc::new(plan), ..subquery })
+}
+
+/// The name of a recursive query, and its first term.
+type Recursion = (String, Arc<LogicalPlan>);
+
+fn is_null(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(value, _) if value.is_null())
+}
+
+/// True for a literal that can be a document.
+fn can_be_document(expr: &Expr) -> bool {
+    matches!(expr, Expr::Literal(value, _) if value.try_as_str().flatten().is_some_and(is_valid))
 }
 
 /// Finds documents in queries within others.
@@ -116,6 +140,8 @@ fn nested(subquery: Subquery, outer: &[Arc<LogicalPlan>]) -> Result<Subquery> {
 struct Documents<'a> {
     /// The inputs of the enclosing queries, the innermost last.
     outer: &'a [Arc<LogicalPlan>],
+    /// The recursive queries whose recursive terms these are.
+    recursive: &'a [Recursion],
 }
 
 impl Documents<'_> {
@@ -150,17 +176,23 @@ impl Documents<'_> {
             Expr::ScalarSubquery(subquery) => {
                 let outer: Vec<_> = inputs.iter().map(|input| Arc::new((*input).clone())).collect();
                 let outer = [self.outer, &outer].concat();
-                Documents { outer: &outer }.output(&subquery.subquery, 0)
+                Documents { outer: &outer, ..self }.output(&subquery.subquery, 0)
             }
             _ => false,
         }
     }
 
-    /// True if all values are documents or NULL, and not all are NULL.
-    fn are_documents<'e>(self, mut values: impl Iterator<Item = &'e Expr> + Clone, inputs: &[&LogicalPlan]) -> bool {
-        let is_null = |expr: &Expr| matches!(expr, Expr::Literal(value, _) if value.is_null());
-        let mut others = values.clone().filter(|value| !is_null(value)).peekable();
-        others.peek().is_some() && values.all(|value| is_null(value) || self.is_document(value, inputs))
+    /// True if one value is a document, and the others are documents, NULL or literals that can be documents.
+    fn are_documents<'e>(self, values: impl Iterator<Item = &'e Expr>, inputs: &[&LogicalPlan]) -> bool {
+        let mut found = false;
+        for value in values {
+            if self.is_document(value, inputs) {
+                found = true;
+            } else if !is_null(value) && !can_be_document(value) {
+                return false;
+            }
+        }
+        found
     }
 
     fn column(self, plan: &LogicalPlan, column: &Column) -> bool {
@@ -208,6 +240,10 @@ impl Documents<'_> {
                 let Some(source) = source else { return false };
                 if let Some(view) = scan.source.get_logical_plan() {
                     return self.output(&view, source);
+                }
+                let own = self.recursive.iter().rev().find(|(name, _)| scan.table_name.table() == *name);
+                if let Some((_, first)) = own {
+                    return self.output(first, source);
                 }
                 let Ok(provider) = source_as_provider(&scan.source) else { return false };
                 let table = provider.downcast_ref::<KeyakiTable>();

@@ -107,6 +107,9 @@ pub(super) fn replaced(name: &str, function: &Function) -> Result<Option<Expr>> 
             function_call(&common, args.collect::<Result<_>>()?)
         }
         ("json_merge_patch", [_, _]) => function_call("json_patch", args),
+        ("json_typeof" | "json_array_length" | "json_object_keys" | "json_contains", [_, ..]) if common != name => {
+            function_call(&common, args)
+        }
         ("json_remove" | "json_patch" | "json_strip_nulls" | "json_pretty", [_, ..]) if common != name => {
             function_call(&common, args)
         }

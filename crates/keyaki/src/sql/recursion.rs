@@ -115,24 +115,23 @@ impl VisitorMut for Rename<'_> {
     }
 }
 
-/// The names of the recursive queries whose recursive terms cast columns themselves.
-pub(super) fn casting(statement: &Statement) -> Vec<String> {
+/// The names of recursive queries, and the positions of the columns that their recursive terms cast themselves.
+pub(super) fn casting(statement: &Statement) -> Vec<(String, usize)> {
     #[derive(Default)]
-    struct Names(Vec<String>);
+    struct Names(Vec<(String, usize)>);
     impl Visitor for Names {
         type Break = ();
         fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-            let casts = |body: &SetExpr| match body {
-                SetExpr::Select(select) => select.projection.iter().any(|item| match item {
+            for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+                let SetExpr::SetOperation { right, .. } = cte.query.body.as_ref() else { continue };
+                let SetExpr::Select(select) = right.as_ref() else { continue };
+                let items = select.projection.iter().enumerate();
+                let casts = items.filter(|(_, item)| match item {
                     SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => is_cast(expr),
                     _ => false,
-                }),
-                _ => true,
-            };
-            for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
-                if matches!(cte.query.body.as_ref(), SetExpr::SetOperation { right, .. } if casts(right)) {
-                    self.0.push(plain_ident(&cte.alias.name));
-                }
+                });
+                let name = plain_ident(&cte.alias.name);
+                self.0.extend(casts.map(|(position, _)| (name.clone(), position)));
             }
             ControlFlow::Continue(())
         }
@@ -151,21 +150,21 @@ fn is_cast(expr: &Expr) -> bool {
 }
 
 /// Refuses recursive queries whose first term has types that do not hold the values of the recursive term. `casting`: the
-/// names of the queries that cast columns themselves.
+/// columns that their recursive terms cast themselves.
 ///
 /// # Errors
 /// `DatatypeMismatch`.
-pub(super) fn check_types(plan: &LogicalPlan, casting: &[String]) -> Result<()> {
+pub(super) fn check_types(plan: &LogicalPlan, casting: &[(String, usize)]) -> Result<()> {
     let mut mismatch = None;
     plan.apply_with_subqueries(|node| {
         let LogicalPlan::RecursiveQuery(query) = node else { return Ok(TreeNodeRecursion::Continue) };
         let LogicalPlan::Projection(term) = query.recursive_term.as_ref() else {
             return Ok(TreeNodeRecursion::Continue);
         };
-        if casting.contains(&query.name) {
-            return Ok(TreeNodeRecursion::Continue);
-        }
         for (i, expr) in term.expr.iter().enumerate() {
+            if casting.contains(&(query.name.clone(), i)) {
+                continue;
+            }
             let expr = expr.clone().unalias_nested().data;
             let Logical::Cast(cast) = &expr else { continue };
             let (from, to) = (cast.expr.get_type(term.input.schema())?, cast.field.data_type());

@@ -141,13 +141,16 @@ fn array_of_select(query: &Query) -> Option<Box<Query>> {
         Some(OrderBy { kind: OrderByKind::Expressions(keys), interpolate: None }) => keys.clone(),
         Some(_) => return None,
     };
-    let no_groups = matches!(&select.group_by, GroupByExpr::Expressions(keys, modifiers) if keys.is_empty() && modifiers.is_empty());
+    let has_groups = match &select.group_by {
+        GroupByExpr::Expressions(keys, modifiers) => !keys.is_empty() || !modifiers.is_empty(),
+        GroupByExpr::All(_) => true,
+    };
     if query.limit_clause.is_some()
         || query.fetch.is_some()
         || select.distinct.is_some()
         || select.having.is_some()
         || select.qualify.is_some()
-        || !no_groups
+        || has_groups
     {
         return None;
     }

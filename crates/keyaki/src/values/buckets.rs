@@ -11,8 +11,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::functions::{result, strict_field};
-use crate::base::type_name;
+use super::functions::{arrays, result, strict_field, undefined};
 use crate::{Error, Result};
 
 /// Largest scale of decimals that are computed exactly: all integers fit beside it.
@@ -39,9 +38,9 @@ impl ScalarUDFImpl for WidthBucket {
 
     fn coerce_types(&self, types: &[DataType]) -> DfResult<Vec<DataType>> {
         let is_number = |ty: &DataType| ty.is_numeric() || ty.is_null();
-        let [operand @ .., count] = types else { return Err(undefined(types)) };
+        let [operand @ .., count] = types else { return Err(undefined("width_bucket", types)) };
         if operand.len() != 3 || !operand.iter().all(is_number) || !(count.is_integer() || count.is_null()) {
-            return Err(undefined(types));
+            return Err(undefined("width_bucket", types));
         }
         let scale = |ty: &DataType| match ty {
             DataType::Decimal128(_, scale) if (0..=SCALE_MAX).contains(scale) => Some(*scale),
@@ -67,11 +66,9 @@ impl ScalarUDFImpl for WidthBucket {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
-        let is_single = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
-        let rows = if is_single { 1 } else { args.number_rows };
-        let arrays = args.args.iter().map(|value| value.to_array(rows)).collect::<DfResult<Vec<_>>>()?;
+        let (arrays, is_single) = arrays(&args)?;
         let counts = arrays[3].as_primitive::<Int32Type>();
-        let buckets = (0..rows).map(|row| {
+        let buckets = (0..arrays[0].len()).map(|row| {
             if arrays.iter().any(|array| array.is_null(row)) {
                 return Ok(None);
             }
@@ -94,12 +91,6 @@ impl ScalarUDFImpl for WidthBucket {
         let buckets: Int32Array = buckets.collect::<Result<_>>()?;
         result(Arc::new(buckets) as ArrayRef, is_single)
     }
-}
-
-fn undefined(types: &[DataType]) -> datafusion::error::DataFusionError {
-    let types: Vec<String> = types.iter().map(type_name).collect();
-    let signature = format!("function width_bucket({})", types.join(", "));
-    Error::UndefinedFunction { signature, suggestion: None }.into()
 }
 
 /// The last bucket has the values from the upper bound.

@@ -10,9 +10,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::functions::{result, strict_field};
-use crate::Error;
-use crate::base::type_name;
+use super::functions::{result, strict_field, undefined};
 
 /// Parses a text in one of PostgreSQL's formats: `\x` and hexadecimal digits; or text that stands for its bytes, in which
 /// `\\` is a backslash, `\ooo` an octal byte and, as in DuckDB, `\xhh` a hexadecimal one. `None` for other backslashes.
@@ -100,11 +98,7 @@ impl ScalarUDFImpl for Length {
             [ty] if ty.is_string() => Ok(vec![ty.clone()]),
             [DataType::Null | DataType::Dictionary(..)] => Ok(vec![DataType::Utf8View]),
             [ty] if ty.is_primitive() => Ok(vec![DataType::Utf8View]),
-            types => {
-                let types: Vec<String> = types.iter().map(type_name).collect();
-                let signature = format!("function {}({})", self.name(), types.join(", "));
-                Err(Error::UndefinedFunction { signature, suggestion: None }.into())
-            }
+            types => Err(undefined(self.name(), types)),
         }
     }
 

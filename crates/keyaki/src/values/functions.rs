@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Datum};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::ScalarValue;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
 use datafusion::logical_expr::{
@@ -18,6 +18,8 @@ use datafusion::logical_expr::{
 
 use super::arithmetic::{Operation, compute, is_checked};
 use super::floats;
+use crate::Error;
+use crate::base::type_name;
 
 /// `left operator right` with checks; `None` if the operator needs none for these types, or is not arithmetic.
 pub(crate) fn arithmetic(left: &Expr, operator: Operator, right: &Expr, types: (&DataType, &DataType)) -> Option<Expr> {
@@ -55,6 +57,19 @@ pub(super) fn any(count: usize) -> Signature {
 /// A field that is nullable if an argument is.
 pub(super) fn strict_field(name: &str, ty: DataType, args: &ReturnFieldArgs<'_>) -> FieldRef {
     Arc::new(Field::new(name, ty, args.arg_fields.iter().any(|field| field.is_nullable())))
+}
+
+/// The error for arguments that a function does not have.
+pub(super) fn undefined(name: &str, types: &[DataType]) -> DataFusionError {
+    let types: Vec<String> = types.iter().map(type_name).collect();
+    Error::UndefinedFunction { signature: format!("function {name}({})", types.join(", ")), suggestion: None }.into()
+}
+
+/// The arguments as arrays, and true if all are single values. The arrays have one row then.
+pub(super) fn arrays(args: &ScalarFunctionArgs) -> Result<(Vec<ArrayRef>, bool)> {
+    let is_single = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+    let rows = if is_single { 1 } else { args.number_rows };
+    Ok((args.args.iter().map(|value| value.to_array(rows)).collect::<Result<_>>()?, is_single))
 }
 
 /// An array of one value is a single value if all arguments are.

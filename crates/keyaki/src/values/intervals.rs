@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::functions::{any, call, result, strict_field};
+use super::functions::{any, arrays, call, result, strict_field, undefined};
 use crate::base::intervals::{
     DAYS_PER_MONTH, INTERVAL, MONTHS_PER_YEAR, NANOS_PER_DAY, NANOS_PER_MICRO, intervals, nanos, of_parts,
 };
@@ -366,11 +366,7 @@ impl ScalarUDFImpl for Function {
         match types {
             [DataType::Null | DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View]
             | [DataType::Interval(_) | DataType::Duration(_)] => Ok(vec![INTERVAL]),
-            _ => {
-                let types: Vec<String> = types.iter().map(type_name).collect();
-                let signature = format!("function {}({})", self.name(), types.join(", "));
-                Err(Error::UndefinedFunction { signature, suggestion: None }.into())
-            }
+            _ => Err(undefined(self.name(), types)),
         }
     }
 
@@ -395,9 +391,7 @@ impl ScalarUDFImpl for Function {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
-        let is_single = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
-        let rows = if is_single { 1 } else { args.number_rows };
-        let arrays = args.args.iter().map(|value| value.to_array(rows)).collect::<DfResult<Vec<_>>>()?;
+        let (arrays, is_single) = arrays(&args)?;
         result(self.compute(&arrays).map_err(DataFusionError::from)?, is_single)
     }
 }

@@ -2,7 +2,6 @@
 //! it applies rules, so that these are planned.
 
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit};
-use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
@@ -13,10 +12,9 @@ use super::intervals::{divide, multiply};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
 
-/// Quotients of decimals get more digits. UUIDs and texts are compared as UUIDs and concatenated as texts, intervals and texts
-/// are compared as intervals. Times of
-/// different units are compared in microseconds. A literal that is subtracted from a time, or that a time is subtracted from, has
-/// the type of the time.
+/// Quotients of decimals get more digits. UUIDs and texts are compared as UUIDs and concatenated as texts. Intervals and
+/// texts are compared as intervals. Times of different units are compared in microseconds. A literal beside a time, as operand
+/// of a minus sign, has the type of the time.
 #[derive(Debug)]
 pub(crate) struct Operators;
 
@@ -37,7 +35,7 @@ impl ExprPlanner for Operators {
             expr.left = dividend;
         }
         if expr.op == Op::Multiply {
-            shorten_factors(&mut expr, (&left, &right));
+            fit_product(&mut expr, schema);
         }
         if expr.op == Op::Minus {
             // The literal is the earlier or later time.
@@ -97,8 +95,6 @@ impl ExprPlanner for Operators {
 const QUOTIENT_SCALE: u8 = 16;
 /// Digits behind the point that Arrow's quotient has more than the dividend.
 const QUOTIENT_DIGITS: u8 = 4;
-/// Digits behind the point of a factor that is a quotient, beside another with many digits.
-const FACTOR_SCALE: i8 = 12;
 
 /// A dividend with as many digits behind the point as its quotient of decimals needs; `None` if it has them, or for other
 /// types.
@@ -130,24 +126,91 @@ fn integer_digits(ty: &DataType) -> u8 {
     }
 }
 
-/// Rounds factors that are quotients, so that the product has digits before the point.
-fn shorten_factors(expr: &mut RawBinaryExpr, types: (&DataType, &DataType)) {
-    let (DataType::Decimal128(p1, s1), DataType::Decimal128(p2, s2)) = types else { return };
-    if i32::from(*s1) + i32::from(*s2) <= 2 * i32::from(FACTOR_SCALE) {
+/// Takes digits behind the point from quotients in a product that would have more than 38 digits. Only digits that
+/// [`with_digits`] has added are taken, and no more than necessary.
+fn fit_product(expr: &mut RawBinaryExpr, schema: &DFSchema) {
+    let (Some(left), Some(right)) = (product_digits(&expr.left, schema), product_digits(&expr.right, schema)) else {
         return;
-    }
-    let is_computed = |expr: &Expr| {
-        expr.exists(|expr| {
-            Ok(matches!(expr, Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Multiply, .. })))
-        })
-        .unwrap_or(false)
     };
-    for (factor, precision, scale) in [(&mut expr.left, *p1, *s1), (&mut expr.right, *p2, *s2)] {
-        if scale > FACTOR_SCALE && is_computed(factor) {
-            let precision = precision - (scale - FACTOR_SCALE) as u8;
-            *factor = cast(factor.clone(), DataType::Decimal128(precision.max(FACTOR_SCALE as u8), FACTOR_SCALE));
+    let digits = (left.0 + right.0 + 1).max(left.1 + right.1);
+    let mut excess = digits.saturating_sub(DECIMAL128_MAX_PRECISION.into());
+    let mut dividends = Vec::new();
+    add_dividends(&mut expr.left, &mut dividends);
+    add_dividends(&mut expr.right, &mut dividends);
+    let mut dividends: Vec<(&mut Expr, u8)> = dividends
+        .into_iter()
+        .filter_map(|dividend| added_digits(dividend, schema).map(|added| (dividend, added)))
+        .collect();
+    // The quotients with the fewest digits to give come first, so that the others give the rest in equal parts.
+    dividends.sort_by_key(|(_, added)| *added);
+    let count = dividends.len();
+    for (i, (dividend, added)) in dividends.into_iter().enumerate() {
+        let taken = u32::from(added).min(excess.div_ceil((count - i) as u32));
+        excess -= taken;
+        if let Expr::Cast(shorter) = dividend
+            && let DataType::Decimal128(precision, scale) = shorter.field.data_type()
+            && taken > 0
+        {
+            let ty = DataType::Decimal128(precision - taken as u8, scale - taken as i8);
+            *dividend = cast(shorter.expr.as_ref().clone(), ty);
         }
     }
+}
+
+/// The digits of an exact product, and those behind the point; `None` for other types than decimals and integers. An integer
+/// literal has the digits of its value.
+fn product_digits(expr: &Expr, schema: &DFSchema) -> Option<(u32, u32)> {
+    if let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) = expr {
+        let (left, right) = (product_digits(left, schema)?, product_digits(right, schema)?);
+        return Some((left.0 + right.0 + 1, left.1 + right.1));
+    }
+    let unused = match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, .. }) => unused_digits(left),
+        expr => unused_digits(expr),
+    };
+    let digits = |precision: u8| u32::from(precision).saturating_sub(unused);
+    match expr.get_type(schema).ok()? {
+        DataType::Decimal128(precision, scale) => Some((digits(precision), u32::try_from(scale).ok()?)),
+        ty if ty.is_integer() => Some((digits(integer_digits(&ty)), 0)),
+        _ => None,
+    }
+}
+
+/// The digits of the type of an integer literal that its value does not have; 0 for other expressions.
+fn unused_digits(expr: &Expr) -> u32 {
+    match expr {
+        Expr::Cast(cast) => unused_digits(&cast.expr),
+        Expr::Literal(value, _) if value.data_type().is_integer() => {
+            let used = value.to_string().trim_start_matches('-').len() as u32;
+            u32::from(integer_digits(&value.data_type())).saturating_sub(used)
+        }
+        _ => 0,
+    }
+}
+
+/// The dividends of the quotients in a product.
+fn add_dividends<'a>(expr: &'a mut Expr, dividends: &mut Vec<&'a mut Expr>) {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) => {
+            add_dividends(left, dividends);
+            add_dividends(right, dividends);
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, .. }) => dividends.push(left),
+        _ => {}
+    }
+}
+
+/// The number of digits that [`with_digits`] has added to a dividend.
+fn added_digits(dividend: &Expr, schema: &DFSchema) -> Option<u8> {
+    let Expr::Cast(longer) = dividend else { return None };
+    let DataType::Decimal128(precision, scale) = longer.field.data_type() else { return None };
+    let (before, scale_before) = match longer.expr.get_type(schema).ok()? {
+        DataType::Decimal128(precision, scale) => (precision, scale),
+        ty if ty.is_integer() => (integer_digits(&ty), 0),
+        _ => return None,
+    };
+    let added = precision.checked_sub(before)?;
+    (scale - scale_before == added as i8).then_some(added)
 }
 
 /// `interval * number`, `number * interval` and `interval / number`.

@@ -14,7 +14,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::functions::{result, strict_field};
+use super::functions::{arrays, result, strict_field};
 use crate::{Error, Result};
 
 /// The escape character of LIKE and SIMILAR TO without ESCAPE.
@@ -41,9 +41,9 @@ pub(crate) fn like(pattern: &str, escape: Option<char>) -> Result<String> {
     let mut chars = pattern.chars();
     while let Some(c) = chars.next() {
         let literal = match escape {
-            Some(escape) if c == escape => chars.next().ok_or_else(|| {
-                Error::Evaluation("LIKE pattern must not end with escape character".into()) //
-            })?,
+            Some(escape) if c == escape => chars
+                .next()
+                .ok_or_else(|| Error::Evaluation("LIKE pattern must not end with escape character".into()))?,
             _ if matches!(c, '%' | '_') => {
                 output.push(c);
                 continue;
@@ -275,9 +275,7 @@ impl ScalarUDFImpl for Translate {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
-        let is_single = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
-        let rows = if is_single { 1 } else { args.number_rows };
-        let arrays = args.args.iter().map(|value| value.to_array(rows)).collect::<DfResult<Vec<_>>>()?;
+        let (arrays, is_single) = arrays(&args)?;
         let [patterns, options] = [arrays[0].as_string_view(), arrays[1].as_string_view()];
         let translated = patterns.iter().zip(options).map(|both| match both {
             (Some(pattern), Some(option)) => match self.kind {

@@ -16,9 +16,8 @@ use datafusion::logical_expr::{
 };
 use regex::{Captures, NoExpand, Regex, RegexBuilder};
 
-use super::functions::{result, strict_field};
+use super::functions::{arrays, result, strict_field, undefined};
 use super::patterns::{Groups, posix};
-use crate::base::type_name;
 use crate::{Error, Result};
 
 /// The function.
@@ -44,11 +43,7 @@ impl ScalarUDFImpl for RegexpReplace {
         let is_text = |ty: &DataType| ty.is_string() || ty.is_null();
         match types.len() {
             3 | 4 if types.iter().all(is_text) => Ok(vec![DataType::Utf8View; types.len()]),
-            _ => {
-                let types: Vec<String> = types.iter().map(type_name).collect();
-                let signature = format!("function regexp_replace({})", types.join(", "));
-                Err(Error::UndefinedFunction { signature, suggestion: None }.into())
-            }
+            _ => Err(undefined("regexp_replace", types)),
         }
     }
 
@@ -65,13 +60,11 @@ impl ScalarUDFImpl for RegexpReplace {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
-        let is_single = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
-        let rows = if is_single { 1 } else { args.number_rows };
-        let arrays = args.args.iter().map(|value| value.to_array(rows)).collect::<DfResult<Vec<_>>>()?;
+        let (arrays, is_single) = arrays(&args)?;
         let texts: Vec<&StringViewArray> = arrays.iter().map(|array| array.as_string_view()).collect();
         let is_constant = args.args[1..].iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let mut known = HashMap::new();
-        let replaced = (0..rows).map(|row| {
+        let replaced = (0..arrays[0].len()).map(|row| {
             let value = |i: usize| texts[i].is_valid(row).then(|| texts[i].value(row));
             let (Some(text), Some(pattern), Some(with)) = (value(0), value(1), value(2)) else { return Ok(None) };
             let Some(flags) = (if texts.len() > 3 { value(3) } else { Some("") }) else { return Ok(None) };

@@ -10,9 +10,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::functions::{result, strict_field};
-use crate::Error;
-use crate::base::type_name;
+use super::functions::{result, strict_field, undefined};
 
 /// The functions of this module.
 pub(crate) fn functions() -> [ScalarUDF; 2] {
@@ -50,11 +48,7 @@ impl ScalarUDFImpl for Rounding {
         match types {
             [ty @ (DataType::Float32 | DataType::Float64 | DataType::Decimal128(..))] => Ok(vec![ty.clone()]),
             [ty] if ty.is_integer() || *ty == DataType::Null => Ok(vec![DataType::Float64]),
-            types => {
-                let types: Vec<String> = types.iter().map(type_name).collect();
-                let signature = format!("function {}({})", self.name(), types.join(", "));
-                Err(Error::UndefinedFunction { signature, suggestion: None }.into())
-            }
+            types => Err(undefined(self.name(), types)),
         }
     }
 

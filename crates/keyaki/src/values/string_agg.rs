@@ -1,7 +1,7 @@
 //! The aggregate function `string_agg`, which does not need sorted input.
 //!
 //! DataFusion requires the order of `string_agg(… ORDER BY …)` of the input, and refuses an aggregation with two orders. Its
-//! accumulator sorts its rows in any case. [`StringAgg`] says so: sorted input is only an optimization.
+//! accumulator sorts its rows in any case. For [`StringAgg`], sorted input is only an optimization.
 
 use std::sync::Arc;
 

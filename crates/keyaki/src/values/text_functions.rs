@@ -10,9 +10,8 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::functions::{result, strict_field};
+use super::functions::{arrays, result, strict_field, undefined};
 use crate::base::identifiers::quoted;
-use crate::base::type_name;
 use crate::{Error, Result};
 
 /// Maximum width of a part of `format`, in characters.
@@ -58,11 +57,7 @@ impl ScalarUDFImpl for TextFunction {
     fn coerce_types(&self, types: &[DataType]) -> DfResult<Vec<DataType>> {
         match (self.kind, types.len()) {
             (Kind::Format, 1..) | (_, 1) => Ok(vec![DataType::Utf8View; types.len()]),
-            _ => {
-                let types: Vec<String> = types.iter().map(type_name).collect();
-                let signature = format!("function {}({})", self.name(), types.join(", "));
-                Err(Error::UndefinedFunction { signature, suggestion: None }.into())
-            }
+            _ => Err(undefined(self.name(), types)),
         }
     }
 
@@ -81,9 +76,7 @@ impl ScalarUDFImpl for TextFunction {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
-        let is_single = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
-        let rows = if is_single { 1 } else { args.number_rows };
-        let arrays = args.args.iter().map(|value| value.to_array(rows)).collect::<DfResult<Vec<_>>>()?;
+        let (arrays, is_single) = arrays(&args)?;
         let texts: Vec<&StringViewArray> = arrays.iter().map(|array| array.as_string_view()).collect();
         let first = texts[0].iter();
         let values: StringViewArray = match self.kind {

@@ -131,7 +131,7 @@ impl Shared {
         let mut work = self.work.lock();
         let attempt = work.attempts;
         while self.buffer_bytes() > 2 * self.options.buffer_bytes {
-            // Before each wait: nobody wakes writers after the end of the thread, or after the poison.
+            // Before each wait: after the end of the thread, or after the poison, no flush follows.
             self.check_poison()?;
             if work.ended || work.stop {
                 return Err(Error::Closed);

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor, visit_expressions,
+    Expr, GroupByExpr, Ident, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor,
+    Visit, Visitor, visit_expressions,
 };
 
 use super::scope::{Meaning, Scope};
@@ -40,6 +41,98 @@ fn is_plain(key: &Expr) -> bool {
     matches!(key, Expr::Identifier(_) | Expr::Value(_))
 }
 
+/// Functions whose arguments are columns of single rows.
+const AGGREGATES: [&str; 20] = [
+    "array_agg",
+    "avg",
+    "bit_and",
+    "bit_or",
+    "bool_and",
+    "bool_or",
+    "corr",
+    "count",
+    "first_value",
+    "json_agg",
+    "last_value",
+    "max",
+    "median",
+    "min",
+    "stddev",
+    "stddev_pop",
+    "string_agg",
+    "sum",
+    "var_pop",
+    "variance",
+];
+
+fn is_aggregate(expr: &Expr) -> bool {
+    let Expr::Function(function) = expr else { return false };
+    let name = function.name.0.last().and_then(|name| name.as_ident()).map(plain_ident);
+    function.over.is_none() && name.is_some_and(|name| AGGREGATES.contains(&name.as_str()))
+}
+
+/// The columns that are keys of GROUP BY; `None` for a SELECT without groups. Beside aggregates, other columns have no value
+/// for a group.
+fn grouped(select: &Select) -> Option<HashSet<String>> {
+    let has_aggregates = || {
+        visit_expressions(&select.projection, |expr| {
+            if is_aggregate(expr) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .is_break()
+    };
+    match &select.group_by {
+        GroupByExpr::Expressions(keys, modifiers) if keys.is_empty() && modifiers.is_empty() => {
+            has_aggregates().then(HashSet::new)
+        }
+        GroupByExpr::Expressions(keys, _) => Some(keys.iter().filter_map(column).collect()),
+        GroupByExpr::All(_) => Some(HashSet::new()),
+    }
+}
+
+/// The name of a column.
+fn column(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Identifier(name) => Some(plain_ident(name)),
+        Expr::CompoundIdentifier(parts) => parts.last().map(plain_ident),
+        _ => None,
+    }
+}
+
+/// Collects the names that mean columns of FROM in ORDER BY.
+struct Used<'a> {
+    grouped: Option<HashSet<String>>,
+    scope: &'a Scope,
+    /// Number of open aggregates.
+    aggregates: usize,
+    names: HashSet<String>,
+}
+
+impl Visitor for Used<'_> {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        self.aggregates += usize::from(is_aggregate(expr));
+        let Some(name) = column(expr) else { return ControlFlow::Continue(()) };
+        let meaning = self.scope.meaning(&name);
+        let is_column = match expr {
+            Expr::Identifier(_) => {
+                let has_value = self.aggregates > 0 || self.grouped.as_ref().is_none_or(|keys| keys.contains(&name));
+                has_value && matches!(meaning, Meaning::Column(_) | Meaning::Merged(_) | Meaning::Ambiguous)
+            }
+            _ => true,
+        };
+        if is_column {
+            self.names.insert(name);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        self.aggregates -= usize::from(is_aggregate(expr));
+        ControlFlow::Continue(())
+    }
+}
+
 /// Gives other names to the columns of the select list whose names are columns of FROM in `keys`, or in `*`. Returns the
 /// names and the other ones of all columns, for [`under_names`]; `None` if nothing has changed, or if the columns are
 /// shown under their names, because the query is the outermost one.
@@ -53,22 +146,11 @@ pub(super) fn renamed(
     if select.distinct.is_some() || has_wildcard && !is_outermost {
         return None;
     }
-    let mut used = HashSet::new();
+    let mut used = Used { grouped: grouped(select), scope, aggregates: 0, names: HashSet::new() };
     for key in keys.iter().filter(|key| !is_plain(&key.expr)) {
-        let _ = visit_expressions(&key.expr, |expr| {
-            match expr {
-                Expr::Identifier(name) => {
-                    let name = plain_ident(name);
-                    if matches!(scope.meaning(&name), Meaning::Column(_) | Meaning::Merged(_) | Meaning::Ambiguous) {
-                        used.insert(name);
-                    }
-                }
-                Expr::CompoundIdentifier(parts) => used.extend(parts.last().map(plain_ident)),
-                _ => {}
-            }
-            ControlFlow::<()>::Continue(())
-        });
+        let _ = key.expr.visit(&mut used);
     }
+    let mut used = used.names;
     if has_wildcard {
         used.extend(scope.columns().into_iter().flatten());
     }

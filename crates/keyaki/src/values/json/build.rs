@@ -6,7 +6,7 @@ use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, ListArray, ListBuilder, RecordBatch, StringBuilder, StringViewArray,
     StringViewBuilder,
 };
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use arrow::json::writer::{EncoderOptions, make_encoder};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::{
@@ -16,8 +16,8 @@ use datafusion::logical_expr::{
 use super::parts::{self, Change, Parts};
 use super::path;
 use crate::base::arrays::{is_list, list_of, lists};
-use crate::base::{type_name, uuids};
-use crate::values::functions::{self, any, result, strict_field};
+use crate::base::uuids;
+use crate::values::functions::{self, any, arrays, result, strict_field, undefined};
 use crate::{Error, Result};
 
 /// The name of the function that makes a document of a value.
@@ -51,7 +51,7 @@ struct ToJson {
 
 impl ToJson {
     fn new(is_document: bool) -> ToJson {
-        // Whether texts are documents depends on the statement.
+        // The statement determines which texts are documents.
         ToJson { is_document, signature: Signature { volatility: Volatility::Stable, ..any(1) } }
     }
 }
@@ -146,8 +146,10 @@ pub(crate) enum Kind {
     Replace,
     /// A document and paths.
     Remove,
-    /// A document and a name or position.
+    /// A document and the name of a member, or a text that is an element.
     RemovePart,
+    /// A document and a position.
+    RemoveAt,
     Patch,
     /// Two documents: members of both objects, elements of both arrays.
     Concat,
@@ -164,7 +166,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 19] = [
+    const ALL: [Kind; 20] = [
         Kind::Object,
         Kind::Array,
         Kind::Member,
@@ -176,6 +178,7 @@ impl Kind {
         Kind::Replace,
         Kind::Remove,
         Kind::RemovePart,
+        Kind::RemoveAt,
         Kind::Patch,
         Kind::Concat,
         Kind::StripNulls,
@@ -199,6 +202,7 @@ impl Kind {
             Kind::Replace => "json_replace",
             Kind::Remove => "json_remove",
             Kind::RemovePart => "json_remove_part",
+            Kind::RemoveAt => "json_remove_at",
             Kind::Patch => "json_patch",
             Kind::Concat => "json_concat",
             Kind::StripNulls => "json_strip_nulls",
@@ -217,7 +221,7 @@ impl Kind {
 
     /// The types of the arguments; `None` for other numbers of arguments.
     fn arguments(self, count: usize) -> Option<Vec<DataType>> {
-        use DataType::{Boolean, Utf8View};
+        use DataType::{Boolean, Int64, Utf8View};
         let list = || list_of(Utf8View);
         Some(match (self, count) {
             (Kind::Object, _) if count.is_multiple_of(2) => vec![Utf8View; count],
@@ -225,6 +229,7 @@ impl Kind {
             (Kind::Set | Kind::Insert | Kind::Replace, 3..) if !count.is_multiple_of(2) => vec![Utf8View; count],
             (Kind::Remove, 1..) => vec![Utf8View; count],
             (Kind::ObjectOf | Kind::ArrayOf, 1) => vec![list()],
+            (Kind::RemoveAt, 2) => vec![Utf8View, Int64],
             (Kind::SetAt, 3) => vec![Utf8View, list(), Utf8View],
             (Kind::SetAt, 4) => vec![Utf8View, list(), Utf8View, Boolean],
             (Kind::Member | Kind::RemovePart | Kind::Patch | Kind::Concat | Kind::Contains, 2) => vec![Utf8View; 2],
@@ -258,11 +263,7 @@ impl ScalarUDFImpl for DocumentFunction {
         };
         match wanted.filter(fits) {
             Some(types) => Ok(types),
-            None => {
-                let types: Vec<String> = types.iter().map(type_name).collect();
-                let signature = format!("function {}({})", self.name(), types.join(", "));
-                Err(Error::UndefinedFunction { signature, suggestion: None }.into())
-            }
+            None => Err(undefined(self.name(), types)),
         }
     }
 
@@ -284,9 +285,9 @@ impl ScalarUDFImpl for DocumentFunction {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
-        let is_single = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
-        let rows = if is_single { 1 } else { args.number_rows };
-        let arrays = args.args.iter().map(|value| value.to_array(rows)).collect::<DfResult<Vec<_>>>()?;
+        let (arrays, is_single) = arrays(&args)?;
+        // A function without arguments has one value.
+        let rows = arrays.first().map_or(1, |array| array.len());
         let arguments = Arguments::of(&arrays);
         let is_null = |row: usize| match self.kind {
             Kind::Set | Kind::Insert | Kind::Replace => arrays[0].is_null(row),
@@ -424,7 +425,7 @@ impl Kind {
                 let (path, value) = (args.elements(1, row), args.text(2, row));
                 let inserts = args.len() < 4 || args.arrays[3].as_boolean().value(row);
                 let change = Change::Value { value, replaces: true, inserts };
-                self.changed(args, row, &path::elements(path.iter().map(String::as_str)), change, false)?
+                Self::changed(args, row, &path::elements(path.iter().map(String::as_str)), change, false)?
             }
             Kind::Set | Kind::Insert | Kind::Replace => {
                 args.document(row)?;
@@ -447,9 +448,16 @@ impl Kind {
                 }
                 document
             }
-            Kind::RemovePart => {
-                let path = path::elements(std::iter::once(args.text(1, row)));
-                self.changed(args, row, &path, Change::Remove, false)?
+            Kind::RemovePart => parts::without(args.document(row)?, args.text(1, row)).text(),
+            Kind::RemoveAt => {
+                let position = args.arrays[1].as_primitive::<Int64Type>().value(row).to_string();
+                match args.document(row)? {
+                    Parts::Array(_) => {
+                        let path = path::elements(std::iter::once(position.as_str()));
+                        Self::changed(args, row, &path, Change::Remove, false)?
+                    }
+                    other => other.text(),
+                }
             }
             Kind::Patch => {
                 let (target, patch) = (args.text(0, row), args.text(1, row));
@@ -474,7 +482,6 @@ impl Kind {
     }
 
     fn changed(
-        self,
         args: &Arguments<'_>,
         row: usize,
         path: &[path::Step],

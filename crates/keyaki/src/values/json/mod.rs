@@ -57,7 +57,7 @@ pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
 
 /// True if a function returns documents, or arrays of documents.
 pub(crate) fn returns_documents(name: &str) -> bool {
-    const FUNCTIONS: [&str; 18] = [
+    const FUNCTIONS: [&str; 19] = [
         "json",
         "json_array_of",
         "json_build_array",
@@ -70,6 +70,7 @@ pub(crate) fn returns_documents(name: &str) -> bool {
         "json_patch",
         "json_pretty",
         "json_remove",
+        "json_remove_at",
         "json_remove_part",
         "json_replace",
         "json_set",
@@ -80,7 +81,7 @@ pub(crate) fn returns_documents(name: &str) -> bool {
     FUNCTIONS.binary_search(&name).is_ok() || name == build::TO_JSON
 }
 
-/// `->`, `->>`, `#>` and `#>>`, `@>` and `<@` of documents, and `document - 'key'`.
+/// `->`, `->>`, `#>` and `#>>`, `@>` and `<@` of documents, `document - 'key'` and `document - position`.
 #[derive(Debug)]
 pub(crate) struct Operators;
 
@@ -118,11 +119,16 @@ fn of_documents(expr: &RawBinaryExpr, schema: &DFSchema) -> Option<Expr> {
     let (kind, left, right) = match expr.op {
         BinaryOperator::AtArrow => (build::Kind::Contains, &expr.left, &expr.right),
         BinaryOperator::ArrowAt => (build::Kind::Contains, &expr.right, &expr.left),
-        BinaryOperator::Minus => (build::Kind::RemovePart, &expr.left, &expr.right),
+        BinaryOperator::Minus => {
+            let is_position = expr.right.get_type(schema).is_ok_and(|ty| ty.is_integer());
+            let kind = if is_position { build::Kind::RemoveAt } else { build::Kind::RemovePart };
+            (kind, &expr.left, &expr.right)
+        }
         _ => return None,
     };
     let is_text = |expr: &Expr| expr.get_type(schema).is_ok_and(|ty| ty.is_string());
-    (is_text(left) && is_text(right)).then(|| build::call(kind, vec![left.clone(), right.clone()]))
+    (is_text(left) && (is_text(right) || matches!(kind, build::Kind::RemoveAt)))
+        .then(|| build::call(kind, vec![left.clone(), right.clone()]))
 }
 
 impl ExprPlanner for Operators {

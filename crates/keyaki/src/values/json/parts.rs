@@ -120,7 +120,7 @@ pub(super) fn object(members: impl IntoIterator<Item = (impl AsRef<str>, impl As
     text
 }
 
-/// What happens at the end of a path.
+/// A change at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change<'a> {
     /// The part gets this value. `replaces`: if it exists; `inserts`: if it does not.
@@ -218,6 +218,21 @@ pub(super) fn joined(left: &str, right: &str) -> Option<String> {
         }
         (a, b) => array([elements(a, left.trim_ascii()), elements(b, right.trim_ascii())].concat()),
     })
+}
+
+/// The parts without the member of a name, or without the elements that are this text (PostgreSQL, `jsonb - text`).
+pub(super) fn without<'a>(parts: Parts<'a>, name: &str) -> Parts<'a> {
+    match parts {
+        Parts::Object(mut members) => {
+            members.retain(|(other, _)| other != name);
+            Parts::Object(members)
+        }
+        Parts::Array(mut elements) => {
+            elements.retain(|element| string(element).as_deref() != Some(name));
+            Parts::Array(elements)
+        }
+        scalar => scalar,
+    }
 }
 
 /// The document without members that are null, also in its parts. `None` if it is not a document.
@@ -422,6 +437,10 @@ mod tests {
         assert_eq!(joined("[1]", "[2,3]").as_deref(), Some("[1,2,3]"));
         assert_eq!(joined("1 ", r#"{"a":2}"#).as_deref(), Some(r#"[1,{"a":2}]"#));
         assert_eq!(joined("{", "1"), None);
+        let removed = |document, name| without(Parts::of(document).unwrap(), name).text();
+        assert_eq!(removed(r#"{"1":2,"b":3}"#, "1"), r#"{"b":3}"#);
+        assert_eq!(removed(r#"["a",1,"b","a"]"#, "a"), r#"[1,"b"]"#);
+        assert_eq!(removed("[1,2]", "1"), "[1,2]");
         assert_eq!(without_nulls(r#"{"a":null,"b":[null,{"c":null}]}"#).as_deref(), Some(r#"{"b":[null,{}]}"#));
     }
 
