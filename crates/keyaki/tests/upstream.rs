@@ -240,6 +240,16 @@ async fn repeated_window_functions_are_projected() {
 }
 
 #[tokio::test]
+async fn keys_of_windows_get_names() {
+    let context = SessionContext::new();
+    collect(&context, "CREATE TABLE i (a INT) AS VALUES (1), (2)").await.expect("a table");
+    let sql = "SELECT sum(a + 1) OVER (PARTITION BY a % 2) AS x, count(a) OVER (PARTITION BY a % 2) AS y FROM i";
+    // The physical planner panics.
+    let plan = context.sql(sql).await.expect(sql).into_optimized_plan().expect(sql).to_string();
+    assert!(plan.contains("PARTITION BY [__common_expr_2 AS"), "{plan}");
+}
+
+#[tokio::test]
 async fn names_are_internal() {
     let context = SessionContext::new();
     let names = |sql: &'static str| {

@@ -5,6 +5,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, NullEquality};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, Filter, Join, LogicalPlan, Window};
 use datafusion::optimizer::OptimizerConfig;
 
@@ -62,7 +63,44 @@ pub(super) fn common_sub_expression_eliminate(
     plan: LogicalPlan,
     config: &dyn OptimizerConfig,
 ) -> Result<Transformed<LogicalPlan>> {
-    if has_repeated_window_function(&plan)? { Ok(Transformed::no(plan)) } else { rule.rewrite(plan, config) }
+    match has_repeated_window_function(&plan)? {
+        true => Ok(Transformed::no(plan)),
+        false => rule.rewrite(plan, config)?.transform_data(|plan| plan.transform_down_with_subqueries(unalias_keys)),
+    }
+}
+
+/// Removes the names that the rule gives to keys of window functions: the functions of a node have the same keys, which
+/// DataFusion finds different if only some have names.
+fn unalias_keys(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let LogicalPlan::Window(window) = &plan else { return Ok(Transformed::no(plan)) };
+    let has_name = |key: &Expr| matches!(key, Expr::Alias(_));
+    let has_names = |expr: &Expr| match unalias(expr) {
+        Expr::WindowFunction(call) => {
+            let mut keys = call.params.partition_by.iter().chain(call.params.order_by.iter().map(|sort| &sort.expr));
+            keys.any(has_name)
+        }
+        _ => false,
+    };
+    if !window.window_expr.iter().any(has_names) {
+        return Ok(Transformed::no(plan));
+    }
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let unnamed = expr.transform_up(|expr| match expr {
+            Expr::WindowFunction(mut call) => {
+                for key in &mut call.params.partition_by {
+                    *key = std::mem::take(key).unalias();
+                }
+                for sort in &mut call.params.order_by {
+                    sort.expr = std::mem::take(&mut sort.expr).unalias();
+                }
+                Ok(Transformed::yes(Expr::WindowFunction(call)))
+            }
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(unnamed.update_data(|expr| name.restore(expr)))
+    })
 }
 
 fn has_repeated_window_function(plan: &LogicalPlan) -> Result<bool> {
