@@ -37,6 +37,28 @@ pub(crate) fn compare(node: &mut impl VisitMut) -> Result<()> {
     }
 }
 
+/// The columns of a subquery of one row, as subqueries of one column each.
+///
+/// # Errors
+/// `Syntax` for another number of columns; `Unsupported` for a subquery with LIMIT, whose executions may return other rows.
+pub(super) fn columns_of(subquery: &Query, width: usize) -> Result<Vec<Expr>> {
+    if subquery.limit_clause.is_some() || subquery.fetch.is_some() {
+        return Err(Error::Unsupported("assignment of a subquery with LIMIT to several columns (use FROM)".into()));
+    }
+    let row = vec![Expr::Value(Value::Null.into()); width];
+    (0..width)
+        .map(|column| {
+            let mut set = Compare::default().set(&row, subquery.clone())?;
+            let item = SelectItem::UnnamedExpr(set.columns.swap_remove(column));
+            let mut query = set.query("SELECT 1 FROM q", None)?;
+            if let SetExpr::Select(select) = query.body.as_mut() {
+                select.projection = vec![item];
+            }
+            Ok(Expr::Subquery(Box::new(query)))
+        })
+        .collect()
+}
+
 /// The number names the subqueries of a statement.
 #[derive(Default)]
 struct Compare(usize);

@@ -187,6 +187,14 @@ impl StatementState {
         self.plan(SqlStatement::Query(Box::new(query))).await
     }
 
+    /// A plan after the analyzer's rules, with the types of its result.
+    ///
+    /// # Errors
+    /// Errors of types.
+    pub fn analyzed(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        Ok(self.state.analyzer().execute_and_check(plan, self.state.config_options(), |_, _| {})?)
+    }
+
     /// Plans a statement of DataFusion, after all views that it uses.
     ///
     /// # Errors

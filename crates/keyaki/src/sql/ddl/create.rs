@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use datafusion::sql::sqlparser::ast::{
-    CheckConstraint, ColumnDef as SqlColumn, ColumnOption, CreateTable, ForeignKeyConstraint, Ident, IndexColumn,
-    OnCommit as SqlOnCommit, TableConstraint,
+    CheckConstraint, ColumnDef as SqlColumn, ColumnOption, CreateTable, CreateTableLikeDefaults, CreateTableLikeKind,
+    ForeignKeyConstraint, Ident, IndexColumn, OnCommit as SqlOnCommit, TableConstraint,
 };
 use keyaki_store::WriteBatch;
 
@@ -76,6 +76,9 @@ pub(crate) async fn create_table(
         return create_table_as(session, writer, (state, batch), design, plan).await;
     }
     let mut design = Design { on_commit, ..Design::new(name) };
+    if let Some(CreateTableLikeKind::Plain(like) | CreateTableLikeKind::Parenthesized(like)) = &create.like {
+        design.columns_like(&*state.table(&like.name)?, like.defaults == Some(CreateTableLikeDefaults::Including))?;
+    }
     for column in &create.columns {
         design.column(&state, column)?;
     }
@@ -91,7 +94,7 @@ pub(crate) async fn create_table(
     Ok(Outcome::done("CREATE TABLE"))
 }
 
-/// Rejects clauses of CREATE TABLE other than name, columns, constraints, query, OR REPLACE and IF NOT EXISTS.
+/// Rejects clauses of CREATE TABLE other than name, columns, constraints, query, LIKE, OR REPLACE and IF NOT EXISTS.
 fn check_plain(create: &CreateTable) -> Result<()> {
     if create.or_replace && create.if_not_exists {
         return Err(Error::Unsupported("CREATE OR REPLACE TABLE with IF NOT EXISTS".into()));
@@ -103,6 +106,7 @@ fn check_plain(create: &CreateTable) -> Result<()> {
         .constraints(create.constraints.clone())
         .query(create.query.clone())
         .temporary(create.temporary)
+        .like(create.like.clone())
         .on_commit(create.on_commit)
         .build();
     match create.on_commit {
@@ -126,7 +130,9 @@ async fn create_table_as(
     mut design: Design,
     plan: LogicalPlan,
 ) -> Result<Outcome> {
-    for (field, json) in plan.schema().fields().iter().zip(documents::columns(&plan)) {
+    // Those of a UNION are not known before.
+    let analyzed = state.analyzed(plan.clone())?;
+    for (field, json) in analyzed.schema().fields().iter().zip(documents::columns(&plan)) {
         let name = new_name(&Ident::with_quote('"', shown(field.name())))?;
         let ty = SqlType { json, ..types::from_arrow(field.data_type())?.into() };
         design.push(ColumnDef::new(name, ty))?;
@@ -247,6 +253,15 @@ impl Design {
         }
         self.columns.push(column);
         Ok(())
+    }
+
+    /// Adds the columns of another table: their types, and whether they are NOT NULL.
+    fn columns_like(&mut self, table: &Table, with_defaults: bool) -> Result<()> {
+        table.def.columns.iter().try_for_each(|column| {
+            let default = column.default.clone().filter(|_| with_defaults);
+            let nullable = column.nullable;
+            self.push(ColumnDef { nullable, default, ..ColumnDef::new(column.name.clone(), column.ty.clone()) })
+        })
     }
 
     fn column(&mut self, state: &StatementState, column: &SqlColumn) -> Result<()> {

@@ -6,13 +6,15 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, new_null_array};
+use arrow::array::{RecordBatch, new_null_array};
 use arrow::compute::concat_batches;
 use arrow::datatypes::DataType;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::logical_expr::{Expr as Logical, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr as Logical, LogicalPlan, LogicalPlanBuilder, lit};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::sql::sqlparser::ast::{Expr, Ident, Insert, Query, SetExpr, TableObject, Value, Values};
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::{Expr, Ident, Insert, Query, SetExpr, TableObject, UnaryOperator, Value, Values};
 use futures::StreamExt;
 use keyaki_store::{ColumnType, WriteBatch};
 
@@ -38,7 +40,7 @@ use crate::values::zone::Zone;
 use crate::write::apply::TableChange;
 use crate::write::assign::assign;
 use crate::write::generated;
-use crate::write::{self, AcceptedUpserts, BatchLimits, RowBuffer, WriteStatement};
+use crate::write::{self, AcceptedUpserts, BatchLimits, RowBuffer, WriteStatement, evaluate};
 use crate::{Error, Result};
 
 /// Explicit values for identity columns.
@@ -99,7 +101,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, mut ins
         None => {
             let source = match insert.source {
                 Some(query) => plan_source(&state, &table, columns, *query, overriding).await?,
-                None => InsertSource { plan: LogicalPlanBuilder::empty(true).build()?, columns: Vec::new() },
+                None => InsertSource::new(LogicalPlanBuilder::empty(true).build()?, Vec::new()),
             };
             let rows = rows_of(&state, &table, source.with_defaults(&state, &table)?).await?;
             if is_plain {
@@ -291,27 +293,44 @@ struct InsertSource {
     plan: LogicalPlan,
     /// The table column of each column of the plan.
     columns: Vec<usize>,
+    /// Columns whose values are different for each row, with their expressions. They are evaluated for the rows of the
+    /// plan in their order: sequences number the rows of ORDER BY.
+    volatile: Vec<(usize, Arc<dyn PhysicalExpr>)>,
 }
 
 impl InsertSource {
-    /// Adds the defaults of the other columns by a projection.
-    fn with_defaults(self, state: &StatementState, table: &Table) -> Result<InsertSource> {
-        let missing = (0..table.def.columns.len())
-            .filter(|column| !self.columns.contains(column) && table.def.columns[*column].has_default());
-        let missing: Vec<usize> = missing.collect();
-        // INSERT … DEFAULT VALUES into a table without defaults: a projection needs a column, so it gets the first
-        // column's NULL.
+    fn new(plan: LogicalPlan, columns: Vec<usize>) -> InsertSource {
+        InsertSource { plan, columns, volatile: Vec::new() }
+    }
+
+    /// Adds the defaults of the other columns: by a projection those that are the same for all rows.
+    fn with_defaults(mut self, state: &StatementState, table: &Table) -> Result<InsertSource> {
+        let others = (0..table.def.columns.len()).filter(|column| {
+            let is_given = self.columns.contains(column) || self.volatile.iter().any(|(given, _)| given == column);
+            !is_given && table.def.columns[*column].has_default()
+        });
+        let mut missing = Vec::new();
+        for column in others.collect::<Vec<_>>() {
+            let def = &table.def.columns[column];
+            match defaults::logical(state, def)?.is_volatile() {
+                true => self.volatile.push((column, defaults::of_statement(state, def)?)),
+                false => missing.push(column),
+            }
+        }
         if missing.is_empty() && !self.columns.is_empty() {
             return Ok(self);
         }
-        let missing = if self.columns.is_empty() && missing.is_empty() { vec![0] } else { missing };
         let mut expressions: Vec<Logical> = self.plan.schema().columns().into_iter().map(Logical::Column).collect();
         for &column in &missing {
             let default = defaults::logical(state, &table.def.columns[column])?;
             expressions.push(default.alias(format!("__default_{column}")));
         }
+        if expressions.is_empty() {
+            // INSERT … DEFAULT VALUES: a projection needs a column.
+            expressions.push(lit(ScalarValue::Null));
+        }
         let plan = LogicalPlanBuilder::from(self.plan).project(expressions)?.build()?;
-        Ok(InsertSource { plan, columns: [self.columns, missing].concat() })
+        Ok(InsertSource { plan, columns: [self.columns, missing].concat(), volatile: self.volatile })
     }
 }
 
@@ -444,37 +463,34 @@ async fn plan_source(
     }
     let columns = columns[..given].to_vec();
     if is_values {
-        return Ok(InsertSource { plan, columns });
+        return Ok(InsertSource::new(plan, columns));
     }
     let is_identity = |position: usize| table.def.columns[columns[position]].identity.is_some();
     sequences::check_given(table, &columns, false, |position| overriding.is_some() && is_identity(position))?;
-    if overriding != Some(Overriding::User) || !(0..given).any(is_identity) {
-        return Ok(InsertSource { plan, columns });
-    }
-    let given = plan.schema().columns().into_iter().enumerate();
-    let values = given.map(|(position, value)| match is_identity(position) {
-        true => {
-            let column = columns[position];
-            Ok(defaults::logical(state, &table.def.columns[column])?.alias(format!("__default_{column}")))
+    let mut source = InsertSource::new(plan, columns);
+    if overriding == Some(Overriding::User) {
+        for &column in source.columns.iter().filter(|column| table.def.columns[**column].identity.is_some()) {
+            source.volatile.push((column, defaults::of_statement(state, &table.def.columns[column])?));
         }
-        false => Ok(Logical::Column(value)),
-    });
-    let values = values.collect::<Result<Vec<_>>>()?;
-    Ok(InsertSource { plan: LogicalPlanBuilder::from(plan).project(values)?.build()?, columns })
+    }
+    Ok(source)
 }
 
-/// Converts texts that stand in a column of VALUES beside other values to the type of the table's column, and other values of
-/// a column of texts to texts, as in PostgreSQL: DataFusion looks for a common type of the values.
+/// Converts the literals in a column of VALUES to the type of the table's column, as in PostgreSQL, where DataFusion's common
+/// type of the values is another one: texts beside other values, other values for a column of texts, and numbers with
+/// different digits for columns of floats and decimals.
 fn convert_texts(values: &mut Values, position: usize, ty: ColumnType) -> Result<()> {
     let is_text =
         |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)));
     let is_null = |expr: &Expr| matches!(expr, Expr::Value(value) if value.value == Value::Null);
+    let is_numeric = values.rows.len() > 1 && matches!(ty, ColumnType::Float64 | ColumnType::Decimal { .. });
     let mut cells = values.rows.iter().filter_map(|row| row.content.get(position));
-    let is_mixed = cells.clone().any(is_text) && cells.any(|cell| !is_text(cell) && !is_null(cell));
+    let is_mixed = cells.clone().any(|cell| is_text(cell) || is_numeric && is_literal_number(cell))
+        && (cells.any(|cell| !is_text(cell) && !is_null(cell)));
     let is_convertible = |cell: &Expr| match (ty, cell) {
         (ColumnType::Text, Expr::Value(value)) => matches!(value.value, Value::Number(..) | Value::Boolean(_)),
         (ColumnType::Text, cell) => matches!(cell, Expr::TypedString(_) | Expr::UnaryOp { .. }),
-        _ => is_text(cell),
+        (_, cell) => is_text(cell) || is_numeric && is_literal_number(cell),
     };
     let has_others = values.rows.iter().filter_map(|row| row.content.get(position)).any(is_convertible);
     if !is_mixed && (ty != ColumnType::Text || values.rows.len() == 1 || !has_others) {
@@ -492,6 +508,15 @@ fn convert_texts(values: &mut Values, position: usize, ty: ColumnType) -> Result
     Ok(())
 }
 
+/// True for a number, also below signs.
+fn is_literal_number(expr: &Expr) -> bool {
+    match expr {
+        Expr::Value(value) => matches!(value.value, Value::Number(..)),
+        Expr::UnaryOp { op: UnaryOperator::Minus | UnaryOperator::Plus, expr } => is_literal_number(expr),
+        _ => false,
+    }
+}
+
 /// Runs the source and converts its batches to rows of the table: all columns in table order, converted and checked.
 async fn rows_of(
     state: &StatementState,
@@ -501,7 +526,7 @@ async fn rows_of(
     let rows = state.run(&source.plan).await?;
     let (into, schema) = (table.clone(), table.arrow.clone());
     let zone = state.zone;
-    let rows = rows.map(move |batch| Ok(complete(&into, &source.columns, &batch?, zone)?));
+    let rows = rows.map(move |batch| Ok(complete(&into, &source, &batch?, zone)?));
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
 }
 
@@ -515,24 +540,24 @@ pub(crate) async fn create_as(
     plan: LogicalPlan,
 ) -> Result<u64> {
     let table = Arc::new(Table::new(def, None)?);
-    let source = InsertSource { plan, columns: (0..table.def.columns.len()).collect() };
+    let source = InsertSource::new(plan, (0..table.def.columns.len()).collect());
     let rows = rows_of(state, &table, source).await?;
     write::create_table_as(&session.write(writer.clone()), &state.catalog, table, rows, batch).await
 }
 
-/// Converts a batch of the source to rows of the table. `columns` gives the table column of each column of the batch;
-/// missing columns become null, except generated ones.
-fn complete(table: &Table, columns: &[usize], batch: &RecordBatch, zone: Zone) -> Result<RecordBatch> {
+/// Converts a batch of the source to rows of the table. Columns without a value become null, except generated ones.
+fn complete(table: &Table, source: &InsertSource, batch: &RecordBatch, zone: Zone) -> Result<RecordBatch> {
     let arrays = table.def.columns.iter().enumerate().map(|(i, column)| {
-        let given: Option<&ArrayRef> = columns.iter().position(|&c| c == i).map(|position| batch.column(position));
-        match given {
-            _ if column.generated.is_some() => Ok(generated::unset(column, batch.num_rows())),
-            Some(values) => assign(values, &table.def.name, column, zone),
-            None => {
-                let nulls = new_null_array(&column.ty.column.arrow(), batch.num_rows());
-                assign(&nulls, &table.def.name, column, zone)
-            }
+        if column.generated.is_some() {
+            return Ok(generated::unset(column, batch.num_rows()));
         }
+        let volatile = source.volatile.iter().find(|(volatile, _)| *volatile == i);
+        let values = match (volatile, source.columns.iter().position(|given| *given == i)) {
+            (Some((_, values)), _) => evaluate(values, batch.num_rows())?,
+            (None, Some(position)) => batch.column(position).clone(),
+            (None, None) => new_null_array(&column.ty.column.arrow(), batch.num_rows()),
+        };
+        assign(&values, &table.def.name, column, zone)
     });
     generated::completed(table, arrays.collect::<Result<_>>()?)
 }

@@ -10,6 +10,7 @@
 //! | NOT MATCHED \[BY TARGET\] | with all rows of the source |
 //! | NOT MATCHED BY SOURCE | with all rows of the target |
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::{AsArray, BooleanArray, RecordBatch};
@@ -18,7 +19,7 @@ use arrow::datatypes::{DataType, Int64Type};
 use datafusion::sql::sqlparser::ast::{
     AssignmentTarget, BinaryOperator, CaseWhen, Expr, Ident, Join, JoinConstraint, JoinOperator, Merge, MergeAction,
     MergeClause, MergeClauseKind, MergeInsertExpr, MergeInsertKind, MergeUpdateExpr, OutputClause, Query, SelectItem,
-    SetExpr, TableAlias, TableFactor, TableWithJoins, Value,
+    SetExpr, TableAlias, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
 };
 
 use super::conflict::rowids;
@@ -313,6 +314,8 @@ fn query_of(target: TargetTable, merge: Merge, others: Vec<Expr>) -> Result<(Cla
     };
     let Merge { merge_token: _, optimizer_hints: _, into: _, table: _, source, on, clauses: given, output: _ } = merge;
     let all = target.all_columns();
+    let (source, source_name) = marked(source)?;
+    let mark = Expr::CompoundIdentifier(vec![source_name.clone(), Ident::with_quote('"', SOURCE_MARK)]);
     let mut clauses = Vec::new();
     let mut conditions = Vec::new();
     let mut values: Vec<(usize, Expr)> = Vec::new();
@@ -324,7 +327,7 @@ fn query_of(target: TargetTable, merge: Merge, others: Vec<Expr>) -> Result<(Cla
             MergeClauseKind::NotMatchedBySource => Kind::NotMatchedBySource,
         };
         let start = 1 + all.len() + values.len();
-        let (action, of_clause) = match (action, kind) {
+        let (action, mut of_clause) = match (action, kind) {
             (action, _) if is_nothing(&action) => (Action::Nothing, Vec::new()),
             (MergeAction::Insert(insert), Kind::NotMatchedByTarget) => {
                 (Action::Insert, inserted(&target.table, insert)?)
@@ -339,6 +342,16 @@ fn query_of(target: TargetTable, merge: Merge, others: Vec<Expr>) -> Result<(Cla
             (MergeAction::Insert(_), _) => return Err(Error::syntax("MERGE inserts rows WHEN NOT MATCHED only")),
             _ => return Err(Error::syntax("MERGE WHEN NOT MATCHED has no row to update or delete")),
         };
+        let mut predicate = predicate;
+        // Rows without a partner have the columns of one side only.
+        let only = match kind {
+            Kind::Matched => None,
+            Kind::NotMatchedByTarget => Some(&source_name),
+            Kind::NotMatchedBySource => Some(target.alias()),
+        };
+        if let Some(relation) = only {
+            of_clause.iter_mut().chain(&mut predicate).for_each(|expr| qualify(expr, relation));
+        }
         values.extend(of_clause.into_iter().map(|value| (number, value)));
         clauses.push(Clause { kind, action, values: start..1 + all.len() + values.len() });
         conditions.push(predicate);
@@ -350,7 +363,6 @@ fn query_of(target: TargetTable, merge: Merge, others: Vec<Expr>) -> Result<(Cla
         (false, true) => JoinOperator::Left,
         (true, true) => JoinOperator::FullOuter,
     };
-    let (source, mark) = marked(source)?;
     let row = all.last().cloned().filter(|_| target.table.def.hidden_rowid);
     let key = target.table.def.primary_key.first().map(|&c| target.column(&target.table.def.columns[c].name));
     let row = row.or(key).ok_or_else(|| Error::Internal("a table has a key".into()))?;
@@ -432,8 +444,39 @@ fn inserted(table: &Table, insert: MergeInsertExpr) -> Result<Vec<Expr>> {
     Ok(values)
 }
 
-/// The source with one more column, which is true, and this column.
-fn marked(source: TableFactor) -> Result<(TableFactor, Expr)> {
+/// Qualifies the names of columns that are not in subqueries.
+fn qualify(expr: &mut Expr, relation: &Ident) {
+    let _ = VisitMut::visit(expr, &mut Qualify { relation, depth: 0 });
+}
+
+struct Qualify<'a> {
+    relation: &'a Ident,
+    /// Subqueries around the expression.
+    depth: usize,
+}
+
+impl VisitorMut for Qualify<'_> {
+    type Break = ();
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if self.depth == 0
+            && let Expr::Identifier(column) = expr
+        {
+            *expr = Expr::CompoundIdentifier(vec![self.relation.clone(), column.clone()]);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The source with one more column, which is true, and its name.
+fn marked(source: TableFactor) -> Result<(TableFactor, Ident)> {
     let name = match &source {
         TableFactor::Table { name, alias, .. } => match alias {
             Some(alias) => alias.name.clone(),
@@ -453,8 +496,7 @@ fn marked(source: TableFactor) -> Result<(TableFactor, Expr)> {
         }
     }
     let alias = TableAlias { explicit: true, name: name.clone(), columns: Vec::new(), at: None };
-    let mark = Expr::CompoundIdentifier(vec![name, Ident::with_quote('"', SOURCE_MARK)]);
-    Ok((TableFactor::Derived { lateral: false, subquery: query, alias: Some(alias), sample: None }, mark))
+    Ok((TableFactor::Derived { lateral: false, subquery: query, alias: Some(alias), sample: None }, name))
 }
 
 fn and(left: Expr, right: Expr) -> Expr {

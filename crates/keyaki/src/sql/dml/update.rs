@@ -20,6 +20,7 @@ use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::sql::expressions;
 use crate::sql::prepared::{add_types, lone_parameter};
+use crate::sql::row_values::columns_of;
 use crate::sql::sequences;
 use crate::sql::short::{Change, ChangeKind, Read, ShortPlan};
 use crate::sql::state::StatementState;
@@ -192,6 +193,12 @@ pub(super) fn assignments_of(table: &Table, assignments: Vec<Assignment>) -> Res
             }
             (AssignmentTarget::Tuple(names), Expr::Tuple(tuple)) if names.len() == tuple.len() => {
                 for (name, value) in names.iter().zip(tuple) {
+                    columns.push(assigned_column(table, name)?);
+                    values.push(value);
+                }
+            }
+            (AssignmentTarget::Tuple(names), Expr::Subquery(subquery)) => {
+                for (name, value) in names.iter().zip(columns_of(&subquery, names.len())?) {
                     columns.push(assigned_column(table, name)?);
                     values.push(value);
                 }
