@@ -26,12 +26,17 @@ use crate::values::buckets::width_bucket;
 use crate::values::conversions::at_time_zone;
 use crate::values::extremes::extremes;
 use crate::values::mode::most_frequent;
+use crate::values::printf::printf;
 use crate::values::replacement::regexp_replace;
+use crate::values::selection::coalesce;
 use crate::values::string_agg::string_agg;
 use crate::values::sum::sum;
+use crate::values::untyped::untyped;
 use crate::values::uuids;
 use crate::values::zone::STORED;
-use crate::values::{arrays, bytes, intervals, json, operators, patterns, rounding, text_functions};
+use crate::values::{
+    arrays, bytes, intervals, json, kinds, makers, operators, patterns, regexps, rounding, text_functions,
+};
 
 /// SQL name of the database.
 pub(crate) const CATALOG_NAME: &str = "keyaki";
@@ -82,6 +87,7 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     // DataFusion's planners compare arrays otherwise.
     let mut planners = SessionStateDefaults::default_expr_planners();
     planners.insert(0, Arc::new(arrays::Operators));
+    planners.insert(0, Arc::new(regexps::Substrings));
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
@@ -100,8 +106,11 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     }
     state.register_udaf(Arc::new(most_frequent()))?;
     state.register_udf(Arc::new(regexp_replace()))?;
-    for function in [at_time_zone(), age(), width_bucket()]
+    for function in [at_time_zone(), age(), width_bucket(), printf(), untyped(), coalesce()]
         .into_iter()
+        .chain(kinds::functions())
+        .chain(makers::functions())
+        .chain(regexps::functions())
         .chain(text_functions::functions())
         .chain(patterns::functions())
     {

@@ -7,10 +7,16 @@
 //! | `age(a, b)` | the function of two timestamps; those with time zone are converted to local time |
 //! | `age(a)` | `age(current_date, a)` |
 //! | `num_nulls(a, …)`, `num_nonnulls(a, …)` | sums of `a IS [NOT] NULL` |
-//! | `regexp_substr(s, p)` | `(regexp_match(s, '(' \|\| p \|\| ')'))[1]` |
 //! | `array_remove(a, x)`, `array_replace(a, x, y)` | the functions that change all occurrences |
 //! | `strftime(t, format)`, `strftime(format, t)` | `to_char(t, format)` |
 //! | `encode(b, 'base64')` | with padding, as in PostgreSQL |
+//! | `div(a, b)` | the quotient of `a - a % b`, which is an integer |
+//! | `iif(c, a, b)`, `if(c, a, b)` | CASE |
+//! | `hex(b)`, `unhex(s)` | `encode`, `decode` |
+//! | `every(c)`, `total(a)`, `group_concat(a, s)` | `bool_and`, `sum`, `string_agg` |
+//! | `regexp_matches(s, p)`, `regexp_split_to_table(s, p)`, `string_to_table(s, d)` | `unnest` of arrays |
+//! | `make_timestamptz(…)` | a cast of `make_timestamp(…)`, with the time zone of the session |
+//! | parts of times | see [`super::time_calls`] |
 //! | `mode() WITHIN GROUP (ORDER BY a)` | `mode(a)` |
 //! | functions of JSON | see [`super::json_calls`] |
 //! | `percentile_disc(p) WITHIN GROUP (ORDER BY a)`, `quantile_disc(a, p)` | an element of `array_agg(a ORDER BY a)` |
@@ -22,8 +28,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::names::plain_ident;
 use super::parameters::call;
-use super::patterns;
-use crate::values::patterns::DOTS;
+use crate::values::regexps::ALL_MATCHES;
 use crate::{Error, Result};
 
 /// The expression in place of a call; `None` for other functions.
@@ -38,6 +43,9 @@ pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
     }
     if let "mode" | "percentile_disc" | "quantile_disc" = name.as_str() {
         return ordered(&name, function);
+    }
+    if let "every" | "total" | "group_concat" = name.as_str() {
+        return aggregate(&name, function);
     }
     if function.over.is_some() || function.filter.is_some() || !function.within_group.is_empty() {
         return Ok(None);
@@ -69,10 +77,30 @@ pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
         ("array_replace", [array, from, to]) => {
             call("array_replace_all(NULL, NULL, NULL)", [array.clone(), from.clone(), to.clone()])?
         }
-        ("regexp_substr", [text, pattern]) => {
-            let mut pattern = pattern.clone();
-            patterns::translate(&mut pattern, DOTS)?;
-            call("(regexp_match(NULL, '(' || NULL || ')'))[1]", [text.clone(), pattern])?
+        ("div", [a, b]) => {
+            let quotient = "CAST((NULL - NULL % NULL) / NULL AS DECIMAL(38, 0))";
+            call(quotient, [a.clone(), a.clone(), b.clone(), b.clone()])?
+        }
+        ("iif" | "if", [condition, value]) => call("CASE WHEN NULL THEN NULL END", [condition.clone(), value.clone()])?,
+        ("iif" | "if", [condition, value, other]) => {
+            call("CASE WHEN NULL THEN NULL ELSE NULL END", [condition.clone(), value.clone(), other.clone()])?
+        }
+        ("hex", [bytes]) => call("upper(encode(NULL, 'hex'))", [bytes.clone()])?,
+        ("unhex", [text]) => call("decode(NULL, 'hex')", [text.clone()])?,
+        ("make_timestamptz", [_, _, _, _, _, _]) => {
+            let timestamp = Function { name: ObjectName::from(vec![Ident::new("make_timestamp")]), ..function.clone() };
+            call("CAST(NULL AS TIMESTAMP WITH TIME ZONE)", [Expr::Function(timestamp)])?
+        }
+        ("regexp_matches", [text, pattern]) => {
+            call(&format!("unnest({ALL_MATCHES}(NULL, NULL))"), [text.clone(), pattern.clone()])?
+        }
+        ("regexp_matches", [text, pattern, flags]) => {
+            call(&format!("unnest({ALL_MATCHES}(NULL, NULL, NULL))"), [text.clone(), pattern.clone(), flags.clone()])?
+        }
+        ("regexp_split_to_table" | "string_to_table", [_, _] | [_, _, _]) => {
+            let array = if name == "string_to_table" { "string_to_array" } else { "regexp_split_to_array" };
+            let array = Function { name: ObjectName::from(vec![Ident::new(array)]), ..function.clone() };
+            call("unnest(NULL)", [Expr::Function(array)])?
         }
         ("encode", [bytes, Expr::Value(form)]) if is_base64(&form.value) => {
             call("encode(NULL, 'base64pad')", [bytes.clone()])?
@@ -82,8 +110,36 @@ pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
             let (format, time) = if is_format(a) { (a, b) } else { (b, a) };
             call("to_char(NULL, NULL)", [time.clone(), format.clone()])?
         }
-        _ => return Ok(None),
+        (name, args) => return super::time_calls::replaced(name, args),
     }))
+}
+
+/// Aggregates with the names of other systems.
+fn aggregate(name: &str, function: &Function) -> Result<Option<Expr>> {
+    let mut function = function.clone();
+    let renamed = |name: &str| ObjectName::from(vec![Ident::new(name)]);
+    let FunctionArguments::List(list) = &mut function.args else { return Ok(None) };
+    match (name, list.args.len()) {
+        ("every", 1) => {
+            function.name = renamed("bool_and");
+            Ok(Some(Expr::Function(function)))
+        }
+        ("total", 1) => {
+            function.name = renamed("sum");
+            call("coalesce(CAST(NULL AS DOUBLE PRECISION), CAST(0 AS DOUBLE PRECISION))", [Expr::Function(function)])
+                .map(Some)
+        }
+        ("group_concat", 1 | 2) => {
+            let FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) = &mut list.args[0] else { return Ok(None) };
+            *value = call("CAST(NULL AS TEXT)", [value.clone()])?;
+            if list.args.len() == 1 {
+                list.args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(crate::sql::parse_expr("','")?)));
+            }
+            function.name = renamed("string_agg");
+            Ok(Some(Expr::Function(function)))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The arguments of a plain call.

@@ -29,7 +29,7 @@ struct Typed;
 impl VisitorMut for Typed {
     type Break = ();
 
-    /// A column of VALUES with a float has floats only.
+    /// A column of VALUES with a float has floats only, and texts have the type of the values beside them.
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         if let SetExpr::Values(values) = query.body.as_mut() {
             let width = values.rows.iter().map(|row| row.len()).max().unwrap_or(0);
@@ -37,6 +37,11 @@ impl VisitorMut for Typed {
                 if values.rows.iter().any(|row| row.get(column).is_some_and(is_float)) {
                     let cells = values.rows.iter_mut().filter_map(|row| row.get_mut(column));
                     cells.for_each(convert_number);
+                }
+                let ty = values.rows.iter().find_map(|row| row.get(column).and_then(type_of));
+                if let Some(ty) = ty {
+                    let cells = values.rows.iter_mut().filter_map(|row| row.get_mut(column));
+                    cells.filter(|cell| is_text(cell)).for_each(|cell| *cell = cast(cell.clone(), ty.clone()));
                 }
             }
         }
@@ -62,6 +67,24 @@ impl VisitorMut for Typed {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// The type of a value of VALUES that texts beside it get; `None` for texts, and for values whose type is not known here.
+fn type_of(value: &Expr) -> Option<DataType> {
+    match value {
+        Expr::Nested(inner) => type_of(inner),
+        Expr::TypedString(typed) => Some(typed.data_type.clone()).filter(|ty| !is_json(ty)),
+        Expr::Cast { data_type, array: false, .. } => Some(data_type.clone()).filter(|ty| !is_json(ty)),
+        Expr::Value(value) => match value.value {
+            Value::Boolean(_) => Some(DataType::Boolean),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn is_text(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)))
 }
 
 /// The operand of a cast to JSON.

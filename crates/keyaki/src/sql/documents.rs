@@ -17,6 +17,7 @@ use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, JoinType, LogicalPlan
 use crate::table::KeyakiTable;
 use crate::values::json::build::{Kind, TO_JSON, call, of_documents};
 use crate::values::json::{is_valid, returns_documents};
+use crate::values::untyped::marked;
 
 /// Functions whose result is one of their arguments, or one of the elements of their first argument.
 const CHOICES: [&str; 8] = ["array_element", "coalesce", "greatest", "least", "make_array", "nullif", "nvl", "unnest"];
@@ -132,7 +133,8 @@ fn is_null(expr: &Expr) -> bool {
 
 /// True for a literal that can be a document.
 fn can_be_document(expr: &Expr) -> bool {
-    matches!(expr, Expr::Literal(value, _) if value.try_as_str().flatten().is_some_and(is_valid))
+    let literal = marked(expr).unwrap_or(expr);
+    matches!(literal, Expr::Literal(value, _) if value.try_as_str().flatten().is_some_and(is_valid))
 }
 
 /// Finds documents in queries within others.

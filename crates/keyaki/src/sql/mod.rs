@@ -81,8 +81,10 @@ mod synonyms;
 mod system;
 mod table_functions;
 mod template;
+mod time_calls;
 mod tokens;
 mod transaction;
+mod untyped;
 mod using;
 mod vast;
 mod views;
@@ -487,7 +489,8 @@ pub(crate) fn parse_expr(sql: &str) -> Result<datafusion::sql::sqlparser::ast::E
 pub(crate) async fn view_columns(session: &SqlSession, name: &RelationName) -> Result<Vec<(String, String)>> {
     let state = StatementState::reading(session)?;
     let plan = state.plan_query(*parse_query(&format!("SELECT * FROM {}", names::full_sql(name)))?).await?;
-    let columns = plan.schema().fields().iter().zip(documents::columns(&plan)).map(|(field, json)| {
+    let analyzed = state.analyzed(plan.clone())?;
+    let columns = analyzed.schema().fields().iter().zip(documents::columns(&plan)).map(|(field, json)| {
         let ty = crate::catalog::types::from_arrow(field.data_type());
         let ty = ty.map(|ty| SqlType { json, ..ty.into() }.to_string());
         (columns::shown(field.name()).to_string(), ty.unwrap_or_else(|_| field.data_type().to_string()))

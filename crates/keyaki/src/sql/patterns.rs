@@ -7,20 +7,15 @@
 //! | `s SIMILAR TO 'a%'` | `s LIKE 'a%'` |
 //! | `s SIMILAR TO '(a\|b)%'` | `s ~ '(?s)^(?:(?:a\|b).*)$'` |
 //! | `s SIMILAR TO p` | `s ~ similar_pattern(p, '\')` |
-//! | `s ~ '\mfoo'`, also in functions | `s ~ '\b{start}foo'` |
-//! | `s ~ p`, also in functions | `s ~ posix_pattern(p, 's')` |
-//! | `substring(s FROM 'b(.)')`, also with a comma | `(regexp_match(s, '(?s)b(.)'))[1]` |
+//! | `s ~ '\mfoo'` | `s ~ '\b{start}foo'` |
+//! | `s ~ p` | `s ~ posix_pattern(p, 's')` |
 //!
-//! `regexp_replace` is Keyaki's own function, and translates its pattern itself.
+//! Functions of regular expressions translate their patterns themselves ([`crate::values::regexps`]).
 
-use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator,
-    Value, ValueWithSpan,
-};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, CastKind, DataType, Expr, UnaryOperator, Value, ValueWithSpan};
 
-use super::names::plain_ident;
 use super::parameters::call;
-use crate::values::patterns::{self, DOTS, ESCAPE, FIRST_GROUP};
+use crate::values::patterns::{self, DOTS, ESCAPE};
 use crate::{Error, Result};
 
 /// The expression in place of one with a pattern; `None` if it stays. Patterns may be changed in place.
@@ -74,20 +69,6 @@ pub(super) fn replaced(expr: &mut Expr) -> Result<Option<Expr>> {
             translate(right, DOTS)?;
             Ok(None)
         }
-        Expr::Function(function) => {
-            if let Some((pattern, options)) = regexp_pattern(function) {
-                translate(pattern, options)?;
-            }
-            Ok(None)
-        }
-        Expr::Substring { expr, substring_from: Some(pattern), substring_for, .. } if is_text(pattern) => {
-            if substring_for.is_some() {
-                return Err(Error::Unsupported("substring(text FROM pattern FOR escape)".into()));
-            }
-            let mut pattern = pattern.as_ref().clone();
-            translate(&mut pattern, FIRST_GROUP)?;
-            call("(regexp_match(NULL, NULL))[1]", [expr.as_ref().clone(), pattern]).map(Some)
-        }
         _ => Ok(None),
     }
 }
@@ -109,21 +90,6 @@ pub(super) fn translate(pattern: &mut Expr, options: &str) -> Result<()> {
     Ok(())
 }
 
-/// The pattern of a call and the options of its translation. Flags can have a meaning for dots.
-fn regexp_pattern(function: &mut Function) -> Option<(&mut Expr, &'static str)> {
-    const FUNCTIONS: [&str; 4] = ["regexp_match", "regexp_like", "regexp_count", "regexp_instr"];
-    let [name] = &function.name.0[..] else { return None };
-    let is_known = name.as_ident().is_some_and(|name| FUNCTIONS.contains(&plain_ident(name).as_str()));
-    let FunctionArguments::List(list) = &mut function.args else { return None };
-    let count = list.args.len();
-    match list.args.get_mut(1) {
-        Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(pattern))) if is_known => {
-            Some((pattern, if count == 2 { DOTS } else { "" }))
-        }
-        _ => None,
-    }
-}
-
 /// The text of a literal.
 fn text(expr: &Expr) -> Option<&String> {
     match expr {
@@ -134,18 +100,6 @@ fn text(expr: &Expr) -> Option<&String> {
         }) => Some(text),
         Expr::Value(ValueWithSpan { value: Value::DollarQuotedString(text), .. }) => Some(&text.value),
         _ => None,
-    }
-}
-
-/// True for an expression that is a text in any query.
-fn is_text(expr: &Expr) -> bool {
-    match expr {
-        Expr::Nested(inner) => is_text(inner),
-        Expr::BinaryOp { op: BinaryOperator::StringConcat, .. } => true,
-        Expr::Cast { data_type, .. } => {
-            matches!(data_type, DataType::Text | DataType::Varchar(_) | DataType::CharacterVarying(_))
-        }
-        expr => text(expr).is_some(),
     }
 }
 
@@ -194,10 +148,6 @@ mod tests {
             (r"s !~* '\mfoo'", r"s !~* '\b{start}foo'"),
             ("s ~ p", "s ~ posix_pattern(CAST(p AS TEXT), 's')"),
             ("s NOT SIMILAR TO 'a%'", "s NOT LIKE 'a%'"),
-            (r"regexp_like(s, '\y')", r"regexp_like(s, '\b')"),
-            ("regexp_match(s, 'a.', 'n')", "regexp_match(s, 'a.', 'n')"),
-            ("substring(s FROM 'b(c)(d)')", "(regexp_match(s, 'b(c)(?:d)'))[1]"),
-            ("substring(s, '\\d')", "(regexp_match(s, '\\d'))[1]"),
             ("substring(s FROM 2)", "SUBSTRING(s FROM 2)"),
         ] {
             let mut expr = parse_expr(given).unwrap();

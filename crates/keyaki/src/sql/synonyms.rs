@@ -10,6 +10,8 @@
 //! | `ARRAY(SELECT a …)` | a scalar subquery with `array_agg`, and `[]` for no rows |
 //! | `a::VARCHAR(n)` | `left(a::TEXT, n)`: an explicit cast truncates |
 //! | functions | see [`super::calls`] |
+//! | parts of times, OVERLAPS | see [`super::time_calls`] |
+//! | literals of texts | see [`super::untyped`] |
 //! | patterns | see [`super::patterns`] |
 
 use std::ops::ControlFlow;
@@ -24,7 +26,7 @@ use keyaki_store::ColumnType;
 use super::json_calls::function_call;
 use super::names::plain_ident;
 use super::parameters::call;
-use super::{calls, patterns};
+use super::{calls, patterns, time_calls, untyped};
 use crate::catalog::{SqlType, types};
 use crate::{Error, Result};
 
@@ -90,6 +92,7 @@ impl VisitorMut for Replace {
             Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr } => call("(NULL # -1)", [(**expr).clone()]).map(Some),
             Expr::Collate { expr, collation } => check_collation(collation).map(|()| Some((**expr).clone())),
             Expr::Cast { .. } => truncated(expr),
+            Expr::Extract { .. } | Expr::BinaryOp { op: BinaryOperator::Overlaps, .. } => time_calls::part(expr),
             Expr::Function(function) => match array_of(function) {
                 Ok(None) => match calls::replaced(function) {
                     Ok(None) => patterns::replaced(expr),
@@ -101,7 +104,7 @@ impl VisitorMut for Replace {
         };
         match replaced {
             Ok(Some(replaced)) => *expr = replaced,
-            Ok(None) => {}
+            Ok(None) => untyped::mark(expr),
             Err(error) => return ControlFlow::Break(error),
         }
         ControlFlow::Continue(())

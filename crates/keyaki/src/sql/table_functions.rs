@@ -14,11 +14,18 @@ use datafusion::sql::sqlparser::ast::{
 use super::json_calls;
 use super::parameters::call;
 use crate::catalog::types;
+use crate::values::regexps::ALL_MATCHES;
 use crate::{Error, Result};
 
 /// Functions that return an array of the same values when they are not in FROM.
 pub(super) const SERIES: [&str; 2] = ["generate_series", "range"];
 const UNNEST: &str = "unnest";
+/// Functions that return the elements of an array, and the function that returns the array.
+const OF_ARRAYS: [(&str, &str); 3] = [
+    ("regexp_matches", ALL_MATCHES),
+    ("regexp_split_to_table", "regexp_split_to_array"),
+    ("string_to_table", "string_to_array"),
+];
 
 /// Rewrites the functions of a statement.
 ///
@@ -277,11 +284,11 @@ fn subquery(factor: &TableFactor) -> Result<Option<TableFactor>> {
     let (name, mut arguments, alias, with_ordinality) = match factor {
         TableFactor::Table { name, args: Some(args), alias, with_ordinality, .. } if args.settings.is_none() => {
             let Some(name) = plain(name) else { return Ok(None) };
-            let is_json = json_calls::columns_in_from(&name).is_some();
-            if !is_json && !SERIES.contains(&name.as_str()) {
+            let has_elements = json_calls::columns_in_from(&name).is_some() || array_of(&name).is_some();
+            if !has_elements && !SERIES.contains(&name.as_str()) {
                 return Ok(None);
             }
-            let is_subquery = is_json || *with_ordinality;
+            let is_subquery = has_elements || *with_ordinality;
             let arguments = expressions(&args.args);
             let Some(arguments) = arguments.filter(|list| is_subquery || !list.iter().all(is_number)) else {
                 return Ok(None);
@@ -290,7 +297,8 @@ fn subquery(factor: &TableFactor) -> Result<Option<TableFactor>> {
         }
         TableFactor::Function { lateral: true, name, args, with_ordinality, alias } => {
             let is_known = |name: &String| {
-                *name == UNNEST || SERIES.contains(&name.as_str()) || json_calls::columns_in_from(name).is_some()
+                let has_elements = json_calls::columns_in_from(name).is_some() || array_of(name).is_some();
+                *name == UNNEST || SERIES.contains(&name.as_str()) || has_elements
             };
             match (plain(name).filter(is_known), expressions(args)) {
                 (Some(name), Some(arguments)) => (name, arguments, alias, *with_ordinality),
@@ -313,7 +321,7 @@ fn subquery(factor: &TableFactor) -> Result<Option<TableFactor>> {
     let arrays = match json_calls::columns_in_from(&name) {
         Some(columns) => columns.iter().map(|(_, function)| format!("{function}({})", list.join(", "))).collect(),
         None if name == UNNEST => list.clone(),
-        None => vec![format!("{name}({})", list.join(", "))],
+        None => vec![format!("{}({})", array_of(&name).unwrap_or(&name), list.join(", "))],
     };
     let name_of = |i: usize| match (json_calls::columns_in_from(&name), i) {
         (Some(columns), _) => Ident::new(columns[i].0),
@@ -338,6 +346,11 @@ fn subquery(factor: &TableFactor) -> Result<Option<TableFactor>> {
         at: None,
     });
     Ok(Some(TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None }))
+}
+
+/// The function that returns the array of the elements that a function returns.
+fn array_of(name: &str) -> Option<&'static str> {
+    OF_ARRAYS.iter().find(|(known, _)| *known == name).map(|(_, array)| *array)
 }
 
 /// The name of a function without a schema, in lower case.

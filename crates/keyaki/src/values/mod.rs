@@ -15,17 +15,23 @@
 //! | [`frames`] | aggregates over frames that move |
 //! | [`intervals`] | order, parts and arithmetic of intervals |
 //! | [`json`] | functions and operators of JSON |
+//! | [`kinds`] | `pg_typeof`, `isfinite` |
+//! | [`makers`] | times of their parts |
 //! | [`mode`] | the aggregate function `mode` |
 //! | [`operators`] | operators of UUIDs, texts and times |
 //! | [`patterns`] | patterns of LIKE, SIMILAR TO and regular expressions |
+//! | [`printf`] | `printf` |
+//! | [`regexps`] | functions of regular expressions |
 //! | [`replacement`] | `regexp_replace` |
 //! | [`rounding`] | `ceil` and `floor` |
+//! | [`selection`] | `coalesce` |
 //! | [`string_agg`] | the aggregate function `string_agg`, which sorts its rows |
 //! | [`sum`] | the aggregate function `sum` without overflow |
 //! | [`functions`] | arithmetic as functions of DataFusion |
 //! | [`templates`] | templates of `to_char` |
 //! | [`text_functions`] | `format` and functions that quote texts |
 //! | [`time`] | TIME from text |
+//! | [`untyped`] | literals whose type depends on the values beside them |
 //! | [`uuids`] | functions that make UUIDs |
 //! | [`zone`] | time zones |
 
@@ -43,15 +49,21 @@ pub(crate) mod frames;
 pub(crate) mod functions;
 pub(crate) mod intervals;
 pub(crate) mod json;
+pub(crate) mod kinds;
+pub(crate) mod makers;
 pub(crate) mod mode;
 pub(crate) mod operators;
 pub(crate) mod patterns;
+pub(crate) mod printf;
+pub(crate) mod regexps;
 pub(crate) mod replacement;
 pub(crate) mod rounding;
+pub(crate) mod selection;
 pub(crate) mod string_agg;
 pub(crate) mod sum;
 pub(crate) mod templates;
 pub(crate) mod text_functions;
 pub(crate) mod time;
+pub(crate) mod untyped;
 pub(crate) mod uuids;
 pub(crate) mod zone;

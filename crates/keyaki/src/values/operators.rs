@@ -14,7 +14,7 @@ use crate::base::uuids::{UUID, is_uuid};
 
 /// Quotients of decimals get more digits. UUIDs and texts are compared as UUIDs and concatenated as texts. Intervals and
 /// texts are compared as intervals. Times of different units are compared in microseconds. A literal beside a time, as operand
-/// of a minus sign, has the type of the time.
+/// of a minus sign, has the type of the time; one that is added to a timestamp is an interval.
 #[derive(Debug)]
 pub(crate) struct Operators;
 
@@ -47,6 +47,14 @@ impl ExprPlanner for Operators {
                 expr.left = cast(expr.left, right.clone());
                 return Ok(PlannerResult::Original(expr));
             }
+        }
+        if expr.op == Op::Plus && matches!(left, DataType::Timestamp(..)) && is_text_literal(&expr.right) {
+            expr.right = cast(expr.right, INTERVAL);
+            return Ok(PlannerResult::Original(expr));
+        }
+        if expr.op == Op::Plus && matches!(right, DataType::Timestamp(..)) && is_text_literal(&expr.left) {
+            expr.left = cast(expr.left, INTERVAL);
+            return Ok(PlannerResult::Original(expr));
         }
         if matches!(expr.op, Op::Plus | Op::Minus) {
             let dated = (

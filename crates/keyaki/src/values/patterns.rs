@@ -74,7 +74,7 @@ pub(crate) fn similar(pattern: &str, escape: Option<char>) -> Result<String> {
             '%' => output.push_str(".*"),
             '_' => output.push('.'),
             '(' => output.push_str("(?:"),
-            '[' => push_set(&mut output, &mut chars, escape),
+            '[' => push_set(&mut output, &mut chars, escape)?,
             '|' | '*' | '+' | '?' | '{' | '}' | ')' => output.push(c),
             c => push_literal(&mut output, c),
         }
@@ -89,21 +89,14 @@ pub(crate) fn is_like(pattern: &str, escape: Option<char>) -> bool {
         && !escape.is_some_and(|c| pattern.contains(c))
 }
 
-/// Which parts of a regular expression in parentheses are groups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Groups {
-    All,
-    First,
-}
-
 /// A regular expression of PostgreSQL as one of the crate `regex`. `dots`: a dot in it matches the end of a line.
 ///
 /// # Errors
 /// `Unsupported` for back-references and conditions on the text around a match.
-pub(crate) fn posix(pattern: &str, groups: Groups, dots: bool) -> Result<String> {
+pub(crate) fn posix(pattern: &str, dots: bool) -> Result<String> {
     let mut output = String::with_capacity(pattern.len());
     let mut chars = pattern.chars().peekable();
-    let (mut has_dot, mut has_group) = (false, false);
+    let mut has_dot = false;
     while let Some(c) = chars.next() {
         match c {
             '\\' => match chars.next() {
@@ -119,17 +112,13 @@ pub(crate) fn posix(pattern: &str, groups: Groups, dots: bool) -> Result<String>
                 Some(next) => push_escaped(&mut output, next),
                 None => output.push('\\'),
             },
-            '[' => push_set(&mut output, &mut chars, Some('\\')),
+            '[' => push_set(&mut output, &mut chars, Some('\\'))?,
             '(' if chars.peek() == Some(&'?') => {
                 let ahead: String = chars.clone().skip(1).take(2).collect();
                 if ahead.starts_with(['=', '!']) || ahead == "<=" || ahead == "<!" {
                     return Err(Error::Unsupported("look-around in regular expressions ((?=…), (?!…), (?<=…))".into()));
                 }
                 output.push('(');
-            }
-            '(' => {
-                output.push_str(if has_group && groups == Groups::First { "(?:" } else { "(" });
-                has_group = true;
             }
             '{' if !chars.peek().is_some_and(char::is_ascii_digit) => output.push_str(r"\{"),
             c => {
@@ -146,8 +135,7 @@ pub(crate) fn posix(pattern: &str, groups: Groups, dots: bool) -> Result<String>
 /// # Errors
 /// As [`posix`].
 pub(crate) fn posix_with(pattern: &str, options: &str) -> Result<String> {
-    let groups = if options.contains('1') { Groups::First } else { Groups::All };
-    posix(pattern, groups, options.contains(DOTS))
+    posix(pattern, options.contains(DOTS))
 }
 
 /// Appends a character that means itself.
@@ -169,42 +157,64 @@ fn push_escaped(output: &mut String, c: char) {
     }
 }
 
+/// Classes of characters in sets.
+const CLASSES: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
+    "xdigit",
+];
+
 /// Appends a set of characters in brackets, whose opening bracket has been read. The crate `regex` has nested sets and
 /// operators in sets.
-fn push_set(output: &mut String, chars: &mut Peekable<Chars<'_>>, escape: Option<char>) {
+///
+/// # Errors
+/// `Evaluation` for unknown classes.
+fn push_set(output: &mut String, chars: &mut Peekable<Chars<'_>>, escape: Option<char>) -> Result<()> {
     for (posix, own) in [("[:<:]]", r"\b{start}"), ("[:>:]]", r"\b{end}")] {
         if chars.clone().take(posix.len()).collect::<String>() == posix {
             chars.nth(posix.len() - 1);
             output.push_str(own);
-            return;
+            return Ok(());
         }
     }
     output.push('[');
     if chars.next_if_eq(&'^').is_some() {
         output.push('^');
     }
+    // A minus sign between two characters is that of a range.
+    let (mut can_begin_range, mut ends_range) = (false, false);
     if chars.next_if_eq(&']').is_some() {
         output.push_str(r"\]");
+        can_begin_range = true;
     }
     while let Some(c) = chars.next() {
-        match c {
+        let is_character = match c {
             ']' => {
                 output.push(']');
-                return;
+                return Ok(());
             }
-            c if Some(c) == escape => match chars.next() {
-                Some(next) => push_escaped(output, next),
-                None => output.push_str(r"\\"),
-            },
+            '-' if can_begin_range && chars.peek().is_some_and(|next| *next != ']') => {
+                output.push('-');
+                (can_begin_range, ends_range) = (false, true);
+                continue;
+            }
+            c if Some(c) == escape => {
+                match chars.next() {
+                    Some(next) => push_escaped(output, next),
+                    None => output.push_str(r"\\"),
+                }
+                true
+            }
             '[' => match chars.peek().copied() {
                 Some(':') => {
-                    output.push('[');
-                    for c in chars.by_ref() {
-                        output.push(c);
-                        if c == ']' {
-                            break;
-                        }
+                    let class: String = chars.by_ref().skip(1).take_while(|c| *c != ':').collect();
+                    if !CLASSES.contains(&class.as_str()) || chars.next_if_eq(&']').is_none() {
+                        let problem = "invalid regular expression: invalid character class";
+                        return Err(Error::Evaluation(problem.into()));
                     }
+                    output.push_str("[:");
+                    output.push_str(&class);
+                    output.push_str(":]");
+                    false
                 }
                 Some(kind @ ('.' | '=')) => {
                     chars.next();
@@ -214,18 +224,30 @@ fn push_set(output: &mut String, chars: &mut Peekable<Chars<'_>>, escape: Option
                         }
                         push_literal(output, c);
                     }
+                    true
                 }
-                _ => output.push_str(r"\["),
+                _ => {
+                    output.push_str(r"\[");
+                    true
+                }
             },
-            '&' | '~' | '\\' => push_literal(output, c),
-            c => output.push(c),
-        }
+            '&' | '~' | '\\' | '-' => {
+                push_literal(output, c);
+                true
+            }
+            c => {
+                output.push(c);
+                true
+            }
+        };
+        can_begin_range = is_character && !ends_range;
+        ends_range = false;
     }
+    Ok(())
 }
 
-/// Options of `posix_pattern`: dots match the ends of lines; only the first part in parentheses is a group.
+/// Option of `posix_pattern`: dots match the ends of lines.
 pub(crate) const DOTS: &str = "s";
-pub(crate) const FIRST_GROUP: &str = "1s";
 
 /// The translations of patterns that are not literals, as functions of the pattern and the escape character or the options.
 pub(crate) fn functions() -> [ScalarUDF; 3] {
@@ -349,17 +371,21 @@ mod tests {
             ("a{2}", "a{2}"),
             ("[]a&&[b]", r"[\]a\&\&\[b]"),
             ("[^a-z_]", "[^a-z_]"),
+            ("[+--]", r"[+-\-]"),
+            ("[a-]", r"[a\-]"),
+            ("[-a]", r"[\-a]"),
+            ("[a-c-e]", r"[a-c\-e]"),
             ("([a-z]+)(x)", "([a-z]+)(x)"),
             ("^[[:alpha:]]+$", "^[[:alpha:]]+$"),
             (r"\d+\/\w", r"\d+/\w"),
         ] {
-            let translated = posix(pattern, Groups::All, true).unwrap();
+            let translated = posix(pattern, true).unwrap();
             assert_eq!(translated, expected);
             assert!(Regex::new(&translated).is_ok(), "{translated}");
         }
-        assert_eq!(posix("(a)(?:b)(c)", Groups::First, true).unwrap(), "(a)(?:b)(?:c)");
+        assert!(posix("[[:foo:]]", true).is_err());
         for refused in [r"(a)\1", "a(?=b)", "(?<!a)b"] {
-            assert!(matches!(posix(refused, Groups::All, true), Err(Error::Unsupported(_))));
+            assert!(matches!(posix(refused, true), Err(Error::Unsupported(_))));
         }
     }
 }

@@ -9,16 +9,16 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, StringViewArray};
-use arrow::datatypes::{DataType, FieldRef};
+use arrow::datatypes::{DataType, FieldRef, Int64Type};
 use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use regex::{Captures, NoExpand, Regex, RegexBuilder};
+use regex::Regex;
 
 use super::functions::{arrays, result, strict_field, undefined};
-use super::patterns::{Groups, posix};
-use crate::{Error, Result};
+use super::regexps::{at_least, compiled, matches, offset};
+use crate::Result;
 
 /// The function.
 pub(crate) fn regexp_replace() -> ScalarUDF {
@@ -41,9 +41,26 @@ impl ScalarUDFImpl for RegexpReplace {
 
     fn coerce_types(&self, types: &[DataType]) -> DfResult<Vec<DataType>> {
         let is_text = |ty: &DataType| ty.is_string() || ty.is_null();
-        match types.len() {
-            3 | 4 if types.iter().all(is_text) => Ok(vec![DataType::Utf8View; types.len()]),
-            _ => Err(undefined("regexp_replace", types)),
+        let is_number = |ty: &DataType| ty.is_integer() || ty.is_null();
+        let (text, number) = (DataType::Utf8View, DataType::Int64);
+        let texts = |count: usize| vec![text.clone(); count];
+        match types {
+            [_, _, _] if types.iter().all(is_text) => Ok(texts(3)),
+            [_, _, _, _] if types.iter().all(is_text) => Ok(texts(4)),
+            [first @ .., start] if first.len() == 3 && first.iter().all(is_text) && start.is_integer() => {
+                Ok([texts(3), vec![number]].concat())
+            }
+            [a, b, c, numbers @ .., flags]
+                if numbers.len() == 2 && [a, b, c, flags].into_iter().all(is_text) && numbers.iter().all(is_number) =>
+            {
+                Ok([texts(3), vec![number.clone(), number, text]].concat())
+            }
+            [a, b, c, numbers @ ..]
+                if numbers.len() == 2 && [a, b, c].into_iter().all(is_text) && numbers.iter().all(is_number) =>
+            {
+                Ok([texts(3), vec![number.clone(), number]].concat())
+            }
+            types => Err(undefined("regexp_replace", types)),
         }
     }
 
@@ -61,20 +78,27 @@ impl ScalarUDFImpl for RegexpReplace {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
         let (arrays, is_single) = arrays(&args)?;
-        let texts: Vec<&StringViewArray> = arrays.iter().map(|array| array.as_string_view()).collect();
         let is_constant = args.args[1..].iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let mut known = HashMap::new();
         let replaced = (0..arrays[0].len()).map(|row| {
-            let value = |i: usize| texts[i].is_valid(row).then(|| texts[i].value(row));
-            let (Some(text), Some(pattern), Some(with)) = (value(0), value(1), value(2)) else { return Ok(None) };
-            let Some(flags) = (if texts.len() > 3 { value(3) } else { Some("") }) else { return Ok(None) };
+            if arrays.iter().any(|array| array.is_null(row)) {
+                return Ok(None);
+            }
+            let text =
+                |i: usize| arrays.get(i).and_then(|array| array.as_string_view_opt()).map(|texts| texts.value(row));
+            let number = |i: usize| {
+                let numbers = arrays.get(i).and_then(|array| array.as_primitive_opt::<Int64Type>());
+                numbers.map(|numbers| numbers.value(row))
+            };
+            let value = |i: usize| text(i).unwrap_or_default();
+            let flags = text(3).or_else(|| text(5)).unwrap_or_default();
             // All rows have the same key if the other arguments are constants.
-            let key = if is_constant { String::new() } else { [flags, pattern, with].join("\0") };
+            let key = if is_constant { String::new() } else { [flags, value(1), value(2)].join("\0") };
             let replacement = match known.entry(key) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(Replacement::new(pattern, with, flags)?),
+                Entry::Vacant(new) => new.insert(Replacement::new(value(1), value(2), flags)?),
             };
-            Ok(Some(replacement.apply(text)))
+            replacement.apply(value(0), number(3).unwrap_or(1), number(4)).map(Some)
         });
         let replaced: StringViewArray = replaced.collect::<Result<_>>()?;
         result(Arc::new(replaced) as ArrayRef, is_single)
@@ -99,57 +123,47 @@ enum Part {
 
 impl Replacement {
     fn new(pattern: &str, with: &str, flags: &str) -> Result<Replacement> {
-        let (mut all, mut ignores_case, mut extended, mut lines, mut dots) = (false, false, false, false, true);
-        let mut quoted = None;
-        for flag in flags.chars() {
-            match flag {
-                'g' => all = true,
-                'i' => ignores_case = true,
-                'c' => ignores_case = false,
-                'x' => extended = true,
-                't' => extended = false,
-                's' => (lines, dots) = (false, true),
-                'm' | 'n' => (lines, dots) = (true, false),
-                'p' => (lines, dots) = (false, false),
-                'w' => (lines, dots) = (true, true),
-                'e' | 'b' => {}
-                'q' => quoted = Some(regex::escape(pattern)),
-                other => {
-                    return Err(Error::Evaluation(format!("invalid regular expression option: \"{other}\"")));
-                }
-            }
-        }
-        let pattern = quoted.map_or_else(|| posix(pattern, Groups::All, false), Ok)?;
-        let regex = RegexBuilder::new(&pattern)
-            .case_insensitive(ignores_case)
-            .ignore_whitespace(extended)
-            .multi_line(lines)
-            .dot_matches_new_line(dots)
-            .build()
-            .map_err(|error| {
-                let text = error.to_string();
-                let reason = text.rsplit_once("error: ").map_or(text.as_str(), |(_, reason)| reason);
-                Error::Evaluation(format!("invalid regular expression: {}", reason.trim()))
-            })?;
+        let (regex, all) = compiled(pattern, flags)?;
         Ok(Replacement { regex, parts: parts(with), all })
     }
 
-    fn apply<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let limit = if self.all { 0 } else { 1 };
-        match &self.parts[..] {
-            [] => self.regex.replacen(text, limit, NoExpand("")),
-            [Part::Text(with)] => self.regex.replacen(text, limit, NoExpand(with)),
-            parts => self.regex.replacen(text, limit, |captures: &Captures<'_>| {
-                let mut output = String::new();
-                for part in parts {
-                    output.push_str(match part {
-                        Part::Text(text) => text,
-                        Part::Group(group) => captures.get(*group).map_or("", |group| group.as_str()),
-                    });
-                }
-                output
-            }),
+    /// Replaces matches behind the character `start`: the one with this number, or all for 0. Without a number, the flags
+    /// decide.
+    ///
+    /// # Errors
+    /// `Evaluation` for numbers that are too small.
+    fn apply<'a>(&self, text: &'a str, start: i64, number: Option<i64>) -> Result<Cow<'a, str>> {
+        let number = number.map(|number| at_least(number, 0, "n", "regexp_replace")).transpose()?;
+        let number = number.unwrap_or(if self.all { 0 } else { 1 });
+        let Some(start) = offset(text, start, "regexp_replace")? else { return Ok(Cow::Borrowed(text)) };
+        let mut output = String::new();
+        let mut copied = 0;
+        let has_groups = self.parts.iter().any(|part| matches!(part, Part::Group(_)));
+        for (i, found) in matches(&self.regex, text, start).enumerate() {
+            if number > 0 && i + 1 < number {
+                continue;
+            }
+            output.push_str(&text[copied..found.start()]);
+            let captures = if has_groups { self.regex.captures_at(text, found.start()) } else { None };
+            for part in &self.parts {
+                output.push_str(match part {
+                    Part::Text(text) => text,
+                    Part::Group(group) => {
+                        let group = captures.as_ref().and_then(|captures| captures.get(*group));
+                        group.map_or("", |group| group.as_str())
+                    }
+                });
+            }
+            copied = found.end();
+            if number > 0 {
+                break;
+            }
         }
+        if copied == 0 && output.is_empty() {
+            return Ok(Cow::Borrowed(text));
+        }
+        output.push_str(&text[copied..]);
+        Ok(Cow::Owned(output))
     }
 }
 
@@ -203,9 +217,24 @@ mod tests {
             ("a\nb", "a.b", "x", "", "x"),
             ("a\nb", "a.b", "x", "n", "a\nb"),
             ("foo bar", r"\m", ">", "g", ">foo >bar"),
+            ("abc", ".*", "X", "g", "XX"),
+            ("xabx", "x*", "-", "g", "--a-b--"),
+            ("abc", "a", "", "", "bc"),
         ] {
-            assert_eq!(Replacement::new(pattern, with, flags).unwrap().apply(text), expected, "{pattern} {with}");
+            let replacement = Replacement::new(pattern, with, flags).unwrap();
+            assert_eq!(replacement.apply(text, 1, None).unwrap(), expected, "{pattern} {with}");
         }
+        let letters = Replacement::new("[a-z]", "#", "").unwrap();
+        for (start, number, expected) in [
+            (3, None, "fo#bar"),
+            (3, Some(2), "foo#ar"),
+            (1, Some(0), "######"),
+            (9, Some(0), "foobar"),
+            (1, Some(9), "foobar"),
+        ] {
+            assert_eq!(letters.apply("foobar", start, number).unwrap(), expected);
+        }
+        assert!(letters.apply("a", 0, None).is_err() && letters.apply("a", 1, Some(-1)).is_err());
         let error = Replacement::new("a", "b", "z").unwrap_err();
         assert_eq!(error.to_string(), "invalid regular expression option: \"z\"");
         let error = Replacement::new("(", "b", "").unwrap_err();

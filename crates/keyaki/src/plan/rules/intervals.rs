@@ -177,7 +177,10 @@ fn boxed(expr: Expr, schema: &DFSchema) -> Result<Box<Expr>> {
 }
 
 /// Scalar functions that do not compare their arguments.
-const PLAIN_FUNCTIONS: [&str; 21] = [
+const PLAIN_FUNCTIONS: [&str; 24] = [
+    "pg_typeof",
+    "isfinite",
+    "printf",
     "coalesce",
     "nvl",
     "ifnull",

@@ -8,7 +8,7 @@
 //! | [`frames`] | default frames over BYTEA |
 //! | [`generated`] | none: uses generated columns for their expressions |
 //! | [`groups`] | dependencies of columns on others that do not determine them |
-//! | [`guards`] | filters below ungrouped aggregates; joins that mix NULL-safe and ordinary equality; sums of sums of decimals; sort keys removed by wrong dependencies; repeated window functions |
+//! | [`guards`] | filters below ungrouped aggregates; joins that mix NULL-safe and ordinary equality; sums of sums of decimals; sort keys removed by wrong dependencies; repeated window functions, names of their keys |
 //! | [`inferred`] | conditions that can fail, copied to rows that are not joined |
 //! | [`intervals`] | comparisons of the parts of intervals one after another |
 //! | [`lazy`] | operands of AND and OR that are evaluated although another one decides; CASE replaced by AND and OR |

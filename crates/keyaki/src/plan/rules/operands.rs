@@ -7,18 +7,21 @@
 //! - UUIDs and texts: DataFusion has no common type. Texts become UUIDs.
 //! - Arrays and texts: texts become arrays.
 //! - Intervals and texts: as UUIDs. Differences of timestamps become intervals, too.
+//! - Literals of texts beside values of other types in CASE, in functions that return one of their arguments, in UNION, and
+//!   beside booleans: the literals get the type of the others. Those with a mark ([`marked`]) lose it.
 //!
 //! [`ConvertOperands`] runs before DataFusion resolves the types.
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL128_MAX_SCALE, DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Between, Case, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Projection, Union, cast};
 use datafusion::optimizer::AnalyzerRule;
@@ -26,6 +29,7 @@ use datafusion::optimizer::AnalyzerRule;
 use crate::base::arrays::{element_type, innermost, is_list, list_of};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
+use crate::values::untyped::marked;
 
 /// The rule.
 #[derive(Debug)]
@@ -50,8 +54,7 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = merge_schema(&plan.inputs());
     let mut found = false;
     plan.apply_expressions(|expr| {
-        found |=
-            expr.exists(|expr| Ok(Operands::of(expr).is_some_and(|operands| operands.common(&schema).is_some())))?;
+        found |= expr.exists(|expr| Ok(Operands::of(expr).is_some_and(|operands| operands.are_converted(&schema))))?;
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     if !found {
@@ -68,10 +71,17 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 /// The operands of an expression that get a common type.
 struct Operands<'a> {
     operands: Vec<&'a Expr>,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
     /// Texts are converted as well.
-    is_comparison: bool,
+    Comparison,
+    /// The result is one of the operands: literals are converted.
+    Selection,
     /// Decimals beside floats only are converted.
-    only_decimals: bool,
+    Elements,
 }
 
 /// Functions that return one of their arguments.
@@ -95,7 +105,7 @@ const OF_ELEMENTS: [&str; 12] = [
 
 impl<'a> Operands<'a> {
     fn of(expr: &'a Expr) -> Option<Operands<'a>> {
-        let compared = |operands| Some(Operands { operands, is_comparison: true, only_decimals: false });
+        let compared = |operands| Some(Operands { operands, kind: Kind::Comparison });
         match expr {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.supports_propagation() => {
                 compared(vec![left, right])
@@ -103,29 +113,53 @@ impl<'a> Operands<'a> {
             Expr::InList(InList { expr, list, .. }) => compared(std::iter::once(expr.as_ref()).chain(list).collect()),
             Expr::Between(Between { expr, low, high, .. }) => compared(vec![expr, low, high]),
             Expr::ScalarFunction(call) if SELECTING.contains(&call.func.name()) => {
-                Some(Operands { operands: call.args.iter().collect(), is_comparison: false, only_decimals: false })
+                Some(Operands { operands: call.args.iter().collect(), kind: Kind::Selection })
             }
             Expr::ScalarFunction(call) if OF_ELEMENTS.contains(&call.func.name()) => {
-                Some(Operands { operands: call.args.iter().collect(), is_comparison: false, only_decimals: true })
+                Some(Operands { operands: call.args.iter().collect(), kind: Kind::Elements })
             }
             Expr::Case(case) => {
                 let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
                 let operands = results.chain(case.else_expr.as_deref()).collect();
-                Some(Operands { operands, is_comparison: false, only_decimals: false })
+                Some(Operands { operands, kind: Kind::Selection })
             }
             _ => None,
         }
     }
 
+    /// True if an operand is converted or has a mark.
+    fn are_converted(&self, schema: &DFSchema) -> bool {
+        self.operands.iter().any(|operand| marked(operand).is_some()) || self.common(schema).is_some()
+    }
+
     /// The common type; `None` if DataFusion's represents all values.
     fn common(&self, schema: &DFSchema) -> Option<Common> {
         // Types of parameters may not be known yet.
-        let types = self.operands.iter().filter_map(|operand| operand.get_type(schema).ok());
-        match Common::of(types, self.is_comparison) {
-            Some(Common::Float) => Some(Common::Float),
-            other => other.filter(|_| !self.only_decimals),
+        let types = || self.operands.iter().filter_map(|operand| operand.get_type(schema).ok());
+        match self.kind {
+            Kind::Elements => Common::of(types(), false).filter(|common| matches!(common, Common::Float)),
+            Kind::Comparison => Common::of(types(), true).or_else(|| self.literal(schema)),
+            Kind::Selection => Common::of(types(), false).or_else(|| self.literal(schema)),
         }
     }
+
+    /// The common type of the other operands, if there are literals of texts.
+    fn literal(&self, schema: &DFSchema) -> Option<Common> {
+        let (literals, others): (Vec<&Expr>, Vec<&Expr>) =
+            self.operands.iter().partition(|operand| is_untyped(operand));
+        let others = others.iter().map(|operand| operand.get_type(schema).ok()).collect::<Option<Vec<_>>>()?;
+        let common = Common::literal(!literals.is_empty(), &others)?;
+        match (&common, self.kind) {
+            // DataFusion converts literals beside other types.
+            (Common::Literal(ty), Kind::Comparison) if *ty != DataType::Boolean => None,
+            _ => Some(common),
+        }
+    }
+}
+
+/// True for a text whose type depends on its surroundings.
+fn is_untyped(expr: &Expr) -> bool {
+    literal_type(expr, &DataType::Null).is_some()
 }
 
 /// The common type of operands of different types.
@@ -140,6 +174,8 @@ enum Common {
     Interval,
     /// Texts are converted to arrays of this type.
     Array(DataType),
+    /// Literals of texts are converted to this type.
+    Literal(DataType),
 }
 
 impl Common {
@@ -165,6 +201,27 @@ impl Common {
         types.iter().any(|ty| common.converted(ty).is_some()).then_some(common)
     }
 
+    /// The type of literals of texts beside `others`; `None` without literals, and if others are texts, too.
+    fn literal(has_literals: bool, others: &[DataType]) -> Option<Common> {
+        if !has_literals || others.iter().any(DataType::is_string) {
+            return None;
+        }
+        let others: Vec<DataType> = others.iter().filter(|ty| !ty.is_null()).cloned().collect();
+        let is_nested = |ty: &DataType| ty.is_nested() && !is_list(ty);
+        let common = if others.is_empty() { None } else { type_union_resolution(&others) };
+        common.filter(|ty| !is_nested(ty)).map(Common::Literal)
+    }
+
+    /// The type of literals with a mark.
+    fn of_marked(&self) -> DataType {
+        match self {
+            Common::Float => DataType::Float64,
+            Common::Timestamp(ty, _) | Common::Array(ty) | Common::Literal(ty) => ty.clone(),
+            Common::Uuid => UUID,
+            Common::Interval => INTERVAL,
+        }
+    }
+
     /// The type to which an operand of type `ty` is converted; `None` if it stays as it is.
     fn converted(&self, ty: &DataType) -> Option<DataType> {
         match (self, ty) {
@@ -182,6 +239,19 @@ impl Common {
     }
 
     fn convert(&self, operand: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+        if let Some(literal) = marked(&operand) {
+            let ty = literal_type(literal, &self.of_marked());
+            return Ok(Transformed::yes(match ty {
+                Some(ty) => cast(literal.clone(), ty),
+                None => literal.clone(),
+            }));
+        }
+        if let Common::Literal(ty) = self {
+            return Ok(match literal_type(&operand, ty) {
+                Some(ty) => Transformed::yes(cast(operand, ty)),
+                None => Transformed::no(operand),
+            });
+        }
         let Ok(ty) = operand.get_type(schema) else { return Ok(Transformed::no(operand)) };
         Ok(match self.converted(&ty) {
             Some(ty) => Transformed::yes(cast(operand, ty)),
@@ -197,13 +267,21 @@ fn floats_of(ty: &DataType) -> DataType {
 
 /// Converts the operands of an expression to their common type.
 fn convert(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let Some(common) = Operands::of(&expr).and_then(|operands| operands.common(schema)) else {
+    let Some(operands) = Operands::of(&expr).filter(|operands| operands.are_converted(schema)) else {
         return Ok(Transformed::no(expr));
     };
-    let Expr::Case(Case { expr: operand, when_then_expr, else_expr }) = expr else {
-        return expr.map_children(|operand| common.convert(operand, schema));
+    let common = operands.common(schema);
+    let converted = |operand: Expr| match &common {
+        Some(common) => common.convert(operand, schema),
+        None => Ok(match marked(&operand) {
+            Some(literal) => Transformed::yes(literal.clone()),
+            None => Transformed::no(operand),
+        }),
     };
-    let result = |then: Box<Expr>| common.convert(*then, schema).map(|converted| Box::new(converted.data));
+    let Expr::Case(Case { expr: operand, when_then_expr, else_expr }) = expr else {
+        return expr.map_children(converted);
+    };
+    let result = |then: Box<Expr>| converted(*then).map(|converted| Box::new(converted.data));
     let branches = when_then_expr.into_iter().map(|(when, then)| Ok((when, result(then)?)));
     let when_then_expr = branches.collect::<Result<Vec<_>>>()?;
     let else_expr = else_expr.map(result).transpose()?;
@@ -212,10 +290,8 @@ fn convert(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 
 /// Converts the columns of the inputs of a UNION to common types.
 fn convert_union(union: Union) -> Result<Transformed<LogicalPlan>> {
-    let types_of =
-        |column: usize| union.inputs.iter().map(move |input| input.schema().field(column).data_type().clone());
     let width = union.inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
-    let common: Vec<Option<Common>> = (0..width).map(|column| Common::of(types_of(column), false)).collect();
+    let common: Vec<Option<Common>> = (0..width).map(|column| common_of_inputs(&union.inputs, column)).collect();
     if common.iter().all(Option::is_none) {
         return Ok(Transformed::no(LogicalPlan::Union(union)));
     }
@@ -223,7 +299,12 @@ fn convert_union(union: Union) -> Result<Transformed<LogicalPlan>> {
         let mut found = false;
         let columns = input.schema().iter().enumerate().map(|(i, (qualifier, field))| {
             let column = Expr::Column(Column::new(qualifier.cloned(), field.name()));
-            match common.get(i).and_then(Option::as_ref).and_then(|common| common.converted(field.data_type())) {
+            let ty = match common.get(i).and_then(Option::as_ref) {
+                Some(Common::Literal(ty)) => type_of_literals(&input, i, ty),
+                Some(common) => common.converted(field.data_type()),
+                None => None,
+            };
+            match ty {
                 Some(ty) => {
                     found = true;
                     cast(column, ty).alias_qualified(qualifier.cloned(), field.name())
@@ -239,4 +320,43 @@ fn convert_union(union: Union) -> Result<Transformed<LogicalPlan>> {
     };
     let inputs = union.inputs.into_iter().map(converted).collect::<Result<Vec<_>>>()?;
     Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?)))
+}
+
+fn common_of_inputs(inputs: &[Arc<LogicalPlan>], column: usize) -> Option<Common> {
+    let types = |inputs: &[&Arc<LogicalPlan>]| -> Vec<DataType> {
+        inputs.iter().map(|input| input.schema().field(column).data_type().clone()).collect()
+    };
+    let common = Common::of(types(&inputs.iter().collect::<Vec<_>>()), false);
+    common.or_else(|| {
+        let (literals, others): (Vec<_>, Vec<_>) = inputs.iter().partition(|input| is_untyped_column(input, column));
+        Common::literal(!literals.is_empty(), &types(&others))
+    })
+}
+
+/// True for a column of literals of texts.
+fn is_untyped_column(plan: &LogicalPlan, column: usize) -> bool {
+    type_of_literals(plan, column, &DataType::Null).is_some()
+}
+
+/// As [`literal_type`], for a column of literals.
+fn type_of_literals(plan: &LogicalPlan, column: usize, common: &DataType) -> Option<DataType> {
+    match plan {
+        LogicalPlan::Projection(projection) => literal_type(&projection.expr.get(column)?.clone().unalias(), common),
+        LogicalPlan::Union(union) => {
+            let types = union.inputs.iter().map(|input| type_of_literals(input, column, common));
+            type_union_resolution(&types.collect::<Option<Vec<_>>>()?)
+        }
+        _ => None,
+    }
+}
+
+/// The type of a literal of a text beside values of a type: decimals keep all digits. `None` for other expressions.
+fn literal_type(expr: &Expr, common: &DataType) -> Option<DataType> {
+    let Expr::Literal(value, _) = marked(expr).unwrap_or(expr) else { return None };
+    let text = value.try_as_str().flatten()?;
+    let DataType::Decimal128(precision, scale) = *common else { return Some(common.clone()) };
+    let digits = text.split_once('.').map_or("", |(_, digits)| digits).trim_end();
+    let digits = i8::try_from(digits.len()).unwrap_or(i8::MAX).clamp(scale, DECIMAL128_MAX_SCALE);
+    let precision = precision.max((text.len() as u64).min(u64::from(DECIMAL128_MAX_PRECISION)) as u8);
+    Some(DataType::Decimal128(precision.max(digits as u8), digits))
 }
