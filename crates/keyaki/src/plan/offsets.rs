@@ -6,7 +6,7 @@
 //! - An offset without a limit counts as not ordered: `SELECT x FROM (SELECT x FROM t ORDER BY y OFFSET 2) ORDER BY x` skips
 //!   the first rows by `x`.
 //!
-//! [`SplitOffsets`] divides the first one into a limit of five rows and an offset, and gives the second one a limit.
+//! [`SplitOffsets`] divides the first one into a limit of five rows and an offset, and gives offsets without a limit one.
 
 use std::sync::Arc;
 
@@ -48,7 +48,8 @@ impl PhysicalOptimizerRule for SplitOffsets {
                     let first = limited(limit.input(), 0, Some(rows));
                     Transformed::yes(limited(&first, limit.skip(), None))
                 }
-                (true, None) => Transformed::yes(limited(limit.input(), limit.skip(), Some(ROWS_MAX))),
+                // A projection in between may hide the order.
+                (_, None) => Transformed::yes(limited(limit.input(), limit.skip(), Some(ROWS_MAX))),
                 _ => Transformed::no(plan),
             })
         };
