@@ -39,12 +39,16 @@ use shell::script::{self, OnError};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+/// Stack of the thread that runs statements: the main thread's 8 MiB do not suffice for long chains of operators. Pages that
+/// are not used take no memory.
+const STACK_BYTES: usize = 256 << 20;
+
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_env("KEYAKI_LOG"))
         .with_writer(std::io::stderr)
         .init();
-    match start(Arguments::parse()) {
+    match with_stack(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
@@ -52,6 +56,13 @@ fn main() -> ExitCode {
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+fn with_stack(arguments: Arguments) -> Result<()> {
+    let thread = std::thread::Builder::new().name("statements".into()).stack_size(STACK_BYTES);
+    let thread = thread.spawn(move || start(arguments));
+    let thread = thread.map_err(|error| Failure::message(format!("cannot start a thread: {error}")))?;
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn start(arguments: Arguments) -> Result<()> {

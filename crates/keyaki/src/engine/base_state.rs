@@ -27,6 +27,7 @@ use crate::values::conversions::at_time_zone;
 use crate::values::extremes::extremes;
 use crate::values::mode::most_frequent;
 use crate::values::printf::printf;
+use crate::values::quotient::div;
 use crate::values::replacement::regexp_replace;
 use crate::values::selection::coalesce;
 use crate::values::string_agg::string_agg;
@@ -106,7 +107,7 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     }
     state.register_udaf(Arc::new(most_frequent()))?;
     state.register_udf(Arc::new(regexp_replace()))?;
-    for function in [at_time_zone(), age(), width_bucket(), printf(), untyped(), coalesce()]
+    for function in [at_time_zone(), age(), width_bucket(), printf(), untyped(), coalesce(), div()]
         .into_iter()
         .chain(kinds::functions())
         .chain(makers::functions())

@@ -10,7 +10,6 @@
 //! | `array_remove(a, x)`, `array_replace(a, x, y)` | the functions that change all occurrences |
 //! | `strftime(t, format)`, `strftime(format, t)` | `to_char(t, format)` |
 //! | `encode(b, 'base64')` | with padding, as in PostgreSQL |
-//! | `div(a, b)` | the quotient of `a - a % b`, which is an integer |
 //! | `iif(c, a, b)`, `if(c, a, b)` | CASE |
 //! | `hex(b)`, `unhex(s)` | `encode`, `decode` |
 //! | `every(c)`, `total(a)`, `group_concat(a, s)` | `bool_and`, `sum`, `string_agg` |
@@ -76,10 +75,6 @@ pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
         ("array_remove", [array, element]) => call("array_remove_all(NULL, NULL)", [array.clone(), element.clone()])?,
         ("array_replace", [array, from, to]) => {
             call("array_replace_all(NULL, NULL, NULL)", [array.clone(), from.clone(), to.clone()])?
-        }
-        ("div", [a, b]) => {
-            let quotient = "CAST((NULL - NULL % NULL) / NULL AS DECIMAL(38, 0))";
-            call(quotient, [a.clone(), a.clone(), b.clone(), b.clone()])?
         }
         ("iif" | "if", [condition, value]) => call("CASE WHEN NULL THEN NULL END", [condition.clone(), value.clone()])?,
         ("iif" | "if", [condition, value, other]) => {

@@ -1,8 +1,9 @@
-//! Corrects the precedence of IS [NOT] DISTINCT FROM.
+//! Corrects the precedence of IS [NOT] DISTINCT FROM, and of a minus sign before `^`.
 //!
 //! sqlparser 0.62 takes everything to the right as the operand: `a IS DISTINCT FROM b AND c` becomes
 //! `a IS DISTINCT FROM (b AND c)`. In SQL, NOT, AND and OR bind less tightly. Parentheses are nodes of the syntax tree,
-//! so an AND or OR that is an operand without parentheses was misplaced; [`correct`] moves it up.
+//! so an AND or OR that is an operand without parentheses was misplaced; [`correct`] moves it up. It reads `-a ^ b` as
+//! `-(a ^ b)`, PostgreSQL as `(-a) ^ b`.
 
 use std::ops::ControlFlow;
 
@@ -19,13 +20,32 @@ fn is_distinct_from(expr: &Expr) -> bool {
     matches!(expr, Expr::IsDistinctFrom(..) | Expr::IsNotDistinctFrom(..))
 }
 
+fn is_power(expr: &Expr) -> bool {
+    matches!(expr, Expr::BinaryOp { op: BinaryOperator::PGExp, .. })
+}
+
+fn is_negated_power(expr: &Expr) -> bool {
+    matches!(expr, Expr::UnaryOp { op: UnaryOperator::Minus, expr } if is_power(expr))
+}
+
+/// Puts the sign before the first operand of the powers.
+fn with_sign(power: Expr) -> Expr {
+    match power {
+        Expr::BinaryOp { left, op: op @ BinaryOperator::PGExp, right } => {
+            Expr::BinaryOp { left: Box::new(with_sign(*left)), op, right }
+        }
+        expr => Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(expr) },
+    }
+}
+
 struct Find;
 
 impl Visitor for Find {
     type Break = ();
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-        if is_distinct_from(expr) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        let is_corrected = is_distinct_from(expr) || is_negated_power(expr);
+        if is_corrected { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
@@ -35,6 +55,12 @@ impl VisitorMut for Correct {
     type Break = ();
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if is_negated_power(expr) {
+            if let Expr::UnaryOp { expr: power, .. } = std::mem::replace(expr, placeholder()) {
+                *expr = with_sign(*power);
+            }
+            return ControlFlow::Continue(());
+        }
         let tightness = tightness(expr);
         let operand = match expr {
             Expr::IsDistinctFrom(_, right) | Expr::IsNotDistinctFrom(_, right) => right,
@@ -124,5 +150,14 @@ mod tests {
         assert_eq!(tree("a IS DISTINCT FROM (b AND c)"), "(a <> (b AND c))");
         assert_eq!(tree("p OR a IS DISTINCT FROM b + 1 OR c"), "(p OR ((a <> (b + 1)) OR c))");
         assert_eq!(tree("p AND (q OR a IS DISTINCT FROM b)"), "(p AND (q OR (a <> b)))");
+    }
+
+    #[test]
+    fn signs_bind_more_tightly_than_powers() {
+        assert_eq!(tree("-a ^ b"), "(!a ^ b)");
+        assert_eq!(tree("-a ^ b ^ c"), "((!a ^ b) ^ c)");
+        assert_eq!(tree("-(a ^ b)"), "!(a ^ b)");
+        assert_eq!(tree("a - b ^ c"), "(a - (b ^ c))");
+        assert_eq!(tree("2 ^ -a ^ b"), "((2 ^ !a) ^ b)");
     }
 }

@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr as Logical, ExprSchemable, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{
     Cte, Expr, Ident, ObjectName, Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor, Visit, VisitMut,
@@ -146,6 +146,36 @@ fn is_cast(expr: &Expr) -> bool {
         Expr::Cast { .. } => true,
         Expr::Nested(expr) => is_cast(expr),
         _ => false,
+    }
+}
+
+/// Refuses aggregates over the rows of a recursive query in its recursive term: they return a row even for none, so that the
+/// recursion does not end.
+///
+/// # Errors
+/// `Grouping`.
+pub(super) fn check_aggregates(plan: &LogicalPlan) -> Result<()> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        let LogicalPlan::RecursiveQuery(query) = node else { return Ok(TreeNodeRecursion::Continue) };
+        let is_own =
+            |node: &LogicalPlan| matches!(node, LogicalPlan::TableScan(scan) if scan.table_name.table() == query.name);
+        query.recursive_term.apply(|node| {
+            if let LogicalPlan::Aggregate(aggregate) = node
+                && !aggregate.aggr_expr.is_empty()
+            {
+                found |= aggregate.input.exists(|node| Ok(is_own(node)))?;
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    match found {
+        true => {
+            let problem = "aggregate functions are not allowed in a recursive query's recursive term";
+            Err(Error::Grouping(problem.into()))
+        }
+        false => Ok(()),
     }
 }
 

@@ -489,8 +489,8 @@ mod tests {
             ("CREATE TABLE t AS SELECT 1 WITH DATA", "CREATE TABLE t AS ( SELECT 1 )"),
             ("CREATE UNLOGGED TABLE t (a INT)", "CREATE TABLE t ( a INT )"),
             (
-                "CREATE TABLE t (a) AS TABLE u WITH NO DATA",
-                "CREATE TABLE t AS SELECT * FROM ( TABLE u ) AS \"rows\" ( a ) LIMIT 0",
+                "CREATE TABLE t (a) AS SELECT 1 WITH NO DATA",
+                "CREATE TABLE t AS SELECT * FROM ( SELECT 1 ) AS \"rows\" ( a ) LIMIT 0",
             ),
             (
                 "CREATE TABLE t (a INT GENERATED ALWAYS AS (1) STORED)",

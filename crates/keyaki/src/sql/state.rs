@@ -256,6 +256,7 @@ impl StatementState {
             let plan = super::ordered::aggregates(plan)?;
             check_aggregates(&plan)?;
             super::recursion::check_types(&plan, &casting)?;
+            super::recursion::check_aggregates(&plan)?;
             Ok(super::documents::kept(super::series::distinguish(plan, &next)?)?)
         })
     }

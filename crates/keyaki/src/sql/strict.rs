@@ -38,7 +38,7 @@ impl Visitor for Strict {
         refuse_if(query.settings.is_some() || query.format_clause.is_some(), "SETTINGS and FORMAT of a query")?;
         refuse_if(is_change(query), NESTED_CHANGE)?;
         if let Some(fetch) = &query.fetch {
-            refuse_if(fetch.with_ties || fetch.percent, "FETCH … WITH TIES and FETCH … PERCENT")?;
+            refuse_if(fetch.percent, "FETCH … PERCENT")?;
         }
         ControlFlow::Continue(())
     }

@@ -3,6 +3,8 @@
 //! | form | becomes |
 //! |---|---|
 //! | `FETCH FIRST n ROWS ONLY` | `LIMIT n` |
+//! | `FETCH FIRST n ROWS WITH TIES` | `QUALIFY rank() OVER (ORDER BY …) <= n` |
+//! | `SELECT generate_series(1, 3)` | `unnest` of the array |
 //! | `ORDER BY ALL` | `ORDER BY 1, 2, …` |
 //! | `GROUP BY ()` | `HAVING count(*) >= 0`, which makes the query an aggregate of all rows |
 //! | `~a` | `(a # -1)`: all bits are inverted |
@@ -19,7 +21,8 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DataType, Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArgumentList, FunctionArguments, GroupByExpr, LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind,
-    Query, Select, SelectItem, SetExpr, TableFactor, UnaryOperator, Value, VisitMut, VisitorMut, visit_expressions,
+    Query, Select, SelectItem, SetExpr, TableFactor, UnaryOperator, Value, VisitMut, VisitorMut, WindowType,
+    visit_expressions,
 };
 use keyaki_store::ColumnType;
 
@@ -35,7 +38,7 @@ use crate::{Error, Result};
 /// # Errors
 /// `Unsupported` for a collation that does not compare bytes, errors of [`calls::replaced`].
 pub(crate) fn replace(node: &mut impl VisitMut) -> Result<()> {
-    match node.visit(&mut Replace) {
+    match node.visit(&mut Replace::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
@@ -56,7 +59,11 @@ pub(super) fn check_collation(collation: &ObjectName) -> Result<()> {
     }
 }
 
-struct Replace;
+#[derive(Default)]
+struct Replace {
+    /// For each query around the expression, true if it has grouping sets.
+    has_sets: Vec<bool>,
+}
 
 impl VisitorMut for Replace {
     type Break = Error;
@@ -65,13 +72,19 @@ impl VisitorMut for Replace {
         if let Some(order) = &mut query.order_by {
             order_by_all(order, &query.body);
         }
-        let Some(Fetch { with_ties: false, percent: false, quantity }) = &query.fetch else {
+        let Some(Fetch { with_ties, percent: false, quantity }) = &query.fetch else {
             return ControlFlow::Continue(());
         };
         let rows = match quantity.clone().map_or_else(|| crate::sql::parse_expr("1"), Ok) {
             Ok(rows) => rows,
             Err(error) => return ControlFlow::Break(error),
         };
+        if *with_ties {
+            return match with_ties_as_rank(query, rows) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => ControlFlow::Break(error),
+            };
+        }
         let none = LimitClause::LimitOffset { limit: None, offset: None, limit_by: Vec::new() };
         if let LimitClause::LimitOffset { limit: limit @ None, .. } = query.limit_clause.get_or_insert(none) {
             *limit = Some(rows);
@@ -81,13 +94,32 @@ impl VisitorMut for Replace {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        self.has_sets.push(has_sets(select));
+        for item in &mut select.projection {
+            if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
+                && is_series(expr)
+            {
+                match call("unnest(NULL)", [expr.clone()]) {
+                    Ok(rows) => *expr = rows,
+                    Err(error) => return ControlFlow::Break(error),
+                }
+            }
+        }
         match group_by_nothing(select) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
         }
     }
 
+    fn post_visit_select(&mut self, _: &mut Select) -> ControlFlow<Error> {
+        self.has_sets.pop();
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        if let Err(error) = untyped::check(expr) {
+            return ControlFlow::Break(error);
+        }
         let replaced = match expr {
             Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr } => call("(NULL # -1)", [(**expr).clone()]).map(Some),
             Expr::Collate { expr, collation } => check_collation(collation).map(|()| Some((**expr).clone())),
@@ -104,11 +136,92 @@ impl VisitorMut for Replace {
         };
         match replaced {
             Ok(Some(replaced)) => *expr = replaced,
+            // The keys of grouping sets are compared with other expressions by their names.
+            Ok(None) if self.has_sets.last() == Some(&true) => {}
             Ok(None) => untyped::mark(expr),
             Err(error) => return ControlFlow::Break(error),
         }
         ControlFlow::Continue(())
     }
+}
+
+fn has_sets(select: &Select) -> bool {
+    match &select.group_by {
+        GroupByExpr::Expressions(keys, modifiers) => {
+            let is_set = |key: &Expr| matches!(key, Expr::Rollup(_) | Expr::Cube(_) | Expr::GroupingSets(_));
+            !modifiers.is_empty() || keys.iter().any(is_set)
+        }
+        GroupByExpr::All(modifiers) => !modifiers.is_empty(),
+    }
+}
+
+/// True for a series in a select list, which has a row for each value. As an argument it is an array.
+fn is_series(expr: &Expr) -> bool {
+    match expr {
+        Expr::Function(function) => function.name.to_string().eq_ignore_ascii_case("generate_series"),
+        _ => false,
+    }
+}
+
+/// `FETCH FIRST n ROWS WITH TIES`: the rows whose rank is at most `n` behind the offset.
+///
+/// # Errors
+/// `Syntax` without ORDER BY; `Unsupported` for other queries than SELECT, and with DISTINCT.
+fn with_ties_as_rank(query: &mut Query, rows: Expr) -> Result<()> {
+    let unsupported = |what: &str| Err(Error::Unsupported(format!("WITH TIES {what} (use a subquery)")));
+    let keys = match &query.order_by {
+        Some(OrderBy { kind: OrderByKind::Expressions(keys), interpolate: None }) if !keys.is_empty() => keys.clone(),
+        _ => return Err(Error::syntax("WITH TIES cannot be specified without ORDER BY clause")),
+    };
+    let SetExpr::Select(select) = query.body.as_mut() else { return unsupported("of set operations") };
+    if select.distinct.is_some() {
+        return unsupported("with DISTINCT");
+    }
+    let result = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr.clone()),
+        _ => None,
+    };
+    let mut ranked = Vec::with_capacity(keys.len());
+    for key in keys {
+        let expr = match &key.expr {
+            Expr::Value(value) if matches!(value.value, Value::Number(..)) => {
+                let position = value.to_string().parse::<usize>().ok().and_then(|position| position.checked_sub(1));
+                let is_plain = select.projection.iter().all(|item| result(item).is_some());
+                match position.and_then(|position| result(select.projection.get(position)?)) {
+                    Some(expr) if is_plain => expr,
+                    _ => return unsupported("with this position in ORDER BY"),
+                }
+            }
+            Expr::Identifier(name) => {
+                let named = select.projection.iter().find_map(|item| match item {
+                    SelectItem::ExprWithAlias { expr, alias } if plain_ident(alias) == plain_ident(name) => Some(expr),
+                    _ => None,
+                });
+                named.cloned().unwrap_or_else(|| key.expr.clone())
+            }
+            expr => expr.clone(),
+        };
+        ranked.push(OrderByExpr { expr, ..key });
+    }
+    let limit = match &query.limit_clause {
+        None => rows,
+        Some(LimitClause::LimitOffset { limit: None, offset: Some(offset), limit_by }) if limit_by.is_empty() => {
+            call("(NULL) + (NULL)", [rows, offset.value.clone()])?
+        }
+        Some(_) => return unsupported("with LIMIT"),
+    };
+    let mut is_first = call("rank() OVER (ORDER BY 1) <= (NULL)", [limit])?;
+    if let Expr::BinaryOp { left, .. } = &mut is_first
+        && let Expr::Function(Function { over: Some(WindowType::WindowSpec(window)), .. }) = left.as_mut()
+    {
+        window.order_by = ranked;
+    }
+    select.qualify = Some(match select.qualify.take() {
+        Some(qualify) => call("(NULL) AND NULL", [qualify, is_first])?,
+        None => is_first,
+    });
+    query.fetch = None;
+    Ok(())
 }
 
 /// `ARRAY(SELECT a …)`: the array of a query's rows.

@@ -3,7 +3,6 @@
 //! | form | becomes |
 //! |---|---|
 //! | `extract(second FROM t)`, `extract(millisecond FROM t)` | numbers with the fraction, of microseconds |
-//! | `extract(decade FROM t)`, also `century` and `millennium` | quotients of the year |
 //! | `year(t)`, `month(t)` … `isodow(t)` | `extract(part FROM t)` |
 //! | `dayname(t)`, `monthname(t)` | `to_char` |
 //! | `last_day(t)` | the day before the first day of the next month |
@@ -39,35 +38,15 @@ fn extracted(name: &str, time: &Expr) -> Result<Option<Expr>> {
     let units = match name.as_str() {
         "second" | "seconds" => 1_000_000,
         "millisecond" | "milliseconds" => 1000,
-        "decade" | "decades" | "century" | "centuries" | "millennium" | "millennia" => 0,
         _ => return Ok(None),
     };
-    if units > 0 {
-        // The quotient has all digits of the microseconds.
-        let (whole, fraction) = if units == 1000 { (8, 3) } else { (8, 6) };
-        let template = format!(
-            "CAST(CAST(date_part('microsecond', NULL) AS DECIMAL(14, 0)) * {} AS DECIMAL({}, {fraction}))",
-            if units == 1000 { "0.001" } else { "0.000001" },
-            whole + fraction,
-        );
-        return call(&template, [time.clone()]).map(Some);
-    }
-    // The year 0 is 1 BC.
-    let template = match name.as_str() {
-        "decade" | "decades" => {
-            "CASE WHEN date_part('year', NULL) >= 0 THEN date_part('year', NULL) / 10 \
-             ELSE (date_part('year', NULL) - 9) / 10 END"
-        }
-        "century" | "centuries" => {
-            "CASE WHEN date_part('year', NULL) > 0 THEN (date_part('year', NULL) + 99) / 100 \
-             ELSE (date_part('year', NULL) - 100) / 100 END"
-        }
-        _ => {
-            "CASE WHEN date_part('year', NULL) > 0 THEN (date_part('year', NULL) + 999) / 1000 \
-             ELSE (date_part('year', NULL) - 1000) / 1000 END"
-        }
-    };
-    call(template, [time.clone(), time.clone(), time.clone()]).map(Some)
+    // The quotient has all digits of the microseconds.
+    let (factor, digits) = if units == 1000 { ("0.001", 3) } else { ("0.000001", 6) };
+    let template = format!(
+        "CAST(CAST(date_part('microsecond', NULL) AS DECIMAL(14, 0)) * {factor} AS DECIMAL({}, {digits}))",
+        8 + digits
+    );
+    call(&template, [time.clone()]).map(Some)
 }
 
 /// The expression in place of a function of times; `None` for other functions.
@@ -122,7 +101,7 @@ pub(super) fn replaced(name: &str, args: &[Expr]) -> Result<Option<Expr>> {
 /// The number of boundaries of a unit between two times.
 fn difference(unit: &str, from: &Expr, to: &Expr) -> Result<Expr> {
     let unit = unit.to_ascii_lowercase();
-    let unit = unit.strip_suffix('s').unwrap_or(&unit);
+    let unit = unit.strip_suffix('s').filter(|unit| !unit.is_empty()).unwrap_or(&unit);
     let (from, to) = (from.clone(), to.clone());
     let of_year = |per_year: u32, part: &str| {
         let template = format!(
@@ -154,7 +133,7 @@ fn difference(unit: &str, from: &Expr, to: &Expr) -> Result<Expr> {
     }
 }
 
-/// `(a, b) OVERLAPS (c, d)`, where `b` and `d` may be intervals.
+/// `(a, b) OVERLAPS (c, d)`, where `b` and `d` may be intervals. NULL if an end is.
 fn overlaps(left: &Expr, right: &Expr) -> Result<Expr> {
     let period = |expr: &Expr| match expr {
         Expr::Tuple(ends) if ends.len() == 2 => {
@@ -169,8 +148,15 @@ fn overlaps(left: &Expr, right: &Expr) -> Result<Expr> {
         _ => Err(Error::syntax("OVERLAPS needs two periods of two times each")),
     };
     let ((from, to), (other_from, other_to)) = (period(left)?, period(right)?);
-    let template = "((NULL = NULL) OR (NULL < NULL AND NULL < NULL))";
-    call(template, [from.clone(), other_from.clone(), from, other_to, other_from, to])
+    let template = "CASE WHEN (NULL) AND (NULL) THEN (NULL = NULL) OR (NULL < NULL AND NULL < NULL) END";
+    let exists = |expr: &Expr| match expr {
+        Expr::Tuple(ends) if ends.len() == 2 => {
+            call("NULL IS NOT NULL AND NULL IS NOT NULL", [ends[0].clone(), ends[1].clone()])
+        }
+        other => Ok(other.clone()),
+    };
+    let args = [exists(left)?, exists(right)?, from.clone(), other_from.clone(), from, other_to, other_from, to];
+    call(template, args)
 }
 
 /// The text of a literal.

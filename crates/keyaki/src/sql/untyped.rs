@@ -1,17 +1,32 @@
 //! Literals of texts beside values of other types, as `coalesce(day, '2024-01-01')`.
 //!
-//! In PostgreSQL, such a literal has the type of the others. DataFusion takes it for a text, for which it finds no common
-//! type with them, or converts them to texts. [`mark`] puts literals that are results of CASE, or arguments of functions that
-//! return one of their arguments, into calls of [`UNTYPED`].
+//! In PostgreSQL, such a literal has the type of the others. In DataFusion it is a text, and has no common type with them, or
+//! they become texts. [`mark`] puts literals into calls of [`UNTYPED`]: those that are results of CASE, or arguments of
+//! functions that return one of their arguments.
 
 use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Value};
 
 use super::json_calls::function_call;
 use super::names::plain_ident;
 use crate::values::untyped::UNTYPED;
+use crate::{Error, Result};
 
 /// Functions that return one of their arguments.
 const SELECTING: [&str; 5] = ["coalesce", "nvl", "ifnull", "greatest", "least"];
+
+/// Refuses calls of [`UNTYPED`] in a statement.
+///
+/// # Errors
+/// `UndefinedFunction`.
+pub(super) fn check(expr: &Expr) -> Result<()> {
+    match expr {
+        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case(UNTYPED) => {
+            let (signature, suggestion) = (format!("function {UNTYPED}"), None);
+            Err(Error::UndefinedFunction { signature, suggestion })
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Marks the literals of an expression, but not those of its operands.
 pub(super) fn mark(expr: &mut Expr) {

@@ -3,12 +3,13 @@
 //! They are immutable and strict, and their types follow from the types of their arguments. The optimizer evaluates them
 //! for constants like operators; the short path and index pipelines evaluate them like any other function.
 
-use std::hash::Hash;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Datum};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
@@ -81,6 +82,19 @@ pub(super) fn result(array: ArrayRef, is_single: bool) -> Result<ColumnarValue> 
     })
 }
 
+/// True for expressions of more parts than a readable name has.
+fn is_large(args: &[Expr]) -> bool {
+    const PARTS_MAX: usize = 64;
+    let mut parts = 0;
+    args.iter().any(|arg| {
+        let is_last = |_: &Expr| {
+            parts += 1;
+            Ok(parts > PARTS_MAX)
+        };
+        arg.exists(is_last).unwrap_or(false)
+    })
+}
+
 /// A checked arithmetic operator.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Arithmetic {
@@ -102,6 +116,18 @@ impl ScalarUDFImpl for Arithmetic {
 
     fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    /// DataFusion makes the names of all parts of an expression, again for each part around them: a long chain of operators
+    /// has a hash in place of its operands.
+    fn schema_name(&self, args: &[Expr]) -> Result<String> {
+        if is_large(args) {
+            let mut hasher = DefaultHasher::new();
+            args.hash(&mut hasher);
+            return Ok(format!("{}({:016x})", self.name(), hasher.finish()));
+        }
+        let names: Vec<String> = args.iter().map(|arg| arg.schema_name().to_string()).collect();
+        Ok(format!("{}({})", self.name(), names.join(",")))
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {

@@ -38,7 +38,7 @@ enum Kind {
     Interval,
 }
 
-/// A function of integers, the last one of which, the seconds, has a fraction.
+/// A function of integers, and of seconds with a fraction as the last argument.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Maker {
     kind: Kind,
@@ -139,11 +139,14 @@ impl ScalarUDFImpl for Maker {
 fn timestamp(parts: &[i64], seconds: f64) -> Result<i64> {
     let number = |place: usize| parts.get(place).copied().unwrap_or_default();
     let (year, month, day) = (number(0), number(1), number(2));
-    let date = || NaiveDate::from_ymd_opt(year.try_into().ok()?, month.try_into().ok()?, day.try_into().ok()?);
+    // The year -1 is 1 BC, which chrono calls 0.
+    let counted = if year < 0 { year + 1 } else { year };
+    let date = || NaiveDate::from_ymd_opt(counted.try_into().ok()?, month.try_into().ok()?, day.try_into().ok()?);
     let date = date().filter(|_| year != 0);
     let date = date.ok_or_else(|| out_of_range("date", format!("{year}-{month:02}-{day:02}")))?;
     let midnight = date.and_time(chrono::NaiveTime::MIN).and_utc().timestamp_micros();
-    Ok(midnight + time(&parts[3..], seconds)?)
+    let is_midnight = parts[3..] == [24, 0] && seconds == 0.0;
+    Ok(midnight + if is_midnight { MICROS_PER_DAY } else { time(&parts[3..], seconds)? })
 }
 
 /// Microseconds since midnight of hour, minute, and seconds. 24:00:00 is no time of a day.
@@ -187,9 +190,10 @@ mod tests {
     fn parts_make_times() {
         assert_eq!(time(&[10, 2], 3.5).unwrap(), 36_123_500_000);
         assert_eq!(timestamp(&[1970, 1, 2, 0, 0], 0.25).unwrap(), MICROS_PER_DAY + 250_000);
-        for wrong in [[2024, 2, 30, 0, 0], [2024, 13, 1, 0, 0], [0, 1, 1, 0, 0], [2024, 1, 1, 24, 0]] {
+        for wrong in [[2024, 2, 30, 0, 0], [2024, 13, 1, 0, 0], [0, 1, 1, 0, 0], [2024, 1, 1, 24, 1]] {
             assert!(timestamp(&wrong, 0.0).is_err(), "{wrong:?}");
         }
+        assert_eq!(timestamp(&[1970, 1, 1, 24, 0], 0.0).unwrap(), MICROS_PER_DAY);
         for seconds in [60.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(time(&[1, 1], seconds).is_err());
         }

@@ -10,6 +10,7 @@
 //! | [`bytes`] | BYTEA from and to text, `length` and `octet_length` |
 //! | [`cast`] | conversions between types, for casts, assignments and parameters |
 //! | [`conversions`] | casts and AT TIME ZONE as functions of DataFusion |
+//! | [`eras`] | decades, centuries and millennia |
 //! | [`extremes`] | the aggregate functions `min` and `max` of floats |
 //! | [`floats`] | one zero and one NaN |
 //! | [`frames`] | aggregates over frames that move |
@@ -21,6 +22,7 @@
 //! | [`operators`] | operators of UUIDs, texts and times |
 //! | [`patterns`] | patterns of LIKE, SIMILAR TO and regular expressions |
 //! | [`printf`] | `printf` |
+//! | [`quotient`] | `div` |
 //! | [`regexps`] | functions of regular expressions |
 //! | [`replacement`] | `regexp_replace` |
 //! | [`rounding`] | `ceil` and `floor` |
@@ -43,6 +45,7 @@ pub(crate) mod buckets;
 pub(crate) mod bytes;
 pub(crate) mod cast;
 pub(crate) mod conversions;
+pub(crate) mod eras;
 pub(crate) mod extremes;
 pub(crate) mod floats;
 pub(crate) mod frames;
@@ -55,6 +58,7 @@ pub(crate) mod mode;
 pub(crate) mod operators;
 pub(crate) mod patterns;
 pub(crate) mod printf;
+pub(crate) mod quotient;
 pub(crate) mod regexps;
 pub(crate) mod replacement;
 pub(crate) mod rounding;

@@ -1,7 +1,7 @@
 //! `printf`, as in SQLite and C: `%d %i %u %x %X %o %f %e %E %g %G %s %c %%` with the flags `- + space 0 # ,`, a width and a
 //! precision, which may be arguments (`*`).
 //!
-//! Missing arguments and NULLs are 0 or empty. The characters of a width and a precision are those of texts, not bytes.
+//! Missing arguments and NULLs are 0 or empty. Widths and precisions count characters, not bytes.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -49,7 +49,7 @@ impl ScalarUDFImpl for Printf {
     fn coerce_types(&self, types: &[DataType]) -> DfResult<Vec<DataType>> {
         match types {
             [] => Err(undefined("printf", types)),
-            // Numbers stay, other values are texts.
+            // Values other than numbers are converted to texts.
             [_, values @ ..] => {
                 let kept = values.iter().map(|ty| match ty {
                     ty if ty.is_numeric() => ty.clone(),
@@ -86,7 +86,7 @@ impl ScalarUDFImpl for Printf {
 /// The values of an argument.
 struct Column {
     values: ArrayRef,
-    /// Of numbers.
+    /// The values as floats, if they are numbers.
     floats: Option<Float64Array>,
     texts: StringViewArray,
 }
@@ -128,9 +128,12 @@ impl Value<'_> {
     fn integer(self) -> i64 {
         match self {
             Value::Given { integer: Some(integer), .. } => integer,
-            Value::Given { text, .. } if text.trim().parse::<i64>().is_ok() => text.trim().parse().unwrap_or_default(),
-            // Conversions of floats saturate.
-            other => other.float() as i64,
+            Value::Given { text, .. } => {
+                let whole = text.split('.').next().unwrap_or(text).trim();
+                // Conversions of floats saturate.
+                whole.parse().unwrap_or_else(|_| self.float() as i64)
+            }
+            Value::Missing => 0,
         }
     }
 
@@ -143,7 +146,7 @@ impl Value<'_> {
     }
 }
 
-/// How a part is written.
+/// The flags, width and precision of a part.
 #[derive(Debug, Default)]
 struct Flags {
     is_left: bool,
@@ -198,7 +201,7 @@ fn format<'a>(text: &str, values: &dyn Fn(usize) -> Value<'a>) -> Result<String>
         if flags.width.max(flags.precision.unwrap_or(0)) > WIDTH_MAX {
             return Err(invalid(format!("a width or precision of printf() is greater than {WIDTH_MAX}")));
         }
-        // Lengths of integers.
+        // Length modifiers.
         while chars.next_if(|c| matches!(c, 'l' | 'h')).is_some() {}
         let conversion = chars.next().ok_or_else(|| invalid("printf() format ends with an incomplete conversion"))?;
         let (sign, body, is_number) = match conversion {

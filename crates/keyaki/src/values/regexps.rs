@@ -18,9 +18,12 @@ use datafusion::error::Result as DfResult;
 use datafusion::functions::unicode::substr;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult};
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility, binary_expr,
 };
+use datafusion::scalar::ScalarValue;
 use regex::{Captures, Match, Regex, RegexBuilder};
 
 use super::functions::{arrays, result, strict_field, undefined};
@@ -79,7 +82,7 @@ pub(super) fn compiled(pattern: &str, flags: &str) -> Result<(Regex, bool)> {
     Ok((regex, all))
 }
 
-/// All matches in a text from a byte offset on, without overlaps. The groups of one are those of `captures_at` its start.
+/// All matches in a text from a byte offset on, without overlaps. `captures_at` the start of a match finds its groups.
 pub(super) fn matches<'t>(regex: &Regex, text: &'t str, start: usize) -> impl Iterator<Item = Match<'t>> {
     let mut next = Some(start);
     std::iter::from_fn(move || {
@@ -204,9 +207,31 @@ impl ScalarUDFImpl for RegularExpression {
         true
     }
 
+    /// `regexp_like` with a literal as an operator, for which DataFusion has simpler forms.
+    fn simplify(&self, mut args: Vec<Expr>, _: &SimplifyContext) -> DfResult<ExprSimplifyResult> {
+        let text = |arg: &Expr| match arg {
+            Expr::Literal(value, _) => value.try_as_str().flatten().map(str::to_string),
+            _ => None,
+        };
+        let flags = args.get(2).map_or(Some(String::new()), text);
+        let operator = match flags.as_deref() {
+            Some("") => Operator::RegexMatch,
+            Some("i") => Operator::RegexIMatch,
+            _ => return Ok(ExprSimplifyResult::Original(args)),
+        };
+        let (Kind::Like, Some(pattern)) = (self.kind, args.get(1).and_then(text)) else {
+            return Ok(ExprSimplifyResult::Original(args));
+        };
+        // Errors of the pattern are those of the evaluation.
+        let Ok(pattern) = posix(&pattern, true) else { return Ok(ExprSimplifyResult::Original(args)) };
+        let pattern = Expr::Literal(ScalarValue::Utf8View(Some(pattern)), None);
+        Ok(ExprSimplifyResult::Simplified(binary_expr(args.swap_remove(0), operator, pattern)))
+    }
+
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
         let (arrays, is_single) = arrays(&args)?;
         let mut calls = Calls::new(self.name(), &arrays, self.kind.options());
+        calls.accepts_global = self.kind == Kind::Matches;
         let array: ArrayRef = match self.kind {
             Kind::Like => {
                 Arc::new(calls.map(|call| Ok(call.regex.is_match(call.text)))?.into_iter().collect::<BooleanArray>())
@@ -236,10 +261,6 @@ impl ScalarUDFImpl for RegularExpression {
             Kind::Match | Kind::Split => {
                 let mut lists = ListBuilder::new(StringBuilder::new());
                 let each = calls.map(|call| match self.kind {
-                    _ if call.all => {
-                        let name = self.name();
-                        Err(Error::Evaluation(format!("{name}() does not support the \"global\" option")))
-                    }
                     Kind::Split => {
                         split(call.text, call.regex).for_each(|part| lists.values().append_value(part));
                         lists.append(true);
@@ -303,6 +324,8 @@ struct Calls<'a> {
     integers: Vec<Option<&'a PrimitiveArray<Int64Type>>>,
     /// The place of the flags behind the pattern.
     flags: Option<usize>,
+    /// The flag `g` has a meaning.
+    accepts_global: bool,
     known: HashMap<(&'a str, &'a str), (Regex, bool)>,
 }
 
@@ -315,6 +338,7 @@ impl<'a> Calls<'a> {
             texts: arrays.iter().map(|array| array.as_string_view_opt()).collect(),
             integers: arrays.iter().map(|array| array.as_primitive_opt::<Int64Type>()).collect(),
             flags: options.iter().position(|is_text| *is_text),
+            accepts_global: false,
             known: HashMap::new(),
         }
     }
@@ -336,6 +360,10 @@ impl<'a> Calls<'a> {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => new.insert(compiled(pattern, flags)?),
             };
+            if *all && !self.accepts_global {
+                let problem = format!("{}() does not support the \"global\" option", self.name);
+                return Err(Error::Evaluation(problem));
+            }
             let call = Call { name: self.name, text: value, regex, all: *all, row, integers: &self.integers };
             values.push(Some(f(&call)?));
         }
@@ -437,6 +465,12 @@ impl ScalarUDFImpl for Substring {
     fn coerce_types(&self, types: &[DataType]) -> DfResult<Vec<DataType>> {
         let is_text = |ty: &DataType| ty.is_string() || ty.is_null();
         let is_place = |ty: &DataType| ty.is_integer() || ty.is_null();
+        if let [_, b, c] = types
+            && b.is_string()
+            && c.is_string()
+        {
+            return Err(Error::Unsupported("substring(text FROM pattern FOR escape)".into()).into());
+        }
         let text = |ty: &DataType| if ty.is_null() { DataType::Utf8View } else { ty.clone() };
         match types {
             [a, b] if is_text(a) && b.is_string() => Ok(vec![DataType::Utf8View; 2]),

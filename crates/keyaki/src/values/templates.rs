@@ -47,7 +47,7 @@ const PATTERNS: [(&str, Option<&str>); 41] = [
     ("W", None),
 ];
 /// Patterns whose case matters.
-const NAMES: [(&str, Option<&str>); 26] = [
+const NAMES: [(&str, Option<&str>); 28] = [
     ("FMMonth", Some("%B")),
     ("FMDay", Some("%A")),
     ("FMMON", None),
@@ -69,6 +69,8 @@ const NAMES: [(&str, Option<&str>); 26] = [
     ("pm", Some("%P")),
     ("A.M.", None),
     ("P.M.", None),
+    ("a.m.", None),
+    ("p.m.", None),
     ("BC", None),
     ("AD", None),
     ("D", None),

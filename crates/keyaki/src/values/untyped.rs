@@ -9,7 +9,7 @@ use super::functions::any;
 use crate::Error;
 
 /// The name of the function.
-pub(crate) const UNTYPED: &str = "untyped";
+pub(crate) const UNTYPED: &str = "keyaki_untyped";
 
 /// The function.
 pub(crate) fn untyped() -> ScalarUDF {

@@ -43,6 +43,7 @@ use crate::base::arrays::is_list;
 use crate::base::intervals::INTERVAL;
 use crate::values::arrays;
 use crate::values::conversions::is_conversion;
+use crate::values::eras;
 use crate::values::intervals::{is_own, key, of_key, of_part_averages, of_part_sums, order, part, parts};
 use crate::values::operators::date_operand;
 
@@ -129,6 +130,16 @@ fn prepared(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             {
                 let interval = if ty == INTERVAL { interval.clone() } else { cast(interval.clone(), INTERVAL) };
                 return Ok(Transformed::yes(part(name, interval)?));
+            }
+            if let [Expr::Literal(name, _), time] = call.args.as_slice()
+                && let Some(Some(name)) = name.try_as_str()
+                && eras::years(name).is_some()
+            {
+                let year = ScalarFunction { func: call.func.clone(), args: vec![lit("year"), time.clone()] };
+                return Ok(match eras::of_year(name, Expr::ScalarFunction(year)) {
+                    Some(era) => Transformed::yes(era),
+                    None => Transformed::no(Expr::ScalarFunction(call)),
+                });
             }
             Ok(Transformed::no(Expr::ScalarFunction(call)))
         }

@@ -8,24 +8,26 @@
 //! - Arrays and texts: texts become arrays.
 //! - Intervals and texts: as UUIDs. Differences of timestamps become intervals, too.
 //! - Literals of texts beside values of other types in CASE, in functions that return one of their arguments, in UNION, and
-//!   beside booleans: the literals get the type of the others. Those with a mark ([`marked`]) lose it.
+//!   beside booleans: the literals get the type of the others. Marks of literals ([`marked`]) are removed.
 //!
 //! [`ConvertOperands`] runs before DataFusion resolves the types.
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL128_MAX_SCALE, DataType, TimeUnit};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Between, Case, InList};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Projection, Union, cast};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, Union, cast,
+};
 use datafusion::optimizer::AnalyzerRule;
 
+use super::rewritten;
 use crate::base::arrays::{element_type, innermost, is_list, list_of};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
@@ -60,12 +62,12 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !found {
         return Ok(Transformed::no(plan));
     }
-    let names = NamePreserver::new(&plan);
-    let rewritten = plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        Ok(expr.transform_up(|expr| convert(expr, &schema))?.update_data(|expr| name.restore(expr)))
-    })?;
-    rewritten.map_data(LogicalPlan::recompute_schema)
+    let converted = rewritten(plan, convert)?;
+    converted.transform_data(|plan| match plan {
+        // The types of its columns are those of the converted values.
+        LogicalPlan::Values(values) => Ok(Transformed::yes(LogicalPlanBuilder::values(values.values)?.build()?)),
+        other => Ok(Transformed::no(other)),
+    })
 }
 
 /// The operands of an expression that get a common type.
@@ -353,10 +355,14 @@ fn type_of_literals(plan: &LogicalPlan, column: usize, common: &DataType) -> Opt
 /// The type of a literal of a text beside values of a type: decimals keep all digits. `None` for other expressions.
 fn literal_type(expr: &Expr, common: &DataType) -> Option<DataType> {
     let Expr::Literal(value, _) = marked(expr).unwrap_or(expr) else { return None };
-    let text = value.try_as_str().flatten()?;
+    let text = value.try_as_str().flatten()?.trim().trim_start_matches(['+', '-']);
     let DataType::Decimal128(precision, scale) = *common else { return Some(common.clone()) };
-    let digits = text.split_once('.').map_or("", |(_, digits)| digits).trim_end();
-    let digits = i8::try_from(digits.len()).unwrap_or(i8::MAX).clamp(scale, DECIMAL128_MAX_SCALE);
-    let precision = precision.max((text.len() as u64).min(u64::from(DECIMAL128_MAX_PRECISION)) as u8);
-    Some(DataType::Decimal128(precision.max(digits as u8), digits))
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let exponent: i64 = exponent.parse().unwrap_or(0);
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let max = i64::from(DECIMAL128_MAX_PRECISION);
+    let whole =
+        (whole.len() as i64).saturating_add(exponent).max(i64::from(precision) - i64::from(scale)).clamp(0, max);
+    let fraction = (fraction.len() as i64).saturating_sub(exponent).max(i64::from(scale)).clamp(0, max - whole);
+    Some(DataType::Decimal128((whole + fraction).max(1) as u8, fraction as i8))
 }

@@ -130,7 +130,7 @@ async fn create_table_as(
     mut design: Design,
     plan: LogicalPlan,
 ) -> Result<Outcome> {
-    // Those of a UNION are not known before.
+    // The types of a UNION are known only after the analysis.
     let analyzed = state.analyzed(plan.clone())?;
     for (field, json) in analyzed.schema().fields().iter().zip(documents::columns(&plan)) {
         let name = new_name(&Ident::with_quote('"', shown(field.name())))?;

@@ -476,9 +476,9 @@ async fn plan_source(
     Ok(source)
 }
 
-/// Converts the literals in a column of VALUES to the type of the table's column, as in PostgreSQL, where DataFusion's common
-/// type of the values is another one: texts beside other values, other values for a column of texts, and numbers with
-/// different digits for columns of floats and decimals.
+/// Converts literals in a column of VALUES to the type of the table's column, as in PostgreSQL: DataFusion converts them to
+/// a common type of their own. Texts beside other values are converted, other values for a column of texts, and numbers for
+/// columns of floats and decimals.
 fn convert_texts(values: &mut Values, position: usize, ty: ColumnType) -> Result<()> {
     let is_text =
         |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)));
