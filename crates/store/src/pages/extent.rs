@@ -12,7 +12,7 @@ use crate::base::{Error, Result, TreeId};
 use crate::codec::{
     Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal, set_checksum,
 };
-use crate::pages::{Files, RESERVED_BYTES};
+use crate::pages::{Files, Purpose, RESERVED_BYTES};
 
 /// Position and contents of an extent, as stored by checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,6 +113,9 @@ pub(crate) struct ExtentWriter {
     codecs: Arc<Codecs>,
     files: Arc<Files>,
     target_bytes: usize,
+    purpose: Purpose,
+    /// Maximum length of an extent with a filter.
+    bytes_max: u64,
     pages: PageWriter,
     pending: Vec<PendingPage>,
     pending_bytes: usize,
@@ -138,6 +141,8 @@ impl ExtentWriter {
             codecs: codecs.clone(),
             files: files.clone(),
             target_bytes,
+            purpose: Purpose::Load,
+            bytes_max: u64::MAX,
             pages: PageWriter::new(codecs.schema.clone(), page_bytes),
             pending: Vec::new(),
             pending_bytes: 0,
@@ -147,6 +152,16 @@ impl ExtentWriter {
             last_key: Vec::new(),
             done: Vec::new(),
         }
+    }
+
+    /// The same writer with another purpose than [`Purpose::Load`].
+    pub fn with_purpose(self, purpose: Purpose) -> Self {
+        ExtentWriter { purpose, ..self }
+    }
+
+    /// The same writer of messages, for reserved slots of `slot_bytes` bytes.
+    pub fn in_slots(self, slot_bytes: u64) -> Self {
+        ExtentWriter { purpose: Purpose::Checkpoint, bytes_max: slot_bytes, ..self }
     }
 
     /// Writes the rows from `from` on, whose keys follow those written before. Unless `all` is set, the last rows are
@@ -231,9 +246,13 @@ impl ExtentWriter {
             offset += u64::from(len);
         }
         let mut index = encode_index(&entries, &self.key_hashes);
+        if offset + index.len() as u64 > self.bytes_max {
+            index = encode_index(&entries, &[]);
+        }
         let index_len = index.len();
         let len = offset + index_len as u64;
-        let base = self.files.allocate(len)?;
+        debug_assert!(len <= self.bytes_max, "an extent of {len} bytes for a slot of {} bytes", self.bytes_max);
+        let base = self.files.allocate(len, self.purpose)?;
         let meta = ExtentMeta {
             tree: self.tree,
             offset: base,
