@@ -226,6 +226,46 @@ fn many_upserts_of_one_key() {
     }
 }
 
+/// A batch is admitted only once it fits into the limit of the buffers together with those there, or alone.
+#[test]
+fn batches_count_towards_the_limit() {
+    let limit = 2 << 20;
+    let (store, map) =
+        open(&simulated(), Options { buffer_bytes: limit / 2, checkpoint_log_bytes: 1 << 30, ..options() });
+    let mut most = 0;
+    for round in 0..20_u32 {
+        let mut batch = KeyValueBatch::default();
+        (0..900_u32).for_each(|i| batch.insert(&map, &[round.to_be_bytes(), i.to_be_bytes()].concat(), &[1; 2000]));
+        map.commit(batch).unwrap();
+        most = most.max(store.stats().buffer_bytes);
+    }
+    assert!(most < limit as u64 * 11 / 10, "{most} bytes in buffers, the limit is {limit}");
+    // Larger than the limit.
+    let mut batch = KeyValueBatch::default();
+    (0..3000_u32).for_each(|i| batch.insert(&map, &i.to_be_bytes(), &[1; 2000]));
+    map.commit(batch).unwrap();
+    assert_eq!(map.range(.., Direction::Ascending).unwrap().count(), 21_000);
+}
+
+/// Flushed buffers that a snapshot keeps in memory count, and leave less for the others. Writers do not wait for the snapshot.
+#[test]
+fn buffers_of_snapshots_count_towards_the_budget() {
+    let budget = 1 << 20;
+    let (store, map) = open(&simulated(), Options { buffer_bytes: budget, checkpoint_log_bytes: 1 << 30, ..options() });
+    (0..400_u32).for_each(|i| map.insert(&i.to_be_bytes(), &[1; 2000]).unwrap());
+    let snapshot = store.snapshot();
+    store.checkpoint().unwrap();
+    assert!(store.stats().pinned_bytes > 800_000, "{:?}", store.stats());
+    let mut most = 0;
+    for i in 0..2000_u32 {
+        map.insert(&i.to_be_bytes(), &[2; 2000]).unwrap();
+        most = most.max(store.stats().buffer_bytes);
+    }
+    assert!(most < budget as u64 * 7 / 10, "{most} bytes in buffers beside {} pinned ones", store.stats().pinned_bytes);
+    drop(snapshot);
+    assert_eq!(store.stats().pinned_bytes, 0);
+}
+
 /// The log counts its length correctly after a checkpoint that failed because the disk was full.
 #[test]
 fn a_failed_checkpoint_is_repeated() {

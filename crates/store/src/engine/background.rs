@@ -66,6 +66,8 @@ pub(crate) struct Spilled<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     requested: bool,
+    /// Bytes of the largest batch that waits for room.
+    demand: usize,
     /// A commit has freed space on a full disk, which the next checkpoint returns.
     reclaim: bool,
     stop: bool,
@@ -146,8 +148,8 @@ impl Shared {
 
     /// Wakes the background thread if the log, the buffers or the garbage exceed their limits.
     pub fn request_work(&self) {
-        let (log, buffers) = (self.options.checkpoint_log_bytes, self.options.buffer_bytes);
-        if self.log.bytes() > log || self.buffer_bytes() > buffers || self.has_fresh_garbage() {
+        let log = self.options.checkpoint_log_bytes;
+        if self.log.bytes() > log || self.buffer_bytes() > self.buffer_budget() || self.has_fresh_garbage() {
             self.ask_for_work(&mut self.work.lock());
         }
     }
@@ -160,26 +162,53 @@ impl Shared {
         }
     }
 
-    /// Blocks a writer while the buffers exceed twice their budget, unless its batch drops trees, and with them their buffers.
+    /// Bytes of buffers that are on disk and still in memory, because a snapshot or a transaction uses them.
+    pub fn pinned_bytes(&self) -> usize {
+        if self.pinned_bytes.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mut pinned = self.pinned.lock();
+        let mut bytes = 0;
+        pinned.retain(|buffer| buffer.upgrade().inspect(|buffer| bytes += buffer.bytes()).is_some());
+        self.pinned_bytes.store(bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    /// The budget of the buffers that a flush would free: what pinned buffers leave of it, but at least a quarter.
+    fn buffer_budget(&self) -> usize {
+        let budget = self.options.buffer_bytes;
+        budget.saturating_sub(self.pinned_bytes()).max(budget / 4)
+    }
+
+    /// True if a batch of `bytes` bytes fits into twice the budget, together with the buffers, or if there are none.
+    fn has_room(&self, bytes: usize) -> bool {
+        let buffered = self.buffer_bytes();
+        buffered == 0 || buffered.saturating_add(bytes) <= 2 * self.buffer_budget()
+    }
+
+    /// Blocks a writer while the buffers would exceed twice their budget with its batch, unless the batch drops trees, and with
+    /// them their buffers. A batch that is larger waits until there are no buffers.
     ///
     /// # Errors
     /// The error of a failed flush; [`Error::Poisoned`].
     pub fn wait_for_room(&self, batch: &WriteBatch) -> Result<()> {
-        if self.buffer_bytes() <= 2 * self.options.buffer_bytes || batch.frees_space()?.0 {
+        let bytes = batch.bytes.len();
+        if self.has_room(bytes) || batch.frees_space()?.0 {
             return Ok(());
         }
         let mut work = self.work.lock();
         let attempt = work.attempts;
-        while self.buffer_bytes() > 2 * self.options.buffer_bytes {
+        while !self.has_room(bytes) {
             // Before each wait: after the end of the thread, or after the poison, no flush follows.
             self.check_poison()?;
             if work.ended || work.stop {
                 return Err(Error::Closed);
             }
+            work.demand = work.demand.max(bytes);
             self.ask_for_work(&mut work);
             self.work_changed.wait(&mut work);
             if work.attempts > attempt
-                && self.buffer_bytes() > 2 * self.options.buffer_bytes
+                && !self.has_room(bytes)
                 && let Some(error) = &work.failed
             {
                 return Err(error.clone());
@@ -218,7 +247,7 @@ impl Shared {
         // The flush helpers inherit it. Writers that wait for room leave the processors to the flush.
         keyaki_primitives::enter_background();
         loop {
-            let reclaim = {
+            let (reclaim, demand) = {
                 let mut work = self.work.lock();
                 while !work.requested && !work.stop {
                     if !self.has_garbage() {
@@ -232,14 +261,14 @@ impl Shared {
                     return;
                 }
                 work.requested = false;
-                std::mem::take(&mut work.reclaim)
+                (std::mem::take(&mut work.reclaim), std::mem::take(&mut work.demand))
             };
             self.collect_garbage();
             let result = if reclaim {
                 self.make_space()
             } else if self.log.bytes() > self.options.checkpoint_log_bytes {
                 self.checkpoint()
-            } else if self.buffer_bytes() > self.options.buffer_bytes {
+            } else if self.buffer_bytes() > self.buffer_budget() || !self.has_room(demand) {
                 // On a full disk, the reserve must not be needed again by a replay.
                 if self.files.space.is_full() { self.checkpoint() } else { self.flush_buffers() }
             } else {
@@ -377,6 +406,10 @@ impl Shared {
         self.transactions.flushed(tree, &version.frozen, self.visible(), self.options.buffer_bytes);
         self.publish(tree, version, &flushed);
         self.leaves_changed();
+        if !version.frozen.is_empty() {
+            self.pinned.lock().extend(version.frozen.iter().map(Arc::downgrade));
+            self.pinned_bytes.fetch_max(1, Ordering::Relaxed);
+        }
         Ok(flushed)
     }
 

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use keyaki_device::{BLOCK, Buffer, Device, File, Lock, OpenMode};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -195,6 +195,8 @@ pub(crate) fn recover(
         transactions: Transactions::default(),
         logged: AtomicU64::new(replay.inserted),
         maintenance: Mutex::new(checkpointed),
+        pinned: Mutex::default(),
+        pinned_bytes: AtomicUsize::new(0),
         work: Mutex::default(),
         work_changed: Condvar::new(),
         locator_thread: LocatorThread::default(),

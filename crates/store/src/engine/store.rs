@@ -12,8 +12,8 @@
 
 use std::borrow::Cow;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 
 use keyaki_device::{Device, File, Lock};
@@ -21,6 +21,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::open;
 use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId, TreeKind};
+use crate::buffer::RootBuffer;
 use crate::codec::{Page, PageRef};
 use crate::engine::{BatchContents, Lease, Level, LocatorThread, Transactions, Work, apply, check, next_id};
 use crate::locator::Locators;
@@ -60,6 +61,9 @@ pub(crate) struct Shared {
     pub snapshots: Arc<Snapshots>,
     pub transactions: Transactions,
     pub maintenance: Mutex<Checkpointed>,
+    /// Buffers that were flushed and may be in use by snapshots, and their bytes when they were last counted; 0 if there are none.
+    pub pinned: Mutex<Vec<Weak<RootBuffer>>>,
+    pub pinned_bytes: AtomicUsize,
     pub work: Mutex<Work>,
     pub work_changed: Condvar,
     pub locators: Arc<Locators>,
@@ -195,6 +199,8 @@ pub struct StoreStats {
     pub cache_bytes: u64,
     /// Current bytes in the root buffers of trees on disk.
     pub buffer_bytes: u64,
+    /// Current bytes of root buffers that have been flushed, but are used by snapshots and transactions.
+    pub pinned_bytes: u64,
     /// Current bytes of memory trees.
     pub memory_tree_bytes: u64,
     /// Current bytes of locators, without the pages that they keep.
@@ -358,6 +364,7 @@ impl Store {
             cache_misses: misses,
             cache_bytes: files.cache.usage().0 as u64,
             buffer_bytes: self.shared.buffer_bytes() as u64,
+            pinned_bytes: self.shared.pinned_bytes() as u64,
             memory_tree_bytes: self.shared.memory_tree_bytes() as u64,
             locator_bytes: locators,
             held_bytes: held,
