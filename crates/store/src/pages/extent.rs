@@ -10,9 +10,13 @@ use keyaki_device::{BLOCK, Buffer};
 
 use crate::base::{Error, Result, TreeId};
 use crate::codec::{
-    Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal, set_checksum,
+    Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, filter_bytes, seal,
+    set_checksum,
 };
 use crate::pages::{Files, Purpose, RESERVED_BYTES};
+
+/// An extent of rows has no filter if it would take more than this part of the data.
+const ROW_FILTER_SHARE: u64 = 8;
 
 /// Position and contents of an extent, as stored by checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,8 +125,10 @@ pub(crate) struct ExtentWriter {
     pending_bytes: usize,
     rows: u64,
     net_rows: i64,
-    /// Hashes of the keys of pending pages, for the filter of a part of a run. Empty for leaves.
+    /// Hashes of the keys of pending pages, for the filter.
     key_hashes: Vec<u64>,
+    /// True if the pending pages have messages, not rows.
+    has_messages: bool,
     last_key: Vec<u8>,
     done: Vec<Arc<Extent>>,
 }
@@ -149,6 +155,7 @@ impl ExtentWriter {
             rows: 0,
             net_rows: 0,
             key_hashes: Vec::new(),
+            has_messages: false,
             last_key: Vec::new(),
             done: Vec::new(),
         }
@@ -203,14 +210,13 @@ impl ExtentWriter {
             return Err(self.files.corrupt_tree(self.tree));
         }
         let fence = if self.pending.is_empty() { Vec::new() } else { separator(&self.last_key, &first) };
-        if messages.is_some() {
-            let (encoder, mut key) = (self.codecs.key.encoder(keys), Vec::new());
-            for row in row..row + page.rows {
-                key.clear();
-                encoder.encode(row, &mut key);
-                self.key_hashes.push(xxhash_rust::xxh3::xxh3_64(&key));
-            }
+        let (encoder, mut key) = (self.codecs.key.encoder(keys), Vec::new());
+        for row in row..row + page.rows {
+            key.clear();
+            encoder.encode(row, &mut key);
+            self.key_hashes.push(xxhash_rust::xxh3::xxh3_64(&key));
         }
+        self.has_messages = messages.is_some();
         self.last_key.clear();
         self.codecs.key.encode(keys, row + page.rows - 1, &mut self.last_key);
         self.pending_bytes += page.bytes.len();
@@ -244,6 +250,10 @@ impl ExtentWriter {
                 fence: std::mem::take(&mut pending.fence),
             });
             offset += u64::from(len);
+        }
+        // Bulk-loaded rows may become a run, and lookups of absent keys need not read leaves.
+        if !self.has_messages && filter_bytes(self.key_hashes.len()) as u64 > offset / ROW_FILTER_SHARE {
+            self.key_hashes.clear();
         }
         let mut index = encode_index(&entries, &self.key_hashes);
         if offset + index.len() as u64 > self.bytes_max {

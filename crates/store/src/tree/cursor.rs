@@ -206,7 +206,12 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             if is_counted {
                 walk.count.extent = Some(extent.clone());
             } else {
-                let (index, pages) = self.leaf_index(extent, &walk).await?;
+                let (index, mut pages) = self.leaf_index(extent, &walk).await?;
+                if let (true, LeafIndex::Page(page), Bound::Included(key)) = (self.point, &index, &range.start)
+                    && !page.may_contain(key)
+                {
+                    pages.end = pages.start;
+                }
                 if pages.len() > 1 {
                     self.prefetch_pages(&index, pages.clone());
                 }
