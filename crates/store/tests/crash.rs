@@ -203,7 +203,7 @@ fn a_full_disk_stops_writes_and_loses_nothing() {
             let mut workload = Workload::new();
             workload.run(&simulated, &mut random, 10).unwrap();
             simulated.set_capacity(Some(simulated.used_bytes() + random.below(200_000)));
-            match workload.run(&simulated, &mut random, 300) {
+            match workload.run(&simulated, &mut random, 2000) {
                 Err(Error::DiskFull { .. }) => {}
                 Err(other) => panic!("unexpected error of a full disk: {other}"),
                 Ok(()) => {}
@@ -307,9 +307,8 @@ fn bit_rot_is_never_returned_as_data() {
         workload.run(&simulated, &mut random, 60).unwrap();
         let data = Path::new("/db/data");
         let len = simulated.device().open(data, keyaki_device::OpenMode::Read).unwrap().len().unwrap();
-        // A part of them is set aside for node tables.
-        for _ in 0..80 {
-            simulated.flip_bit(data, random.below(len.min(1_000_000)), random.below(8) as u8).unwrap();
+        for _ in 0..20 {
+            simulated.flip_bit(data, random.below(len.min(400_000)), random.below(8) as u8).unwrap();
         }
         let expected = workload.states.last().unwrap();
         let (_store, maps) = match open(&simulated) {

@@ -274,11 +274,6 @@ impl Schema {
             && (known..self.columns.len()).all(|column| self.may_lack(column))
     }
 
-    /// The missing value of a column, encoded as in rows; `None` for null.
-    pub(crate) fn encoded_missing(&self, column: usize) -> Option<&[u8]> {
-        self.missing.get(column)?.as_deref()
-    }
-
     /// The schema with another missing value of a column, encoded as in rows; `None` for null.
     pub(crate) fn set_missing(self, column: usize, value: Option<Arc<[u8]>>) -> Schema {
         let mut missing = self.missing.to_vec();

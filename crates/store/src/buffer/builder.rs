@@ -33,8 +33,6 @@ pub(crate) struct BufferBuilder {
     key_bytes: usize,
     /// Heap bytes of the messages.
     heap_bytes: usize,
-    longest: usize,
-    operand_bytes: usize,
     /// Bytes of values and operands.
     value_bytes: usize,
     /// Estimated change of the number of rows, as if each message were the only one of its key.
@@ -61,10 +59,6 @@ impl BufferBuilder {
             piece.ends.push(piece.bytes.len());
         }
         self.key_bytes += key.len();
-        self.longest = self.longest.max(key.len() + message.len());
-        if matches!(message, MessageBytes::Upsert { .. }) {
-            self.operand_bytes += key.len() + message.len();
-        }
         self.push_value(sequence, message, prior);
     }
 
@@ -104,8 +98,6 @@ impl BufferBuilder {
         self.key_bytes += other.key_bytes;
         self.heap_bytes += other.heap_bytes;
         self.value_bytes += other.value_bytes;
-        self.longest = self.longest.max(other.longest);
-        self.operand_bytes += other.operand_bytes;
         self.net_rows += other.net_rows;
     }
 
@@ -179,7 +171,6 @@ impl BufferBuilder {
             None => buffer.set_map(bulk.from_unsorted(&keys, self.values).map_err(bulk_error)?),
         }
         let heap_bytes = self.heap_bytes + more_bytes.load(Ordering::Relaxed);
-        buffer.add_lengths(self.longest, self.operand_bytes);
         buffer.add(count, heap_bytes, self.key_bytes + self.value_bytes);
         buffer.add_net_rows(self.net_rows + more_rows.load(Ordering::Relaxed));
         Ok(())

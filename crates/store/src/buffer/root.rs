@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use crate::base::{Key, KeyRange, Prior, RangeEstimate, is_selected, key_between};
 use crate::buffer::{Dirty, MessageChain, MessageChainRef};
 use crate::codec::{ROW_UPSERT, RowCodec, RowUpsert};
-use crate::message::{MessageBytes, Messages};
+use crate::message::MessageBytes;
 
 /// Number of messages between two refreshes of `map_bytes`.
 const MESSAGES_PER_REFRESH: usize = 64;
@@ -47,9 +47,6 @@ pub(crate) struct RootBuffer {
     heap_bytes: AtomicUsize,
     /// Bytes of keys, values and operands, the key counted once for each message.
     content_bytes: AtomicUsize,
-    /// Length of the longest key with its value, and of all operands, which may add up to one value.
-    longest: AtomicUsize,
-    operand_bytes: AtomicUsize,
     /// Estimated change of the number of rows by all messages.
     net_rows: AtomicI64,
     /// Keys with garbage; used for memory trees only.
@@ -81,32 +78,12 @@ impl RootBuffer {
     /// A writer of messages of one commit, which is at least as new as the existing messages of the keys.
     pub fn writer<'g>(&'g self, sequence: u64, guard: &'g Guard) -> BufferWriter<'g> {
         let keys = self.map_or_new().ascending(guard);
-        BufferWriter {
-            buffer: self,
-            keys,
-            sequence,
-            messages: 0,
-            heap_bytes: 0,
-            content_bytes: 0,
-            longest: 0,
-            operand_bytes: 0,
-            net_rows: 0,
-        }
+        BufferWriter { buffer: self, keys, sequence, messages: 0, heap_bytes: 0, content_bytes: 0, net_rows: 0 }
     }
 
     /// Adds to the estimated change of the number of rows.
     pub fn add_net_rows(&self, rows: i64) {
         self.net_rows.fetch_add(rows, Ordering::Relaxed);
-    }
-
-    /// Accounts for the lengths of messages inserted into the map: the longest, and the sum of all operands.
-    pub fn add_lengths(&self, longest: usize, operand_bytes: usize) {
-        if longest > self.longest.load(Ordering::Relaxed) {
-            self.longest.fetch_max(longest, Ordering::Relaxed);
-        }
-        if operand_bytes > 0 {
-            self.operand_bytes.fetch_add(operand_bytes, Ordering::Relaxed);
-        }
     }
 
     /// Accounts for messages inserted into the map.
@@ -158,12 +135,6 @@ impl RootBuffer {
     /// Bytes of keys, values and operands; a key counts once for each of its messages.
     pub fn message_bytes(&self) -> usize {
         self.content_bytes.load(Ordering::Relaxed)
-    }
-
-    /// The messages, for the bound on their space on disk.
-    pub fn messages(&self) -> Messages {
-        let longest = self.longest.load(Ordering::Relaxed) + self.operand_bytes.load(Ordering::Relaxed);
-        Messages { count: self.len() as u64, content: self.message_bytes() as u64, longest: longest as u64 }
     }
 
     /// Number of messages.
@@ -304,8 +275,6 @@ pub(crate) struct BufferWriter<'g> {
     messages: usize,
     heap_bytes: usize,
     content_bytes: usize,
-    longest: usize,
-    operand_bytes: usize,
     net_rows: i64,
 }
 
@@ -333,12 +302,7 @@ impl BufferWriter<'_> {
         );
         self.messages += 1;
         self.heap_bytes += bytes;
-        let content_bytes = key.len() + message.len();
-        self.content_bytes += content_bytes;
-        self.longest = self.longest.max(content_bytes);
-        if matches!(message, MessageBytes::Upsert { .. }) {
-            self.operand_bytes += content_bytes;
-        }
+        self.content_bytes += key.len() + message.len();
         self.net_rows += message.net_rows(old, prior);
     }
 
@@ -369,7 +333,6 @@ impl BufferWriter<'_> {
 impl Drop for BufferWriter<'_> {
     fn drop(&mut self) {
         self.buffer.add_net_rows(self.net_rows);
-        self.buffer.add_lengths(self.longest, self.operand_bytes);
         self.buffer.add(self.messages, self.heap_bytes, self.content_bytes);
     }
 }

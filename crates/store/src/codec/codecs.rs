@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{KeyCodec, PageBound, RowCodec};
+use super::{KeyCodec, RowCodec};
 use crate::base::Schema;
 
 /// A schema with the codecs derived from it. Made once per tree and shared.
@@ -11,13 +11,11 @@ pub(crate) struct Codecs {
     pub schema: Arc<Schema>,
     pub key: KeyCodec,
     pub row: RowCodec,
-    pub page_bound: PageBound,
 }
 
 impl Codecs {
     pub fn new(schema: Schema) -> Self {
         let (key, row) = (KeyCodec::new(&schema), RowCodec::new(&schema));
-        let page_bound = PageBound::new(&schema);
-        Codecs { schema: Arc::new(schema), key, row, page_bound }
+        Codecs { schema: Arc::new(schema), key, row }
     }
 }

@@ -7,14 +7,6 @@
 //! 4. write and sync the superblock;
 //! 5. release the previous checkpoint, whose extents may be overwritten from then on, and remove the log before the cut.
 //!
-//! A tree that a flush finds damaged is quarantined: its buffers become runs of its root, for which nothing of the tree is
-//! read, so that neither the other trees nor checkpoints need to wait, and no committed change is lost. From then on it
-//! accepts no changes but to be dropped.
-//!
-//! Only a checkpoint frees space, so there is a reserve from which one can be written on a full disk, see
-//! [`reserve`](super::reserve). After a commit that has freed space, [`Shared::make_space`] writes checkpoints until nothing
-//! more becomes free.
-//!
 //! *Invariants.* A crash before step 4 finds the previous checkpoint and the complete log. Messages reach the medium in
 //! runs only after their log records are durable, unless the durability is `Off`. After a failed superblock write, the
 //! store is poisoned and both checkpoints keep their extents.
@@ -33,10 +25,10 @@ use parking_lot::Mutex;
 
 use crate::base::{Durability, Error, Result, TreeId};
 use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, node_table};
-use crate::log::{LogPosition, LogReserve};
+use crate::log::LogPosition;
 use crate::message::WriteBatch;
-use crate::pages::{NODE_TABLE_BYTES_MAX, Purpose, Superblock};
-use crate::tree::{Delta, Flusher, InnerNode, RowCounts, Run, SampledMessages, StoreVersion, TreeVersion};
+use crate::pages::{NODE_TABLE_BYTES_MAX, Superblock};
+use crate::tree::{Delta, Flusher, InnerNode, RowCounts, Run, SampledMessages, StoreVersion, TreeSample, TreeVersion};
 
 /// Time that the background thread waits after a failure before it retries.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -66,10 +58,6 @@ pub(crate) struct Spilled<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     requested: bool,
-    /// Bytes of the largest batch that waits for room.
-    demand: usize,
-    /// A commit has freed space on a full disk, which the next checkpoint returns.
-    reclaim: bool,
     stop: bool,
     /// The background thread has ended, because of `stop` or by a panic.
     ended: bool,
@@ -116,40 +104,10 @@ impl Shared {
         state.trees.range(..TreeId::MEMORY_START).map(|(_, version)| version.buffer_bytes()).sum()
     }
 
-    /// Returns the space of dropped trees and deleted rows on a full disk: writes checkpoints, which free space and use it to
-    /// move postponed messages to leaves, as long as this frees more.
-    ///
-    /// # Errors
-    /// Those of [`Store::checkpoint`].
-    pub fn make_space(&self) -> Result<()> {
-        self.checkpoint()?;
-        loop {
-            let used = self.files.space.usage().0;
-            if !self.files.postponed.load(Ordering::Relaxed) || self.futile.load(Ordering::Relaxed) == used {
-                break;
-            }
-            self.run_structural_change(|| self.make_checkpoint(true))?;
-            let left = self.files.space.usage().0;
-            if left >= used {
-                // The next call need not repeat this.
-                self.futile.store(left, Ordering::Relaxed);
-            }
-        }
-        self.files.space.trim(true)?;
-        self.log.keep_spare()
-    }
-
-    /// Has the background thread return the space that a commit has freed on a full disk.
-    pub fn request_space(&self) {
-        let mut work = self.work.lock();
-        work.reclaim = true;
-        self.ask_for_work(&mut work);
-    }
-
     /// Wakes the background thread if the log, the buffers or the garbage exceed their limits.
     pub fn request_work(&self) {
-        let log = self.options.checkpoint_log_bytes;
-        if self.log.bytes() > log || self.buffer_bytes() > self.buffer_budget() || self.has_fresh_garbage() {
+        let (log, buffers) = (self.options.checkpoint_log_bytes, self.options.buffer_bytes);
+        if self.log.bytes() > log || self.buffer_bytes() > buffers || self.has_fresh_garbage() {
             self.ask_for_work(&mut self.work.lock());
         }
     }
@@ -162,53 +120,25 @@ impl Shared {
         }
     }
 
-    /// Bytes of buffers that are on disk and still in memory, because a snapshot or a transaction uses them.
-    pub fn pinned_bytes(&self) -> usize {
-        if self.pinned_bytes.load(Ordering::Relaxed) == 0 {
-            return 0;
-        }
-        let mut pinned = self.pinned.lock();
-        let mut bytes = 0;
-        pinned.retain(|buffer| buffer.upgrade().inspect(|buffer| bytes += buffer.bytes()).is_some());
-        self.pinned_bytes.store(bytes, Ordering::Relaxed);
-        bytes
-    }
-
-    /// The budget of the buffers that a flush would free: what pinned buffers leave of it, but at least a quarter.
-    fn buffer_budget(&self) -> usize {
-        let budget = self.options.buffer_bytes;
-        budget.saturating_sub(self.pinned_bytes()).max(budget / 4)
-    }
-
-    /// True if a batch of `bytes` bytes fits into twice the budget, together with the buffers, or if there are none.
-    fn has_room(&self, bytes: usize) -> bool {
-        let buffered = self.buffer_bytes();
-        buffered == 0 || buffered.saturating_add(bytes) <= 2 * self.buffer_budget()
-    }
-
-    /// Blocks a writer while the buffers would exceed twice their budget with its batch, unless the batch drops trees, and with
-    /// them their buffers. A batch that is larger waits until there are no buffers.
+    /// Blocks a writer while the buffers exceed twice their budget.
     ///
     /// # Errors
     /// The error of a failed flush; [`Error::Poisoned`].
-    pub fn wait_for_room(&self, batch: &WriteBatch) -> Result<()> {
-        let bytes = batch.bytes.len();
-        if self.has_room(bytes) || batch.frees_space()?.0 {
+    pub fn wait_for_room(&self) -> Result<()> {
+        if self.buffer_bytes() <= 2 * self.options.buffer_bytes {
             return Ok(());
         }
         let mut work = self.work.lock();
         let attempt = work.attempts;
-        while !self.has_room(bytes) {
+        while self.buffer_bytes() > 2 * self.options.buffer_bytes {
             // Before each wait: after the end of the thread, or after the poison, no flush follows.
             self.check_poison()?;
             if work.ended || work.stop {
                 return Err(Error::Closed);
             }
-            work.demand = work.demand.max(bytes);
             self.ask_for_work(&mut work);
             self.work_changed.wait(&mut work);
             if work.attempts > attempt
-                && !self.has_room(bytes)
                 && let Some(error) = &work.failed
             {
                 return Err(error.clone());
@@ -247,7 +177,7 @@ impl Shared {
         // The flush helpers inherit it. Writers that wait for room leave the processors to the flush.
         keyaki_primitives::enter_background();
         loop {
-            let (reclaim, demand) = {
+            {
                 let mut work = self.work.lock();
                 while !work.requested && !work.stop {
                     if !self.has_garbage() {
@@ -261,16 +191,12 @@ impl Shared {
                     return;
                 }
                 work.requested = false;
-                (std::mem::take(&mut work.reclaim), std::mem::take(&mut work.demand))
-            };
+            }
             self.collect_garbage();
-            let result = if reclaim {
-                self.make_space()
-            } else if self.log.bytes() > self.options.checkpoint_log_bytes {
+            let result = if self.log.bytes() > self.options.checkpoint_log_bytes {
                 self.checkpoint()
-            } else if self.buffer_bytes() > self.buffer_budget() || !self.has_room(demand) {
-                // On a full disk, the reserve must not be needed again by a replay.
-                if self.files.space.is_full() { self.checkpoint() } else { self.flush_buffers() }
+            } else if self.buffer_bytes() > self.options.buffer_bytes {
+                self.flush_buffers()
             } else {
                 Ok(())
             };
@@ -326,8 +252,7 @@ impl Shared {
     }
 
     pub fn flusher<'a>(&'a self, tree: TreeId, version: &'a TreeVersion) -> Flusher<'a> {
-        let (codecs, files, options) = (&version.codecs, &self.files, &self.options);
-        Flusher { tree, codecs, files, options, purpose: Purpose::Flush }
+        Flusher { tree, codecs: &version.codecs, files: &self.files, options: &self.options }
     }
 
     /// Flushes the frozen buffers of `frozen`, several trees at a time, and publishes the new trees. Returns the trees on
@@ -341,121 +266,67 @@ impl Shared {
             // Every snapshot sees the messages in runs, so their commits must be durable first.
             self.log.sync()?;
         }
-        let postponed = self.files.postponed.swap(false, Ordering::Relaxed);
-        let has_excess = |tree, version: &TreeVersion| self.flusher(tree, version).has_excess(&version.root);
         let bytes_of = |version: &TreeVersion| version.frozen.iter().map(|buffer| buffer.bytes()).sum::<usize>();
         let trees = frozen.trees.range(..TreeId::MEMORY_START);
         let mut pending: Vec<(TreeId, &TreeVersion, usize)> =
             trees.clone().map(|(&tree, version)| (tree, &**version, bytes_of(version))).collect();
-        pending.retain(|&(tree, version, _)| !version.frozen.is_empty() || (postponed && has_excess(tree, version)));
+        pending.retain(|(_, version, _)| !version.frozen.is_empty());
         // The largest last: it is flushed first.
         pending.sort_by_key(|&(.., bytes)| bytes);
         let threads = match pending.iter().map(|(.., bytes)| bytes).sum::<usize>() {
             ..PARALLEL_BYTES_MIN => 1,
             _ => std::thread::available_parallelism().map_or(1, NonZero::get).min(FLUSH_THREADS_MAX).min(pending.len()),
         };
-        let (pending, roots, failed) = (Mutex::new(pending), Mutex::new(HashMap::new()), Mutex::new(None));
-        let work = || {
+        let (pending, roots) = (Mutex::new(pending), Mutex::new(HashMap::new()));
+        let work = || -> Result<()> {
             loop {
-                let Some((tree, version, _)) = pending.lock().pop() else { return };
-                match self.flush_tree(tree, version, postponed) {
-                    Ok(flushed) => drop(roots.lock().insert(tree, flushed)),
-                    // The other trees are flushed nevertheless.
-                    Err(error) => drop(failed.lock().get_or_insert(error)),
-                }
+                let Some((tree, version, _)) = pending.lock().pop() else { return Ok(()) };
+                let flushed = self.flush_tree(tree, version).inspect_err(|_| pending.lock().clear())?;
+                roots.lock().insert(tree, flushed);
             }
         };
         std::thread::scope(|scope| {
             let helpers: Vec<_> = (1..threads)
                 .map_while(|_| std::thread::Builder::new().name("keyaki-flush".into()).spawn_scoped(scope, work).ok())
                 .collect();
-            work();
-            helpers.into_iter().for_each(|helper| helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        });
-        if let Some(error) = failed.into_inner() {
-            self.files.postponed.fetch_or(postponed, Ordering::Relaxed);
-            return Err(error);
-        }
+            let own = work();
+            let others = helpers.into_iter().map(|helper| helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            others.fold(own, Result::and)
+        })?;
         let mut roots = roots.into_inner();
         let flushed = trees.map(|(&tree, version)| {
-            let flushed = roots.remove(&tree).unwrap_or_else(|| version.without_buffers());
-            (tree, Arc::new(flushed))
+            let (root, sample) = roots.remove(&tree).unwrap_or_else(|| (version.root.clone(), version.sample.clone()));
+            (tree, Arc::new(version.with_root(root, sample)))
         });
         Ok(StoreVersion { trees: flushed.collect() })
     }
 
-    /// Flushes the frozen buffers of a tree, and publishes the new tree. Returns it without buffers. `postponed`: an earlier
-    /// flush may have left messages above their budgets. If the tree is damaged, it is quarantined.
-    fn flush_tree(&self, tree: TreeId, version: &TreeVersion, postponed: bool) -> Result<TreeVersion> {
-        let flushed = match &version.damage {
-            Some(damage) => self.quarantine(tree, version, damage.clone()),
-            None => match self.flush_into_tree(tree, version, postponed) {
-                Err(error) if error.is_damage() => {
-                    tracing::error!(%error, %tree, "a tree is damaged and accepts no more changes");
-                    self.quarantine(tree, version, Arc::new(error))
-                }
-                Err(Error::DiskFull { .. }) => {
-                    self.files.postponed.store(true, Ordering::Relaxed);
-                    self.keep_as_runs(tree, version)
-                }
-                flushed => flushed,
-            },
-        }?;
-        // Before the buffers leave the state, so that a conflict check finds them in one of the two places. Their messages
-        // are durable or need not be, so they are visible.
-        self.transactions.flushed(tree, &version.frozen, self.visible(), self.options.buffer_bytes);
-        self.publish(tree, version, &flushed);
-        self.leaves_changed();
-        if !version.frozen.is_empty() {
-            self.pinned.lock().extend(version.frozen.iter().map(Arc::downgrade));
-            self.pinned_bytes.fetch_max(1, Ordering::Relaxed);
-        }
-        Ok(flushed)
-    }
-
-    fn flush_into_tree(&self, tree: TreeId, version: &TreeVersion, postponed: bool) -> Result<TreeVersion> {
+    /// Flushes the frozen buffers of a tree, and publishes and returns its new root and sample.
+    fn flush_tree(&self, tree: TreeId, version: &TreeVersion) -> Result<(Arc<InnerNode>, Option<Arc<TreeSample>>)> {
         let flusher = self.flusher(tree, version);
         let (mut root, mut sample) = (InnerNode::clone(&version.root), version.sample.clone());
         for buffer in version.frozen.iter().rev() {
+            self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
             (root, sample) = flusher.flush_buffer(&root, sample.as_ref(), buffer)?;
-            self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
         }
-        if postponed {
-            root = flusher.settle_all(&root)?;
-        }
-        let flushed = version.with_root(Arc::new(root), sample);
-        let bytes = |version: &TreeVersion| node_table::tree_bytes(tree, version) as u64;
-        self.change_table(bytes(version), bytes(&flushed))?;
-        Ok(flushed)
+        let root = Arc::new(root);
+        // Before the buffers leave the state, so that a conflict check finds them in one of the two places. Their messages
+        // are durable or need not be, so they are visible.
+        self.transactions.flushed(tree, &version.frozen, self.visible(), self.options.buffer_bytes);
+        self.publish(tree, version, &root, &sample);
+        self.leaves_changed();
+        Ok((root, sample))
     }
 
-    /// The tree with its frozen buffers as runs of the root, which accepts no more changes.
-    fn quarantine(&self, tree: TreeId, version: &TreeVersion, damage: Arc<Error>) -> Result<TreeVersion> {
-        Ok(TreeVersion { damage: Some(damage), ..self.keep_as_runs(tree, version)? })
-    }
-
-    /// The tree with its frozen buffers as runs of the root. Reads nothing of the tree, and needs no more space than is
-    /// reserved. The sample is given up, because bringing it up to date may need other pages, and space.
-    fn keep_as_runs(&self, tree: TreeId, version: &TreeVersion) -> Result<TreeVersion> {
-        let flusher = self.flusher(tree, version);
-        let mut root = InnerNode::clone(&version.root);
-        for buffer in version.frozen.iter().rev() {
-            root = flusher.keep_as_run(&root, buffer)?;
-            self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
-        }
-        Ok(version.with_root(Arc::new(root), None))
-    }
-
-    /// Publishes the root of `flushed`, which has all messages of the frozen buffers, with its sample and its damage. No
-    /// effect if the tree was dropped during the flush, even if another tree was created under the same id.
-    fn publish(&self, tree: TreeId, frozen: &TreeVersion, flushed: &TreeVersion) {
+    /// Publishes `root`, which has all messages of the frozen buffers, as the tree's current root, with its sample. No effect
+    /// if the tree was dropped during the flush, even if another tree was created under the same id.
+    fn publish(&self, tree: TreeId, frozen: &TreeVersion, root: &Arc<InnerNode>, sample: &Option<Arc<TreeSample>>) {
         let mut current = self.state.write();
         let mut state = StoreVersion::clone(&current);
         let version = state.trees.get_mut(&tree);
         if let Some(version) = version.filter(|version| Arc::ptr_eq(&version.codecs, &frozen.codecs)) {
-            let TreeVersion { root, sample, damage, .. } = flushed.clone();
-            let published = TreeVersion { root, sample, damage, frozen: Vec::new(), ..TreeVersion::clone(version) };
-            *version = Arc::new(published);
+            let (root, sample) = (root.clone(), sample.clone());
+            *version = Arc::new(TreeVersion { root, sample, frozen: Vec::new(), ..TreeVersion::clone(version) });
             self.replace_state(&mut current, state);
         }
     }
@@ -468,34 +339,29 @@ impl Shared {
                 let commit = self.commit.lock();
                 self.freeze(&commit)
             };
-            let flushed = self.flush(&checkpointed, &frozen).map(drop);
-            self.refresh_reserve(&self.commit.lock());
-            flushed
+            self.flush(&checkpointed, &frozen).map(drop)
         })
     }
 
     pub fn checkpoint(&self) -> Result<()> {
-        self.run_structural_change(|| self.make_checkpoint(false))
+        self.run_structural_change(|| self.make_checkpoint())
     }
 
-    /// See [`Store::checkpoint`]. With `again`, also writes one without a commit since the last.
-    fn make_checkpoint(&self, again: bool) -> Result<()> {
+    fn make_checkpoint(&self) -> Result<()> {
         let mut checkpointed = self.maintenance.lock();
         self.check_poison()?;
-        let (frozen, sequence, position, new_tree_bytes) = {
+        let (frozen, sequence, position) = {
             let commit = self.commit.lock();
             let sequence = self.inserted.load(Ordering::Relaxed);
-            if sequence == checkpointed.sequence && !again {
+            if sequence == checkpointed.sequence {
                 return Ok(());
             }
             let frozen = self.freeze(&commit);
             let rows: Vec<Option<u64>> = frozen.trees.values().map(|version| version.counts.newest()).collect();
-            ((frozen, rows), sequence, self.log.cut()?, self.new_tree_bytes.load(Ordering::Relaxed))
+            ((frozen, rows), sequence, self.log.cut()?)
         };
         let (frozen, rows) = frozen;
-        let flushed = self.flush(&checkpointed, &frozen);
-        self.refresh_reserve(&self.commit.lock());
-        let mut state = flushed?;
+        let mut state = self.flush(&checkpointed, &frozen)?;
         // Trees on disk come first.
         for (version, rows) in state.trees.values_mut().zip(rows) {
             let rows = rows.or_else(|| {
@@ -505,7 +371,7 @@ impl Shared {
             });
             *version = Arc::new(version.with_counts(RowCounts::new(sequence, rows)));
         }
-        self.write_checkpoint(&mut checkpointed, state, (sequence, position), new_tree_bytes)
+        self.write_checkpoint(&mut checkpointed, state, sequence, position)
     }
 
     /// Writes the node table and the superblock for `state`, which contains all commits up to `sequence`.
@@ -517,11 +383,11 @@ impl Shared {
         &self,
         checkpointed: &mut Checkpointed,
         state: StoreVersion,
-        (sequence, log): (u64, LogPosition),
-        new_tree_bytes: u64,
+        sequence: u64,
+        log: LogPosition,
     ) -> Result<()> {
         assert!(
-            sequence >= checkpointed.sequence,
+            sequence > checkpointed.sequence,
             "checkpoint at {sequence} follows a checkpoint at {}",
             checkpointed.sequence
         );
@@ -533,7 +399,7 @@ impl Shared {
         }
         let mut buffer = Buffer::zeroed(bytes.len().next_multiple_of(4096));
         buffer[..bytes.len()].copy_from_slice(&bytes);
-        let place = self.place_table(buffer.len() as u64)?;
+        let place = (files.allocate(buffer.len() as u64)?, buffer.len() as u64);
         let superblock = Superblock {
             generation: checkpointed.generation + 1,
             sequence,
@@ -545,7 +411,7 @@ impl Shared {
         };
         let written = files.write_at(place.0, &buffer).and_then(|()| files.sync());
         if let Err(error) = written {
-            files.space.return_table(place.0, place.1);
+            files.space.free(place.0, place.1);
             return Err(error);
         }
         let state = Arc::new(state);
@@ -559,13 +425,11 @@ impl Shared {
         let generation = superblock.generation;
         let new = Checkpointed { generation, sequence, meta: place, state, doubtful: None };
         let old = std::mem::replace(checkpointed, new);
-        files.space.set_surplus(place.1 - buffer.len() as u64);
-        files.space.return_table(old.meta.0, old.meta.1);
+        files.space.free(old.meta.0, old.meta.1);
         drop(old);
-        self.table_written(bytes.len() as u64, new_tree_bytes);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         // Both only release disk space, so a failure does not matter to the checkpoint.
-        for result in [self.log.remove_before(log), files.space.trim(false)] {
+        for result in [self.log.remove_before(log), files.space.trim()] {
             if let Err(error) = result {
                 tracing::warn!(%error, "could not release disk space after a checkpoint");
             }
@@ -628,7 +492,6 @@ impl Shared {
         let built = self.check_built(&current, batch, built)?;
         for (tree, loaded) in loaded {
             let version = next.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
-            version.check_intact(tree)?;
             let (rows, has_new_keys) = (loaded.rows(), loaded.has_new_keys());
             let (loaded, of_loaded) = loaded.take_sample();
             // Harmless if the installation fails: bounds may be too large.
@@ -655,7 +518,6 @@ impl Shared {
         }
         for (tree, spilled) in spilled {
             let version = next.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
-            version.check_intact(tree)?;
             if let Some(bounds) = &spilled.bounds {
                 version.bounds.raise_to(bounds);
             }
@@ -672,12 +534,11 @@ impl Shared {
         }
         // The log requires a record for each sequence number. The record is empty: a crash before the superblock is
         // written undoes the whole installation.
-        self.log.append(sequence, &[], LogReserve::Keep)?;
-        let new_tree_bytes = self.new_tree_bytes.load(Ordering::Relaxed);
-        let durable = self.log.cut().and_then(|position| {
-            self.keep_tables_after(node_table::encode(&next, TreeId::new(0)).len() as u64)?;
-            self.write_checkpoint(&mut checkpointed, next.clone(), (sequence, position), new_tree_bytes)
-        });
+        self.log.append(sequence, &[])?;
+        let durable = self
+            .log
+            .cut()
+            .and_then(|position| self.write_checkpoint(&mut checkpointed, next.clone(), sequence, position));
         for version in next.trees.values_mut() {
             // New active buffers, so that the checkpoint does not keep messages of later commits in memory.
             *version = Arc::new(version.without_buffers());
@@ -711,9 +572,8 @@ impl Shared {
     /// lock is held.
     fn settle(&self, _checkpointed: &Checkpointed, tree: TreeId) -> Result<()> {
         let Some(version) = self.state.read().trees.get(&tree).cloned() else { return Ok(()) };
-        version.check_intact(tree)?;
         let root = self.flusher(tree, &version).settle_root(InnerNode::clone(&version.root))?;
-        self.publish(tree, &version, &version.with_root(Arc::new(root), version.sample.clone()));
+        self.publish(tree, &version, &Arc::new(root), &version.sample);
         self.leaves_changed();
         Ok(())
     }

@@ -62,45 +62,37 @@ fn string(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// Number of bytes of a tree in the node table.
-pub(crate) fn tree_bytes(tree: TreeId, version: &TreeVersion) -> usize {
-    let (mut out, mut rest) = (Vec::new(), [Vec::new(), Vec::new(), Vec::new()]);
-    encode_tree(tree, version, &mut out, &mut rest);
-    out.len() + rest.iter().map(Vec::len).sum::<usize>()
-}
-
 pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
-    let (mut out, mut rest) = (Vec::new(), [Vec::new(), Vec::new(), Vec::new()]);
+    let (mut out, mut counts, mut bounds, mut samples) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     out.extend_from_slice(&(state.trees.len() as u32).to_le_bytes());
     out.extend_from_slice(&next_tree.get().to_le_bytes());
-    state.trees.iter().for_each(|(&tree, version)| encode_tree(tree, version, &mut out, &mut rest));
-    rest.iter().for_each(|part| out.extend_from_slice(part));
-    out
-}
-
-/// Appends a tree to `out`, and its counts, bounds and sample to the other parts.
-fn encode_tree(tree: TreeId, version: &TreeVersion, out: &mut Vec<u8>, [counts, bounds, samples]: &mut [Vec<u8>; 3]) {
-    out.extend_from_slice(&tree.get().to_le_bytes());
-    encode_schema(&version.codecs.schema, out);
-    let mut numbers: HashMap<u64, u32> = HashMap::new();
-    let mut extents = Vec::new();
-    version.visit_extents(&mut |extent: &Arc<Extent>| {
-        numbers.entry(extent.meta.offset).or_insert_with(|| {
-            extents.push(extent.clone());
-            extents.len() as u32 - 1
+    for (tree, version) in &state.trees {
+        out.extend_from_slice(&tree.get().to_le_bytes());
+        encode_schema(&version.codecs.schema, &mut out);
+        let mut numbers: HashMap<u64, u32> = HashMap::new();
+        let mut extents = Vec::new();
+        version.visit_extents(&mut |extent: &Arc<Extent>| {
+            numbers.entry(extent.meta.offset).or_insert_with(|| {
+                extents.push(extent.clone());
+                extents.len() as u32 - 1
+            });
         });
-    });
-    out.extend_from_slice(&(extents.len() as u32).to_le_bytes());
-    for extent in &extents {
-        encode_extent(&extent.meta, out);
+        out.extend_from_slice(&(extents.len() as u32).to_le_bytes());
+        for extent in &extents {
+            encode_extent(&extent.meta, &mut out);
+        }
+        encode_inner(&version.root, &numbers, &mut out);
+        counts.extend_from_slice(&version.counts.newest().unwrap_or(UNKNOWN).to_le_bytes());
+        extents.iter().for_each(|extent| counts.extend_from_slice(&extent.meta.net_rows.to_le_bytes()));
+        let values = version.bounds.get();
+        let columns = version.codecs.row.value_columns().iter().zip(values).filter(|(column, _)| is_bounded(column.ty));
+        columns.for_each(|(_, bound)| bounds.extend_from_slice(&bound.to_le_bytes()));
+        encode_sample(version.sample.as_deref(), &numbers, &mut samples);
     }
-    encode_inner(&version.root, &numbers, out);
-    counts.extend_from_slice(&version.counts.newest().unwrap_or(UNKNOWN).to_le_bytes());
-    extents.iter().for_each(|extent| counts.extend_from_slice(&extent.meta.net_rows.to_le_bytes()));
-    let values = version.bounds.get();
-    let columns = version.codecs.row.value_columns().iter().zip(values).filter(|(column, _)| is_bounded(column.ty));
-    columns.for_each(|(_, bound)| bounds.extend_from_slice(&bound.to_le_bytes()));
-    encode_sample(version.sample.as_deref(), &numbers, samples);
+    out.extend_from_slice(&counts);
+    out.extend_from_slice(&bounds);
+    out.extend_from_slice(&samples);
+    out
 }
 
 fn encode_sample(sample: Option<&TreeSample>, numbers: &HashMap<u64, u32>, out: &mut Vec<u8>) {

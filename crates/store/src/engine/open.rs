@@ -8,17 +8,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use keyaki_device::{BLOCK, Buffer, Device, File, Lock, OpenMode};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::base::{Error, Malformed, Options, Result, TreeId};
-use crate::engine::{ALLOWANCE, Lease, Transactions};
+use crate::engine::Transactions;
 use crate::engine::{Checkpointed, CommitToken, LocatorThread, Replay, Shared, Visibility, node_table};
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition};
-use crate::pages::{Cache, Files, RESERVED_BYTES, RunLayout, Slots, Space, Superblock};
+use crate::pages::{Cache, Files, RESERVED_BYTES, Space, Superblock};
 use crate::tree::StoreVersion;
 
 /// The first tree id returned by [`Store::new_tree_id`]; lower ids are reserved for the application.
@@ -57,8 +57,7 @@ pub(crate) fn prepare_directory(device: &dyn Device, dir: &Path) -> Result<()> {
             device.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
         }
     }
-    let ours =
-        |name: &String| matches!(name.as_str(), "LOCK" | "data.new" | "tmp" | "log.spare") || name.starts_with("log-");
+    let ours = |name: &String| matches!(name.as_str(), "LOCK" | "data.new" | "tmp") || name.starts_with("log-");
     match device.list(dir)?.into_iter().find(|name| !ours(name)) {
         Some(other) => Err(Error::NotADatabase {
             path: dir.to_path_buf(),
@@ -144,21 +143,15 @@ pub(crate) fn recover(
     let meta_space = (superblock.node_table_offset, superblock.node_table_len.next_multiple_of(4096));
     let mut used = node_table::used_space(&bytes).map_err(in_meta)?;
     used.push(meta_space);
-    let slots = Slots {
-        slot_bytes: RunLayout::new(options.page_bytes, options.leaf_bytes).ordinary_slot_bytes(),
-        allowance: ALLOWANCE,
-        extent_bytes: options.leaf_bytes as u64,
-    };
     let files = Arc::new(Files {
         device: device.clone(),
-        space: Space::new(data.clone(), used, slots)?,
+        space: Space::new(data.clone(), used)?,
         data,
         data_path: data_path.as_path().into(),
         cache: Cache::new(options.cache_bytes),
         upserts: options.upserts.clone(),
         page_bytes: superblock.page_bytes,
         pages_read: AtomicU64::new(0),
-        postponed: AtomicBool::new(false),
         gate: RwLock::default(),
     });
     let (state, next_tree) = node_table::decode(&bytes, &files).map_err(in_meta)?;
@@ -178,8 +171,7 @@ pub(crate) fn recover(
         replay.apply(sequence, payload)
     })?;
     replay.finish()?;
-    let table_bytes = node_table::encode(&replay.state, replay.next_tree).len() as u64;
-    let shared = Shared {
+    Ok(Shared {
         locators: Arc::new(Locators::new(files.clone())),
         files,
         log,
@@ -195,24 +187,14 @@ pub(crate) fn recover(
         transactions: Transactions::default(),
         logged: AtomicU64::new(replay.inserted),
         maintenance: Mutex::new(checkpointed),
-        pinned: Mutex::default(),
-        pinned_bytes: AtomicUsize::new(0),
         work: Mutex::default(),
         work_changed: Condvar::new(),
         locator_thread: LocatorThread::default(),
         bytes_flushed: AtomicU64::new(0),
         checkpoints: AtomicU64::new(0),
-        table_bytes: AtomicU64::new(table_bytes),
-        new_tree_bytes: AtomicU64::new(0),
-        lease: Mutex::new(Lease::default()),
-        futile: AtomicU64::new(0),
         lock: Mutex::new(Some(lock)),
         options,
-    };
-    // Sets space for a checkpoint aside before anything else is allocated.
-    shared.refresh_reserve(&shared.commit.lock());
-    shared.find_tables();
-    Ok(shared)
+    })
 }
 
 fn corrupt_node_table(path: &Path, superblock: &Superblock, detail: &str) -> Error {

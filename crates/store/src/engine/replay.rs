@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::base::{Error, Result, TreeId, TreeKind, UpsertFunctions};
 use crate::buffer::BufferBuilder;
 use crate::codec::{Codecs, ROW_UPSERT, RowUpsert};
-use crate::engine::{Cost, RowChanges};
+use crate::engine::RowChanges;
 use crate::message::{KEY_LIMIT, MessageBytes, Operation, decode};
 use crate::tree::{StoreVersion, TreeVersion};
 
@@ -33,8 +33,6 @@ pub(crate) struct BatchContents {
     /// It adds columns to trees.
     pub extends_trees: bool,
     pub has_row_upserts: bool,
-    /// For the reserve.
-    pub cost: Cost,
 }
 
 /// Checks that a batch can be applied: trees exist when they are written to, do not exist when they are created, and
@@ -45,7 +43,7 @@ pub(crate) struct BatchContents {
 /// # Errors
 /// [`Error::InvalidBatch`], [`Error::InvalidKey`], [`Error::InvalidRow`], [`Error::TooLarge`], [`Error::TooMany`],
 /// [`Error::TreeExists`], [`Error::TreeNotFound`], [`Error::TreeMismatch`], [`Error::WrongTreeKind`],
-/// [`Error::UnknownUpsert`], [`Error::Quarantined`].
+/// [`Error::UnknownUpsert`].
 pub(crate) fn check(
     state: &StoreVersion,
     payload: &[u8],
@@ -54,29 +52,21 @@ pub(crate) fn check(
 ) -> Result<BatchContents> {
     // Trees created by the batch, or dropped by it (`None`).
     let mut changed: HashMap<TreeId, Option<Arc<Codecs>>> = HashMap::new();
-    let (mut has_row_upserts, mut extends_trees, mut cost, mut last) = (false, false, Cost::default(), None);
+    let (mut has_row_upserts, mut extends_trees) = (false, false);
     decode(payload, |operation| {
         let codecs = |tree: TreeId| match changed.get(&tree) {
             Some(changed) => changed.as_ref(),
             None => state.trees.get(&tree).map(|version| &version.codecs),
         };
-        let intact_codecs = |tree: TreeId| match (changed.get(&tree), state.trees.get(&tree)) {
-            (None, Some(version)) => version.check_intact(tree).map(|()| &version.codecs),
-            _ => codecs(tree).ok_or(Error::TreeNotFound(tree)),
-        };
         match operation {
             Operation::Message { tree, key, message, .. } => {
                 check_kind(tree, kind)?;
-                let codecs = intact_codecs(tree)?;
+                let codecs = codecs(tree).ok_or(Error::TreeNotFound(tree))?;
                 if key.len() > KEY_LIMIT {
                     let (bytes, limit) = (key.len() as u64, KEY_LIMIT as u64);
                     return Err(Error::TooLarge { what: "key", bytes, limit });
                 }
                 codecs.key.check_encoded(key)?;
-                cost.messages.add((key.len() + message.len()) as u64);
-                if last.replace(tree) != Some(tree) {
-                    cost.fresh += u64::from(state.trees.get(&tree).is_none_or(|version| version.active.is_empty()));
-                }
                 match message {
                     MessageBytes::Insert(value) => codecs.row.check_encoded(value)?,
                     MessageBytes::Upsert { function: ROW_UPSERT, operand } => {
@@ -92,20 +82,16 @@ pub(crate) fn check(
             Operation::CreateTree { tree, schema } => {
                 check_kind(tree, kind)?;
                 check_new(tree, codecs(tree).is_some())?;
-                let codecs = Codecs::new(schema);
-                cost.bound = cost.bound.max(codecs.page_bound);
-                changed.insert(tree, Some(Arc::new(codecs)));
+                changed.insert(tree, Some(Arc::new(Codecs::new(schema))));
             }
             Operation::ExtendTree { tree, schema } => {
                 check_kind(tree, TreeKind::Disk)?;
                 check_kind(tree, kind)?;
-                let known = intact_codecs(tree)?;
+                let known = codecs(tree).ok_or(Error::TreeNotFound(tree))?;
                 if !schema.extends(&known.schema) {
                     return Err(Error::TreeMismatch { tree, reason: "it has other columns than those to be extended" });
                 }
-                let codecs = Codecs::new(schema);
-                cost.bound = cost.bound.max(codecs.page_bound);
-                changed.insert(tree, Some(Arc::new(codecs)));
+                changed.insert(tree, Some(Arc::new(Codecs::new(schema))));
                 extends_trees = true;
             }
             Operation::DropTree { tree } => {
@@ -116,7 +102,7 @@ pub(crate) fn check(
         }
         Ok(())
     })?;
-    Ok(BatchContents { changes_trees: !changed.is_empty(), extends_trees, has_row_upserts, cost })
+    Ok(BatchContents { changes_trees: !changed.is_empty(), extends_trees, has_row_upserts })
 }
 
 /// Checks that a tree may be created: it does not exist, and its id is not the last one of its kind, which

@@ -12,8 +12,8 @@
 
 use std::borrow::Cow;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use keyaki_device::{Device, File, Lock};
@@ -21,11 +21,10 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::open;
 use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId, TreeKind};
-use crate::buffer::RootBuffer;
 use crate::codec::{Page, PageRef};
-use crate::engine::{BatchContents, Lease, Level, LocatorThread, Transactions, Work, apply, check, next_id};
+use crate::engine::{BatchContents, LocatorThread, Transactions, Work, apply, check, next_id};
 use crate::locator::Locators;
-use crate::log::{Log, LogReserve};
+use crate::log::Log;
 use crate::message::WriteBatch;
 use crate::pages::{BlockingPages, Cache, Files, Priority};
 use crate::tree::{BatchBounds, Snapshot, StoreVersion};
@@ -61,25 +60,12 @@ pub(crate) struct Shared {
     pub snapshots: Arc<Snapshots>,
     pub transactions: Transactions,
     pub maintenance: Mutex<Checkpointed>,
-    /// Buffers that were flushed and may be in use by snapshots, and their bytes when they were last counted; 0 if there are none.
-    pub pinned: Mutex<Vec<Weak<RootBuffer>>>,
-    pub pinned_bytes: AtomicUsize,
     pub work: Mutex<Work>,
     pub work_changed: Condvar,
     pub locators: Arc<Locators>,
     pub locator_thread: LocatorThread,
     pub bytes_flushed: AtomicU64,
     pub checkpoints: AtomicU64,
-    /// Length of the node table without the messages in buffers and without the trees created since the checkpoint, or more.
-    /// Changes under `lease`.
-    pub table_bytes: AtomicU64,
-    /// Bytes of the node table for trees that were created or extended since the newest checkpoint, or more. Changes under
-    /// the commit lock.
-    pub new_tree_bytes: AtomicU64,
-    /// The reserve for the next commits.
-    pub lease: Mutex<Lease>,
-    /// The used bytes of the data file for which moving postponed messages to leaves has freed nothing.
-    pub futile: AtomicU64,
     pub lock: Mutex<Option<Box<dyn Lock>>>,
 }
 
@@ -199,8 +185,6 @@ pub struct StoreStats {
     pub cache_bytes: u64,
     /// Current bytes in the root buffers of trees on disk.
     pub buffer_bytes: u64,
-    /// Current bytes of root buffers that have been flushed, but are used by snapshots and transactions.
-    pub pinned_bytes: u64,
     /// Current bytes of memory trees.
     pub memory_tree_bytes: u64,
     /// Current bytes of locators, without the pages that they keep.
@@ -266,10 +250,8 @@ impl Store {
     /// - [`Error::TreeNotFound`], [`Error::TreeExists`], [`Error::TooMany`], [`Error::TooLarge`], [`Error::UnknownUpsert`]:
     ///   the batch is not applicable;
     /// - [`Error::InvalidKey`], [`Error::InvalidRow`] for bytes that do not encode a row of their tree;
-    /// - [`Error::DiskFull`]: the commit changed nothing and may be repeated. Batches that drop trees or only delete rows use
-    ///   a reserve, which other batches do not use up;
-    /// - [`Error::Quarantined`]: the batch changes a tree that is damaged, without dropping it;
-    /// - errors of background flushes while the buffers are full, unless the batch drops trees;
+    /// - [`Error::DiskFull`]: the commit changed nothing and may be repeated;
+    /// - errors of background flushes while the buffers are full;
     /// - [`Error::Poisoned`], [`Error::Closed`].
     pub fn commit(&self, batch: WriteBatch) -> Result<u64> {
         self.submit(batch)?.wait()
@@ -364,7 +346,6 @@ impl Store {
             cache_misses: misses,
             cache_bytes: files.cache.usage().0 as u64,
             buffer_bytes: self.shared.buffer_bytes() as u64,
-            pinned_bytes: self.shared.pinned_bytes() as u64,
             memory_tree_bytes: self.shared.memory_tree_bytes() as u64,
             locator_bytes: locators,
             held_bytes: held,
@@ -561,14 +542,10 @@ impl Shared {
     pub fn submit(
         self: &Arc<Self>,
         batch: &WriteBatch,
-        check: impl Fn(&StoreVersion) -> Result<()>,
+        check: impl FnOnce(&StoreVersion) -> Result<()>,
     ) -> Result<Submitted> {
         let generation = self.generation.load(Ordering::Acquire);
-        let mut submitted = self.try_submit(batch, &check, Level::Add);
-        if matches!(submitted, Err(Error::DiskFull { .. })) {
-            submitted = self.submit_on_full_disk(batch, &check);
-        }
-        let submitted = self.checked(submitted);
+        let submitted = self.checked(self.try_submit(batch, check));
         if self.generation.load(Ordering::Acquire) != generation {
             // The batch has created or dropped trees.
             self.tell_generation();
@@ -577,41 +554,12 @@ impl Shared {
         Ok(Submitted { shared: self.clone(), sequence, logged })
     }
 
-    /// Applies a batch that was refused because the disk is full. Commits that free space use the reserve.
-    fn submit_on_full_disk(
-        &self,
-        batch: &WriteBatch,
-        check: impl Fn(&StoreVersion) -> Result<()>,
-    ) -> Result<(u64, u64)> {
-        let (drops, deletes) = batch.frees_space()?;
-        if !drops && !deletes {
-            // Commits before may have freed space that no checkpoint has returned yet.
-            self.make_space()?;
-            return self.try_submit(batch, check, Level::Add);
-        }
-        let level = if drops { Level::Drop } else { Level::Delete };
-        let mut submitted = self.try_submit(batch, &check, level);
-        if matches!(submitted, Err(Error::DiskFull { .. })) {
-            self.make_space()?;
-            submitted = self.try_submit(batch, check, level);
-        }
-        if submitted.is_ok() {
-            self.request_space();
-        }
-        submitted
-    }
-
     /// Applies a batch. Returns its sequence number, and the newest logged one.
-    fn try_submit(
-        &self,
-        batch: &WriteBatch,
-        check: impl Fn(&StoreVersion) -> Result<()>,
-        level: Level,
-    ) -> Result<(u64, u64)> {
+    fn try_submit(&self, batch: &WriteBatch, check: impl FnOnce(&StoreVersion) -> Result<()>) -> Result<(u64, u64)> {
         batch.check()?;
         self.check_poison()?;
         if !batch.bytes.is_empty() {
-            self.wait_for_room(batch)?;
+            self.wait_for_room()?;
         }
         // Dropped after the commit lock is released: freeing the extents of a dropped tree may take long.
         let state;
@@ -619,17 +567,15 @@ impl Shared {
             let commit = self.commit.lock();
             state = self.state.read().clone();
             check(&state)?;
-            let contents = self.check_commit(&state, batch)?;
-            self.reserve_for(&commit, &state, batch, &contents, level)?;
+            let changes_trees = self.check_commit(&state, batch)?;
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
             // A commit to memory trees only has a sequence number, but no bytes for the log.
-            let log = if level == Level::Add { LogReserve::Keep } else { LogReserve::Use };
-            self.log.append(sequence, &batch.bytes, log)?;
+            self.log.append(sequence, &batch.bytes)?;
             if !batch.bytes.is_empty() {
                 self.logged.store(sequence, Ordering::Release);
             }
             let logged = self.logged.load(Ordering::Relaxed);
-            if contents.changes_trees {
+            if changes_trees {
                 // The set of trees has no versions by sequence number, so it changes only once the commit is durable.
                 // Such commits are rare, so other commits may wait.
                 self.log.commit(logged)?;
@@ -652,17 +598,17 @@ impl Shared {
         Ok((sequence, logged))
     }
 
-    /// Checks that a batch can be committed to a state.
+    /// Checks that a batch can be committed to a state. Returns true if it creates or drops trees.
     ///
     /// # Errors
     /// Those of [`check`]; [`Error::UpsertRange`].
-    pub fn check_commit(&self, state: &StoreVersion, batch: &WriteBatch) -> Result<BatchContents> {
+    pub fn check_commit(&self, state: &StoreVersion, batch: &WriteBatch) -> Result<bool> {
         let contents = self.check_batch(state, batch)?;
         if contents.has_row_upserts {
             let mut bounds = BatchBounds::default();
             batch.parts().into_iter().try_for_each(|part| bounds.admit(state, part))?;
         }
-        Ok(contents)
+        Ok(contents.changes_trees)
     }
 
     /// Checks both parts of a batch, except the bounds of sums.
@@ -687,7 +633,6 @@ impl Shared {
         Ok(BatchContents {
             changes_trees,
             extends_trees: on_disk.extends_trees,
-            cost: on_disk.cost,
             has_row_upserts: on_disk.has_row_upserts || in_memory.has_row_upserts,
         })
     }

@@ -351,20 +351,6 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Why the commit of the batch frees space on disk, sooner or later: it drops trees, or it only deletes rows.
-    ///
-    /// # Errors
-    /// As [`decode`].
-    pub(crate) fn frees_space(&self) -> Result<(bool, bool)> {
-        let (mut drops, mut deletes) = (false, !self.bytes.is_empty());
-        decode(&self.bytes, |operation| {
-            drops |= matches!(operation, Operation::DropTree { .. });
-            deletes &= matches!(operation, Operation::Message { message: MessageBytes::Delete, .. });
-            Ok(())
-        })?;
-        Ok((drops, deletes))
-    }
-
     /// The schemas for which the rows of trees were encoded.
     pub(crate) fn schemas(&self) -> impl Iterator<Item = (TreeId, &Schema)> {
         let by_batch = self.codecs.iter().map(|(&tree, codecs)| (tree, &*codecs.schema));

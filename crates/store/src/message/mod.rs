@@ -24,27 +24,6 @@ pub(crate) const KEY_LIMIT: usize = 64 << 10;
 /// Maximum length of a value or an operand in bytes.
 pub(crate) const VALUE_LIMIT: usize = 64 << 20;
 
-/// What the space of messages on disk depends on.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Messages {
-    /// Number of messages.
-    pub count: u64,
-    /// Bytes of their keys, values and operands.
-    pub content: u64,
-    /// Bytes of the longest one, or more.
-    pub longest: u64,
-}
-
-impl Messages {
-    /// Adds a message with `bytes` bytes of key, value and operand.
-    #[inline]
-    pub fn add(&mut self, bytes: u64) {
-        self.count += 1;
-        self.content += bytes;
-        self.longest = self.longest.max(bytes);
-    }
-}
-
 /// A message with borrowed bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageBytes<'a> {

@@ -10,13 +10,9 @@ use keyaki_device::{BLOCK, Buffer};
 
 use crate::base::{Error, Result, TreeId};
 use crate::codec::{
-    Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, filter_bytes, seal,
-    set_checksum,
+    Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal, set_checksum,
 };
-use crate::pages::{Files, Purpose, RESERVED_BYTES};
-
-/// An extent of rows has no filter if it would take more than this part of the data.
-const ROW_FILTER_SHARE: u64 = 8;
+use crate::pages::{Files, RESERVED_BYTES};
 
 /// Position and contents of an extent, as stored by checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,18 +113,13 @@ pub(crate) struct ExtentWriter {
     codecs: Arc<Codecs>,
     files: Arc<Files>,
     target_bytes: usize,
-    purpose: Purpose,
-    /// Maximum length of an extent with a filter.
-    bytes_max: u64,
     pages: PageWriter,
     pending: Vec<PendingPage>,
     pending_bytes: usize,
     rows: u64,
     net_rows: i64,
-    /// Hashes of the keys of pending pages, for the filter.
+    /// Hashes of the keys of pending pages, for the filter of a part of a run. Empty for leaves.
     key_hashes: Vec<u64>,
-    /// True if the pending pages have messages, not rows.
-    has_messages: bool,
     last_key: Vec<u8>,
     done: Vec<Arc<Extent>>,
 }
@@ -147,28 +138,15 @@ impl ExtentWriter {
             codecs: codecs.clone(),
             files: files.clone(),
             target_bytes,
-            purpose: Purpose::Load,
-            bytes_max: u64::MAX,
             pages: PageWriter::new(codecs.schema.clone(), page_bytes),
             pending: Vec::new(),
             pending_bytes: 0,
             rows: 0,
             net_rows: 0,
             key_hashes: Vec::new(),
-            has_messages: false,
             last_key: Vec::new(),
             done: Vec::new(),
         }
-    }
-
-    /// The same writer with another purpose than [`Purpose::Load`].
-    pub fn with_purpose(self, purpose: Purpose) -> Self {
-        ExtentWriter { purpose, ..self }
-    }
-
-    /// The same writer of messages, for reserved slots of `slot_bytes` bytes.
-    pub fn in_slots(self, slot_bytes: u64) -> Self {
-        ExtentWriter { purpose: Purpose::Checkpoint, bytes_max: slot_bytes, ..self }
     }
 
     /// Writes the rows from `from` on, whose keys follow those written before. Unless `all` is set, the last rows are
@@ -210,13 +188,14 @@ impl ExtentWriter {
             return Err(self.files.corrupt_tree(self.tree));
         }
         let fence = if self.pending.is_empty() { Vec::new() } else { separator(&self.last_key, &first) };
-        let (encoder, mut key) = (self.codecs.key.encoder(keys), Vec::new());
-        for row in row..row + page.rows {
-            key.clear();
-            encoder.encode(row, &mut key);
-            self.key_hashes.push(xxhash_rust::xxh3::xxh3_64(&key));
+        if messages.is_some() {
+            let (encoder, mut key) = (self.codecs.key.encoder(keys), Vec::new());
+            for row in row..row + page.rows {
+                key.clear();
+                encoder.encode(row, &mut key);
+                self.key_hashes.push(xxhash_rust::xxh3::xxh3_64(&key));
+            }
         }
-        self.has_messages = messages.is_some();
         self.last_key.clear();
         self.codecs.key.encode(keys, row + page.rows - 1, &mut self.last_key);
         self.pending_bytes += page.bytes.len();
@@ -251,18 +230,10 @@ impl ExtentWriter {
             });
             offset += u64::from(len);
         }
-        // Bulk-loaded rows may become a run, and lookups of absent keys need not read leaves.
-        if !self.has_messages && filter_bytes(self.key_hashes.len()) as u64 > offset / ROW_FILTER_SHARE {
-            self.key_hashes.clear();
-        }
         let mut index = encode_index(&entries, &self.key_hashes);
-        if offset + index.len() as u64 > self.bytes_max {
-            index = encode_index(&entries, &[]);
-        }
         let index_len = index.len();
         let len = offset + index_len as u64;
-        debug_assert!(len <= self.bytes_max, "an extent of {len} bytes for a slot of {} bytes", self.bytes_max);
-        let base = self.files.allocate(len, self.purpose)?;
+        let base = self.files.allocate(len)?;
         let meta = ExtentMeta {
             tree: self.tree,
             offset: base,

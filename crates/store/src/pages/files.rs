@@ -6,14 +6,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use keyaki_device::{Buffer, Device, File};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::base::{Error, Result, Schema, TreeId, UpsertFunctions};
 use crate::codec::{Page, PageRef};
-use crate::pages::{Cache, Extent, Priority, Purpose, Space};
+use crate::pages::{Cache, Extent, Priority, Space};
 
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -25,8 +25,6 @@ pub(crate) struct Files {
     pub upserts: Arc<UpsertFunctions>,
     pub page_bytes: u32,
     pub pages_read: AtomicU64,
-    /// A flush has left messages above their budgets, because the disk is full.
-    pub postponed: AtomicBool,
     /// Held in shared mode during each access to the data file, and in exclusive mode to change the permitted accesses.
     pub gate: RwLock<Gate>,
 }
@@ -93,18 +91,8 @@ impl Files {
     }
 
     /// Allocates `len` bytes of the data file, which grows if necessary. Returns their offset.
-    pub fn allocate(&self, len: u64, purpose: Purpose) -> Result<u64> {
-        self.writing(|| self.space.allocate(len, purpose))
-    }
-
-    /// See [`Space::set_reserve`].
-    pub fn set_reserve(&self, slots: u64, kept: u64) -> Result<()> {
-        self.writing(|| self.space.set_reserve(slots, kept))
-    }
-
-    /// See [`Space::keep_tables`].
-    pub fn keep_tables(&self, len: u64, count: usize, left: u64) -> Result<()> {
-        self.writing(|| self.space.keep_tables(len, count, left))
+    pub fn allocate(&self, len: u64) -> Result<u64> {
+        self.writing(|| self.space.allocate(len))
     }
 
     pub fn write_at(&self, offset: u64, buffer: &Buffer) -> Result<()> {

@@ -6,7 +6,6 @@
 //! space        free ranges of the file
 //! extent       immutable ranges of pages with an index page; freed with the last reference
 //! cache        pages in memory, within a budget
-//! run_layout   bound on the space of buffered messages
 //! files        the open data file with its space and cache, behind a gate that poisoning and closing shut
 //! source       `PageSource`: pages by blocking reads or through an executor
 //! ```
@@ -16,7 +15,6 @@
 mod cache;
 mod extent;
 mod files;
-mod run_layout;
 mod source;
 mod space;
 mod superblock;
@@ -24,7 +22,6 @@ mod superblock;
 pub use cache::{Cache, Priority};
 pub(crate) use extent::{Extent, ExtentMeta, ExtentWriter};
 pub(crate) use files::Files;
-pub(crate) use run_layout::RunLayout;
 pub use source::{BlockingPages, PageSource, block_on};
-pub(crate) use space::{Purpose, Slots, Space};
+pub(crate) use space::Space;
 pub(crate) use superblock::{NODE_TABLE_BYTES_MAX, RESERVED_BYTES, Superblock};

@@ -206,12 +206,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             if is_counted {
                 walk.count.extent = Some(extent.clone());
             } else {
-                let (index, mut pages) = self.leaf_index(extent, &walk).await?;
-                if let (true, LeafIndex::Page(page), Bound::Included(key)) = (self.point, &index, &range.start)
-                    && !page.may_contain(key)
-                {
-                    pages.end = pages.start;
-                }
+                let (index, pages) = self.leaf_index(extent, &walk).await?;
                 if pages.len() > 1 {
                     self.prefetch_pages(&index, pages.clone());
                 }

@@ -9,19 +9,15 @@
 //! messages for their keys. Other loaded extents become a run of the root. A small leaf is joined with a neighbour, as
 //! are inner nodes with few children.
 //!
-//! On a full disk, a flush writes a buffer as a run in the space that is reserved for it, and moves messages down as far as
-//! the rest of the space allows. The rest of the work is postponed.
-//!
 //! *Invariants.* A flush never changes a published node: it copies the nodes on its path. Memory is bounded as for
 //! [`Rewrite`], with batches of about two leaves' bytes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use crate::base::{Error, Key, Options, Result, TreeId};
+use crate::base::{Key, Options, Result, TreeId};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
-use crate::pages::{Extent, ExtentWriter, Files, Purpose, RunLayout};
+use crate::pages::{Extent, ExtentWriter, Files};
 use crate::tree::rewrite::{Output, Rewrite};
 use crate::tree::{InnerNode, Node, Part, Run, Sketches, TreeSample};
 
@@ -31,18 +27,11 @@ pub(crate) struct Flusher<'a> {
     pub codecs: &'a Arc<Codecs>,
     pub files: &'a Arc<Files>,
     pub options: &'a Options,
-    pub purpose: Purpose,
 }
 
 impl Flusher<'_> {
-    /// The same flusher for a transaction that has not committed.
-    pub fn for_transaction(self) -> Self {
-        Flusher { purpose: Purpose::Load, ..self }
-    }
-
     pub(super) fn writer(&self, target_bytes: usize) -> ExtentWriter {
-        let writer = ExtentWriter::new(self.tree, self.codecs, self.files, self.options.page_bytes, target_bytes);
-        writer.with_purpose(self.purpose)
+        ExtentWriter::new(self.tree, self.codecs, self.files, self.options.page_bytes, target_bytes)
     }
 
     /// The tree `root` with the messages of `buffer` added, which are newer than all messages of the tree, and its sample.
@@ -62,10 +51,9 @@ impl Flusher<'_> {
         };
         let sample = sample.or(built.as_ref());
         let mut sketches = sample.map(|sample| sample.sketches.clone());
-        let root = match self.straight_to_leaf(root, buffer, sketches.as_mut()) {
-            Ok(Some(root)) => root,
-            Ok(None) | Err(Error::DiskFull { .. }) => self.add_messages(root, buffer, sketches.as_mut())?,
-            Err(error) => return Err(error),
+        let root = match self.straight_to_leaf(root, buffer, sketches.as_mut())? {
+            Some(root) => root,
+            None => self.add_messages(root, buffer, sketches.as_mut())?,
         };
         if let Some(sketches) = &mut sketches {
             sketches.added = sketches.added.saturating_add(buffer.len() as u64);
@@ -81,47 +69,12 @@ impl Flusher<'_> {
         buffer: &Arc<RootBuffer>,
         sketches: Option<&mut Sketches>,
     ) -> Result<InnerNode> {
-        self.settle_root(self.add_run(root, buffer, sketches)?)
-    }
-
-    /// As [`flush_buffer`](Self::flush_buffer), without reading anything of the tree, which may be damaged.
-    ///
-    /// # Errors
-    /// Device errors, [`Error::DiskFull`], errors of upsert functions.
-    pub fn keep_as_run(&self, root: &InnerNode, buffer: &Arc<RootBuffer>) -> Result<InnerNode> {
-        self.add_run(root, buffer, None)
-    }
-
-    fn add_run(
-        &self,
-        root: &InnerNode,
-        buffer: &Arc<RootBuffer>,
-        mut sketches: Option<&mut Sketches>,
-    ) -> Result<InnerNode> {
-        let mut messages = self.rewrite(Output::Messages).observed(sketches.as_deref_mut());
-        messages.add_buffer(buffer);
-        let run = match self.write_run(messages) {
-            Err(Error::DiskFull { .. }) => self.reserved_run(buffer, sketches)?,
-            run => run?,
-        };
-        let mut root = root.clone();
-        if !run.parts.is_empty() {
-            root.runs.insert(0, run);
-        }
-        Ok(root)
-    }
-
-    /// Writes the messages of a buffer as a run into reserved slots.
-    ///
-    /// # Errors
-    /// Device errors, errors of upsert functions.
-    pub fn reserved_run(&self, buffer: &Arc<RootBuffer>, sketches: Option<&mut Sketches>) -> Result<Run> {
         let mut messages = self.rewrite(Output::Messages).observed(sketches);
         messages.add_buffer(buffer);
-        let layout = RunLayout::new(self.options.page_bytes, self.options.leaf_bytes);
-        let mut writer = self.writer(layout.target_bytes()).in_slots(self.files.space.slot_bytes());
-        messages.packed().write(&mut writer)?;
-        Ok(Run { parts: writer.finish()?.into_iter().map(Part::whole).collect() })
+        let run = self.write_run(messages)?;
+        let mut root = root.clone();
+        root.runs.insert(0, run);
+        self.settle_root(root)
     }
 
     pub(super) fn rewrite(&self, output: Output) -> Rewrite<'_> {
@@ -233,7 +186,7 @@ impl Flusher<'_> {
         Ok(node)
     }
 
-    /// Moves messages down until every changed node is within its budget. On a full disk, as far as the space allows.
+    /// Moves messages down until every changed node is within its budget.
     ///
     /// # Errors
     /// Those of [`Flusher::flush_buffer`].
@@ -242,86 +195,32 @@ impl Flusher<'_> {
         self.grow(root)
     }
 
-    /// As [`settle_root`](Self::settle_root), for all nodes of the tree.
-    ///
-    /// # Errors
-    /// Those of [`Flusher::flush_buffer`].
-    pub fn settle_all(&self, root: &InnerNode) -> Result<InnerNode> {
-        let root = self.settle_below(root)?;
-        self.grow(root)
-    }
-
-    fn settle_below(&self, node: &InnerNode) -> Result<InnerNode> {
-        let mut node = node.clone();
-        // From the last slot to the first, so that the numbers of the remaining slots stay valid.
-        for slot in (0..node.children.len()).rev() {
-            if let Node::Inner(child) = &*node.children[slot].clone()
-                && self.has_excess(child)
-            {
-                let replacement = self.divide(self.settle_below(child)?)?;
-                replace_child(&mut node, slot, replacement);
-            }
-        }
-        self.settle(node)
-    }
-
-    /// True if this node or one below exceeds its budget.
-    pub fn has_excess(&self, node: &InnerNode) -> bool {
-        self.is_over_budget(node)
-            || self.has_many_runs(node)
-            || node.inner_children().any(|child| self.has_excess(child))
-    }
-
-    fn has_many_runs(&self, node: &InnerNode) -> bool {
-        node.runs.len() > self.options.runs_per_node.max(1)
-    }
-
-    fn is_over_budget(&self, node: &InnerNode) -> bool {
-        node.pending_bytes() > self.options.node_buffer_bytes as u64 || self.has_many_small(node)
-    }
-
     fn settle(&self, mut node: InnerNode) -> Result<InnerNode> {
         loop {
-            node = match self.settle_step(&node) {
-                Ok(Some(next)) => next,
-                Ok(None) => return Ok(node),
-                Err(Error::DiskFull { .. }) => {
-                    self.files.postponed.store(true, Ordering::Relaxed);
-                    return Ok(node);
+            if node.pending_bytes() <= self.options.node_buffer_bytes as u64 && !self.has_many_small(&node) {
+                if node.runs.len() > self.options.runs_per_node {
+                    self.merge_runs(&mut node)?;
                 }
-                Err(error) => return Err(error),
+                return Ok(node);
+            }
+            let Some((slot, share)) = self.heaviest_child(&node)? else { return Ok(node) };
+            let rest = self.remainder(&node, slot)?;
+            let replacement = match &*node.children[slot] {
+                Node::Leaf(extent) => {
+                    let bytes: u64 = share.iter().flat_map(|run| &run.parts).map(|part| part.bytes).sum();
+                    let mut rows = self.rewrite(Output::Rows);
+                    share.iter().for_each(|run| rows.add_run(run));
+                    self.rebuild_leaf(extent.as_ref(), rows, bytes as usize)?
+                }
+                Node::Inner(child) => {
+                    let mut child = child.clone();
+                    child.runs.splice(0..0, share);
+                    self.divide(self.settle(child)?)?
+                }
             };
+            node.runs = rest;
+            self.replace(&mut node, slot, replacement)?;
         }
-    }
-
-    /// The node after one child has received its messages, or after its runs were merged; `None` if it is within its budget.
-    fn settle_step(&self, node: &InnerNode) -> Result<Option<InnerNode>> {
-        let mut node = node.clone();
-        if !self.is_over_budget(&node) {
-            if !self.has_many_runs(&node) {
-                return Ok(None);
-            }
-            self.merge_runs(&mut node)?;
-            return Ok(Some(node));
-        }
-        let Some((slot, share)) = self.heaviest_child(&node)? else { return Ok(None) };
-        let rest = self.remainder(&node, slot)?;
-        let replacement = match &*node.children[slot] {
-            Node::Leaf(extent) => {
-                let bytes: u64 = share.iter().flat_map(|run| &run.parts).map(|part| part.bytes).sum();
-                let mut rows = self.rewrite(Output::Rows);
-                share.iter().for_each(|run| rows.add_run(run));
-                self.rebuild_leaf(extent.as_ref(), rows, bytes as usize)?
-            }
-            Node::Inner(child) => {
-                let mut child = child.clone();
-                child.runs.splice(0..0, share);
-                self.divide(self.settle(child)?)?
-            }
-        };
-        node.runs = rest;
-        self.replace(&mut node, slot, replacement)?;
-        Ok(Some(node))
     }
 
     /// True if the messages of a node are many compared with the rows below it but take few bytes, as deletes do.
@@ -344,10 +243,7 @@ impl Flusher<'_> {
                 continue;
             }
             let joined = match (&*node.children[left], &*node.children[left + 1]) {
-                (Node::Leaf(Some(a)), Node::Leaf(Some(b))) if self.should_join(a, b) => match self.join_leaves(a, b) {
-                    Err(Error::DiskFull { .. }) => break,
-                    joined => joined?,
-                },
+                (Node::Leaf(Some(a)), Node::Leaf(Some(b))) if self.should_join(a, b) => self.join_leaves(a, b)?,
                 (Node::Inner(a), Node::Inner(b)) if a.children.len() + b.children.len() <= self.options.fan_out => {
                     vec![(Key::default(), Arc::new(Node::Inner(join_inner(a, &node.pivots[left], b))))]
                 }

@@ -76,8 +76,6 @@ pub(crate) struct Rewrite<'a> {
     resolver: Resolver,
     /// Keys that a sample of this level does not have are left out.
     level: u32,
-    /// A page ends only where the next row does not fit, whatever the memory.
-    is_packed: bool,
     /// Receives the values of all written messages and rows.
     sketches: Option<&'a mut Sketches>,
 }
@@ -149,7 +147,6 @@ impl<'a> Rewrite<'a> {
             batch_bytes,
             resolver: Resolver::default(),
             level: 0,
-            is_packed: false,
             sketches: None,
         }
     }
@@ -158,11 +155,6 @@ impl<'a> Rewrite<'a> {
     pub fn selecting(self, level: u32) -> Self {
         assert!(self.output == Output::Rows && self.inputs.is_empty(), "the rows of a sample are selected");
         Rewrite { level, ..self }
-    }
-
-    /// Writes no partial pages but the last one, as the bound on the space of a run requires. For one buffer.
-    pub fn packed(self) -> Self {
-        Rewrite { is_packed: true, ..self }
     }
 
     /// Adds the values of all messages and rows that are written to sketches.
@@ -221,7 +213,7 @@ impl<'a> Rewrite<'a> {
             }
             if self.is_full() || self.picks.len() >= self.batch_bytes / ROW_BYTES {
                 self.write_batch(target, false)?;
-                if self.is_full() && !self.is_packed {
+                if self.is_full() {
                     // The rows that are left are from large pages.
                     self.write_batch(target, true)?;
                 }
@@ -423,7 +415,7 @@ impl<'a> Rewrite<'a> {
             };
             let written = match target {
                 Target::Extents(writer) => match writer.write(&columns, messages.as_ref(), 0, all)? {
-                    0 if !self.is_packed => writer.write(&columns, messages.as_ref(), 0, true)?,
+                    0 => writer.write(&columns, messages.as_ref(), 0, true)?,
                     written => written,
                 },
                 Target::Sampler(sampler) => {

@@ -404,7 +404,7 @@ impl Flusher<'_> {
     /// No sample instead of [`Error::Corrupt`]: samples serve estimates only.
     pub fn unless_damaged(&self, sample: Result<Option<Arc<TreeSample>>>) -> Result<Option<Arc<TreeSample>>> {
         match sample {
-            Err(error @ (Error::Corrupt { .. } | Error::DiskFull { .. })) => {
+            Err(error @ Error::Corrupt { .. }) => {
                 tracing::warn!(%error, tree = %self.tree, "the sample of a tree is given up");
                 Ok(None)
             }

@@ -67,7 +67,6 @@ pub(super) fn sqlstate(error: &StoreError) -> SqlState {
         StoreError::TooLarge { .. } => SqlState::PROGRAM_LIMIT_EXCEEDED,
         StoreError::Poisoned { .. } => SqlState::IO_ERROR,
         StoreError::Closed => SqlState::ADMIN_SHUTDOWN,
-        StoreError::Quarantined { .. } => SqlState::DATA_CORRUPTED,
         _ => SqlState::INTERNAL_ERROR,
     }
 }

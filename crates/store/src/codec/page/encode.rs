@@ -10,72 +10,15 @@ use arrow_array::{Array, ArrayRef};
 
 use super::open::ROWS_MAX;
 use super::{BLOCK, HEADER_LEN, KINDS, MAGIC, MessageKind, PAGE_BYTES_MAX, PAGE_FORMAT, RunColumns};
-use crate::base::{ColumnType, Error, Result, Schema};
+use crate::base::{Error, Result, Schema};
 use crate::codec::column::{BytesEncoder, BytesOptions, ColumnEncoder, IntsEncoder};
-use crate::codec::scalar::fixed_len;
 
 /// Number of rows in the first plan of the first page.
 const FIRST_GUESS: usize = 64;
-/// Number of plans after which a plan that fills three quarters of the page is good enough.
+/// Number of plans after which the best one so far is written.
 const PLANS_MAX: usize = 5;
-/// Fill level in percent below which planning does not stop, whatever the number of plans, unless another row does not fit.
-/// The bound on the space of buffered messages relies on it.
-pub(crate) const FILL_PERCENT_MIN: usize = 75;
 /// Fill level in percent at which planning stops.
 const FILL_PERCENT: usize = 95;
-
-/// Upper bounds on the lengths of run pages with the columns of a schema. A page with the messages M takes at most
-/// `page + Σ (message + content of m)` bytes for all m in M, where the content of a message is its encoded key and its value or operand.
-///
-/// *Derivation.* Compression, dictionaries and lines are used only where they are shorter, so the plain encodings give the bound. Per
-/// message, an integer takes its width in bits, a float eight bytes, a wide value 16, the end of a byte string four, its bytes are part of
-/// the content (keys and rows contain them unchanged), and nulls a bit, here a byte. The kind takes a byte, the end of the operand four, and its
-/// function and length at most 12.
-/// A dictionary of byte strings is shorter than four fifths of the bytes and counts of all rows, and its ends are at most half as many. A
-/// row from before its tree was extended has the missing values of the new columns. Per column, the headers take at most 40 bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct PageBound {
-    /// Bytes of a page without messages.
-    pub page: usize,
-    /// Bytes of a message without its content.
-    pub message: usize,
-}
-
-/// Bytes of the directory entry and of the headers of a column: nulls, precision, two sequences of integers, or prefix, dictionary,
-/// ends and heap.
-const COLUMN_BYTES_MAX: usize = 4 + 40;
-
-/// Bytes of the function number and the length before an operand.
-const OPERAND_BYTES_MAX: usize = 12;
-
-impl PageBound {
-    pub(crate) fn new(schema: &Schema) -> PageBound {
-        let widths = schema.columns().iter().enumerate().map(|(i, column)| {
-            let missing = schema.encoded_missing(i).map_or(0, <[u8]>::len);
-            1 + missing
-                + match column.ty {
-                    ColumnType::Text | ColumnType::Bytes | ColumnType::List(_) => 4,
-                    ColumnType::Float32 => 8,
-                    ty => fixed_len(ty).map_or(16, |len| len.max(1)),
-                }
-        });
-        let columns = schema.columns().len() + 3;
-        PageBound {
-            page: HEADER_LEN + columns * COLUMN_BYTES_MAX,
-            message: widths.sum::<usize>() + 1 + 4 + OPERAND_BYTES_MAX,
-        }
-    }
-
-    /// A bound for pages of both kinds.
-    pub(crate) fn max(self, other: PageBound) -> PageBound {
-        PageBound { page: self.page.max(other.page), message: self.message.max(other.message) }
-    }
-
-    /// True if `other` also is a bound for these pages.
-    pub(crate) fn is_within(self, other: PageBound) -> bool {
-        self.max(other) == other
-    }
-}
 
 /// Encodes rows into pages.
 #[derive(Debug)]
@@ -127,7 +70,7 @@ impl PageWriter {
         // The largest number of rows known to fit, and the smallest one known not to fit.
         let (mut fit, mut too_many) = (0, available + 1);
         let mut rows = self.guess.clamp(1, available);
-        let (mut plans, mut fit_len) = (0, 0);
+        let mut plans = 0;
         let mut settled = false;
         loop {
             let len = self.plan(columns, messages, from, rows);
@@ -136,25 +79,21 @@ impl PageWriter {
                 if settled || rows + 1 >= too_many || len * 100 >= self.page_bytes * FILL_PERCENT {
                     break;
                 }
-                (fit, fit_len) = (rows, len);
+                fit = rows;
             } else if rows == 1 {
                 return self.write(len.next_multiple_of(BLOCK), messages.is_some(), 1);
             } else {
                 too_many = rows;
                 if fit >= rows {
                     // This number of rows fitted in an earlier plan: a plan depends slightly on the plans before it.
-                    (fit, fit_len) = (0, 0);
+                    fit = 0;
                 }
             }
-            let is_filled = fit_len * 100 >= self.page_bytes * FILL_PERCENT_MIN;
-            settled = fit > 0 && (fit + 1 >= too_many || plans >= PLANS_MAX && is_filled);
-            rows = if settled {
-                fit
-            } else if plans < PLANS_MAX {
-                self.corrected(rows, len).clamp(fit + 1, too_many - 1)
-            } else {
-                // Halves the range each time.
-                (fit + (too_many - fit) / 2).clamp(fit + 1, too_many - 1)
+            settled = plans >= PLANS_MAX || fit + 1 >= too_many;
+            rows = match (settled, fit) {
+                (false, _) => self.corrected(rows, len).clamp(fit + 1, too_many - 1),
+                (true, 0) => rows / 2,
+                (true, _) => fit,
             };
         }
         self.guess = if rows == available { self.guess.max(rows) } else { rows };

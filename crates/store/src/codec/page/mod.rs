@@ -31,9 +31,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-pub(crate) use encode::{FILL_PERCENT_MIN, PageBound};
 pub use encode::{PageWriter, WrittenPage};
-pub(crate) use index::filter_bytes;
 pub use index::{IndexEntry, encode_index, set_checksum};
 pub(crate) use open::{ENTRIES_MAX, ROWS_MAX};
 

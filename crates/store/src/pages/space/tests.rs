@@ -9,14 +9,10 @@ use crate::log::tests::{device, set_bytes};
 
 const PAGE: u64 = BLOCK as u64;
 
-fn slots(slot_bytes: u64, allowance: u64, extent_bytes: u64) -> Slots {
-    Slots { slot_bytes, allowance, extent_bytes }
-}
-
 fn new_space(medium: &Simulated, len: u64, used: Vec<(u64, u64)>) -> Result<Space> {
     let path = Path::new("/db/data");
     set_bytes(medium, path, vec![0; len as usize]);
-    Space::new(medium.open(path, OpenMode::ReadWrite).unwrap(), used, slots(PAGE, 0, 0))
+    Space::new(medium.open(path, OpenMode::ReadWrite).unwrap(), used)
 }
 
 #[test]
@@ -27,16 +23,15 @@ fn best_fit_with_the_lowest_offset() {
     // Free: 2 pages at 1, 2 pages at 4, 3 pages at 7.
     let space = new_space(&medium, start + 10 * PAGE, used).unwrap();
     assert_eq!(space.usage(), (start + 3 * PAGE, start + 10 * PAGE));
-    assert_eq!(space.allocate(2 * PAGE, Purpose::Load).unwrap(), start + PAGE);
-    assert_eq!(space.allocate(PAGE, Purpose::Load).unwrap(), start + 4 * PAGE);
-    assert_eq!(space.allocate(PAGE, Purpose::Load).unwrap(), start + 5 * PAGE);
-    assert_eq!(space.allocate(3 * PAGE, Purpose::Load).unwrap(), start + 7 * PAGE);
+    assert_eq!(space.allocate(2 * PAGE).unwrap(), start + PAGE);
+    assert_eq!(space.allocate(PAGE).unwrap(), start + 4 * PAGE);
+    assert_eq!(space.allocate(PAGE).unwrap(), start + 5 * PAGE);
+    assert_eq!(space.allocate(3 * PAGE).unwrap(), start + 7 * PAGE);
     space.free(start + 4 * PAGE, PAGE);
     space.free(start + 6 * PAGE, PAGE);
     space.free(start + 5 * PAGE, PAGE);
-    assert_eq!(space.allocate(3 * PAGE, Purpose::Load).unwrap(), start + 4 * PAGE);
-    let panics =
-        |len| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| space.allocate(len, Purpose::Load))).is_err();
+    assert_eq!(space.allocate(3 * PAGE).unwrap(), start + 4 * PAGE);
+    let panics = |len| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| space.allocate(len))).is_err();
     assert!(panics(100) && panics(0));
 }
 
@@ -44,7 +39,7 @@ fn best_fit_with_the_lowest_offset() {
 #[should_panic(expected = "freed twice or never allocated")]
 fn a_double_free_panics() {
     let space = new_space(&device(0), RESERVED_BYTES + 10 * PAGE, vec![]).unwrap();
-    let offset = space.allocate(PAGE, Purpose::Load).unwrap();
+    let offset = space.allocate(PAGE).unwrap();
     space.free(offset, PAGE);
     space.free(offset, PAGE);
 }
@@ -53,26 +48,26 @@ fn a_double_free_panics() {
 fn grows_in_smaller_steps_when_the_disk_is_nearly_full() {
     let medium = device(0);
     let space = new_space(&medium, RESERVED_BYTES, vec![]).unwrap();
-    space.allocate(PAGE, Purpose::Load).unwrap();
+    space.allocate(PAGE).unwrap();
     assert_eq!(space.usage().1, RESERVED_BYTES + GROWTH_BYTES_MIN);
-    let large = space.allocate(2 * GROWTH_BYTES_MIN, Purpose::Load).unwrap();
+    let large = space.allocate(2 * GROWTH_BYTES_MIN).unwrap();
     let end = space.usage().1;
     assert_eq!(large + 2 * GROWTH_BYTES_MIN, end);
     space.free(large, 2 * GROWTH_BYTES_MIN);
-    space.trim(false).unwrap();
+    space.trim().unwrap();
     assert_eq!(space.usage().1, large + GROWTH_BYTES_MIN);
     assert_eq!(medium.used_bytes(), space.usage().1);
-    space.trim(false).unwrap();
+    space.trim().unwrap();
 
     medium.set_capacity(Some(medium.used_bytes() + 10 * PAGE));
     let before = space.usage();
-    assert!(space.allocate(GROWTH_BYTES_MIN + 11 * PAGE, Purpose::Load).is_err());
+    assert!(space.allocate(GROWTH_BYTES_MIN + 11 * PAGE).is_err());
     assert_eq!(space.usage(), before);
-    assert!(matches!(space.allocate(1 << 62, Purpose::Load), Err(Error::DiskFull { .. })));
-    assert_eq!(space.allocate(GROWTH_BYTES_MIN + 10 * PAGE, Purpose::Load).unwrap(), large);
-    assert!(space.allocate(PAGE, Purpose::Load).is_err());
+    assert!(matches!(space.allocate(1 << 62), Err(Error::DiskFull { .. })));
+    assert_eq!(space.allocate(GROWTH_BYTES_MIN + 10 * PAGE).unwrap(), large);
+    assert!(space.allocate(PAGE).is_err());
     space.free(large, PAGE);
-    assert_eq!(space.allocate(PAGE, Purpose::Load).unwrap(), large);
+    assert_eq!(space.allocate(PAGE).unwrap(), large);
 }
 
 #[test]
@@ -96,7 +91,7 @@ fn damaged_metadata_is_an_error() {
 
 #[test]
 fn invalid_frees_are_rejected() {
-    let mut free = Free { file_len: RESERVED_BYTES + 10 * PAGE, slot_bytes: PAGE, ..Free::default() };
+    let mut free = Free { file_len: RESERVED_BYTES + 10 * PAGE, ..Free::default() };
     assert!(free.give_back(RESERVED_BYTES + 2 * PAGE, 4 * PAGE));
     for (first, pages) in [(2, 4), (1, 2), (5, 2), (3, 1), (0, 10), (9, 2), (1, 0)] {
         assert!(!free.give_back(RESERVED_BYTES + first * PAGE, pages * PAGE), "{first} {pages}");
@@ -109,96 +104,12 @@ fn invalid_frees_are_rejected() {
     assert_eq!(free.by_offset.len(), 1);
 }
 
-/// Each purpose leaves its part of the free space, and only slots count.
-#[test]
-fn purposes_leave_a_reserve() {
-    let medium = device(0);
-    let (path, extent, slot, start) = (Path::new("/db/data"), 4 * PAGE, 2 * PAGE, RESERVED_BYTES);
-    set_bytes(&medium, path, vec![0; (start + 70 * PAGE) as usize]);
-    medium.set_capacity(Some(medium.used_bytes()));
-    let file = medium.open(path, OpenMode::ReadWrite).unwrap();
-    // Free: one page, which is too short to count, and 60 pages.
-    let used = vec![(start, PAGE), (start + 2 * PAGE, 8 * PAGE)];
-    let space = Space::new(file, used, slots(slot, 5, extent)).unwrap();
-    let working = WORKING_EXTENTS * extent / slot;
-    assert_eq!(space.kept_slots(), 5 + working);
-    space.set_reserve(4, space.kept_slots()).unwrap();
-    let count = |purpose| std::iter::from_fn(|| space.allocate(slot, purpose).ok()).count() as u64;
-    assert_eq!(count(Purpose::Load), 30 - 4 - 5 - working);
-    assert_eq!(count(Purpose::Load), 0);
-    assert_eq!(count(Purpose::Flush), working);
-    assert!(matches!(space.set_reserve(4, 6), Err(Error::DiskFull { .. })));
-    space.set_reserve(4, 5).unwrap();
-    space.force_reserve(3);
-    assert_eq!(count(Purpose::Flush), 1);
-    assert_eq!(count(Purpose::Checkpoint), 8);
-    // A short range serves any purpose: it does not count.
-    assert_eq!(space.allocate(PAGE, Purpose::Load).unwrap(), start + PAGE);
-    assert!(matches!(space.allocate(PAGE, Purpose::Checkpoint), Err(Error::DiskFull { .. })));
-    assert!(space.is_full());
-    medium.set_capacity(None);
-    space.set_reserve(50, 0).unwrap();
-    assert!(!space.is_full());
-    assert_eq!(space.allocate(50 * PAGE, Purpose::Load).unwrap(), start + 70 * PAGE);
-    // All of the reserve is kept by a trim.
-    space.force_reserve(10);
-    space.trim(true).unwrap();
-    assert_eq!(space.usage().1, start + 120 * PAGE + (10 + space.kept_slots()) * slot);
-}
-
-/// Ranges for node tables are set aside, replaced by longer ones, and returned.
-#[test]
-fn tables_are_set_aside() {
-    let medium = device(0);
-    let (path, start) = (Path::new("/db/data"), RESERVED_BYTES);
-    set_bytes(&medium, path, vec![0; (start + 100 * PAGE) as usize]);
-    medium.set_capacity(Some(medium.used_bytes()));
-    let file = medium.open(path, OpenMode::ReadWrite).unwrap();
-    let space = Space::new(file, vec![(start, PAGE)], slots(PAGE, 0, 0)).unwrap();
-    let used = space.usage();
-    space.keep_tables(4 * PAGE, 2, 0).unwrap();
-    assert_eq!(space.usage(), used);
-    // The ranges are longer than needed by a quarter.
-    space.keep_tables(5 * PAGE, 2, 0).unwrap();
-    assert_eq!(std::iter::from_fn(|| space.allocate(PAGE, Purpose::Checkpoint).ok()).count(), 89);
-    assert!(matches!(space.keep_tables(6 * PAGE, 1, 0), Err(Error::DiskFull { .. })));
-    assert_eq!(space.take_table(6 * PAGE), None);
-    let (first, second) = (space.take_table(5 * PAGE).unwrap(), space.take_table(PAGE).unwrap());
-    assert_eq!((first.1, second.1, space.take_table(PAGE)), (5 * PAGE, 5 * PAGE, None));
-    space.return_table(first.0, first.1);
-    assert_eq!(space.take_table(5 * PAGE), Some(first));
-    // The shortest of three ranges becomes free.
-    space.return_table(start, PAGE);
-    space.return_table(first.0, first.1);
-    space.return_table(second.0, second.1);
-    assert_eq!(space.allocate(PAGE, Purpose::Checkpoint).unwrap(), start);
-}
-
 proptest! {
-    /// Whatever is used: a reserve of k slots is enough for k extents of at most a slot.
-    #[test]
-    fn a_slot_is_enough_for_an_extent(
-        holes in prop::collection::vec((1..40_u64, 1..4_u64), 1..40),
-        lens in prop::collection::vec(1..=8_u64, 200),
-    ) {
-        let mut free = Free { slot_bytes: 8 * PAGE, ..Free::default() };
-        let mut at = RESERVED_BYTES;
-        for (len, gap) in holes {
-            free.insert(at, len * PAGE);
-            at += (len + gap) * PAGE;
-        }
-        let slots = free.slots;
-        for (taken, len) in (0..slots).zip(lens) {
-            prop_assert!(free.slots >= slots - taken);
-            prop_assert!(free.take(len * PAGE).is_some());
-        }
-    }
-
     /// Compares with a bitmap of used blocks: no block is allocated twice or lost, and the fit is the best one.
     #[test]
     fn agrees_with_a_bitmap(steps in prop::collection::vec((any::<bool>(), 1..20_u64, any::<prop::sample::Index>()), 1..200)) {
         let blocks = 400;
-        let mut free = Free { file_len: RESERVED_BYTES + blocks * PAGE, slot_bytes: PAGE, ..Free::default() };
+        let mut free = Free { file_len: RESERVED_BYTES + blocks * PAGE, ..Free::default() };
         free.insert(RESERVED_BYTES, blocks * PAGE);
         let mut used = vec![false; blocks as usize];
         let mut held: Vec<(u64, u64)> = Vec::new();
