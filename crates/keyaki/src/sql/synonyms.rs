@@ -69,6 +69,8 @@ impl VisitorMut for Replace {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        // ORDER BY has the keys, too.
+        self.has_sets.push(matches!(query.body.as_ref(), SetExpr::Select(select) if has_sets(select)));
         if let Some(order) = &mut query.order_by {
             order_by_all(order, &query.body);
         }
@@ -90,6 +92,11 @@ impl VisitorMut for Replace {
             *limit = Some(rows);
             query.fetch = None;
         }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
+        self.has_sets.pop();
         ControlFlow::Continue(())
     }
 

@@ -260,7 +260,7 @@ impl Design {
         table.def.columns.iter().try_for_each(|column| {
             let default = column.default.clone().filter(|_| with_defaults);
             let nullable = column.nullable;
-            self.push(ColumnDef { nullable, default, ..ColumnDef::new(column.name.clone(), column.ty.clone()) })
+            self.push(ColumnDef { nullable, default, ..ColumnDef::new(column.name.clone(), column.ty) })
         })
     }
 
