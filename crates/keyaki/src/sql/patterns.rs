@@ -69,6 +69,9 @@ pub(super) fn replaced(expr: &mut Expr) -> Result<Option<Expr>> {
             translate(right, DOTS)?;
             Ok(None)
         }
+        Expr::Substring { substring_from: Some(from), substring_for: Some(_), .. } if text(from).is_some() => {
+            Err(Error::Unsupported("substring(text FROM pattern FOR escape)".into()))
+        }
         _ => Ok(None),
     }
 }

@@ -38,6 +38,17 @@ fn with_sign(power: Expr) -> Expr {
     }
 }
 
+/// Puts an operand before the first one of the powers.
+fn before(first: Expr, power: Expr) -> Expr {
+    let op = BinaryOperator::PGExp;
+    match power {
+        Expr::BinaryOp { left, op: BinaryOperator::PGExp, right } => {
+            Expr::BinaryOp { left: Box::new(before(first, *left)), op, right }
+        }
+        expr => Expr::BinaryOp { left: Box::new(first), op, right: Box::new(expr) },
+    }
+}
+
 struct Find;
 
 impl Visitor for Find {
@@ -59,6 +70,15 @@ impl VisitorMut for Correct {
             if let Expr::UnaryOp { expr: power, .. } = std::mem::replace(expr, placeholder()) {
                 *expr = with_sign(*power);
             }
+            return ControlFlow::Continue(());
+        }
+        // Powers are computed from left to right.
+        if let Expr::BinaryOp { left, op: BinaryOperator::PGExp, right } = expr
+            && is_power(right)
+        {
+            let left = std::mem::replace(left.as_mut(), placeholder());
+            let right = std::mem::replace(right.as_mut(), placeholder());
+            *expr = before(left, right);
             return ControlFlow::Continue(());
         }
         let tightness = tightness(expr);

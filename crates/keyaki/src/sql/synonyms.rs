@@ -61,16 +61,21 @@ pub(super) fn check_collation(collation: &ObjectName) -> Result<()> {
 
 #[derive(Default)]
 struct Replace {
-    /// For each query around the expression, true if it has grouping sets.
-    has_sets: Vec<bool>,
+    /// For each query around the expression, true if its literals get marks.
+    is_plain: Vec<bool>,
 }
 
 impl VisitorMut for Replace {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        // ORDER BY has the keys, too.
-        self.has_sets.push(matches!(query.body.as_ref(), SetExpr::Select(select) if has_sets(select)));
+        self.is_plain.push(match query.body.as_ref() {
+            // ORDER BY has the keys, too.
+            SetExpr::Select(select) => !has_sets(select),
+            // The values of a column are converted to a common type when they are planned.
+            SetExpr::Values(_) => false,
+            _ => true,
+        });
         if let Some(order) = &mut query.order_by {
             order_by_all(order, &query.body);
         }
@@ -96,12 +101,12 @@ impl VisitorMut for Replace {
     }
 
     fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
-        self.has_sets.pop();
+        self.is_plain.pop();
         ControlFlow::Continue(())
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
-        self.has_sets.push(has_sets(select));
+        self.is_plain.push(!has_sets(select));
         for item in &mut select.projection {
             if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item
                 && is_series(expr)
@@ -119,7 +124,7 @@ impl VisitorMut for Replace {
     }
 
     fn post_visit_select(&mut self, _: &mut Select) -> ControlFlow<Error> {
-        self.has_sets.pop();
+        self.is_plain.pop();
         ControlFlow::Continue(())
     }
 
@@ -144,7 +149,7 @@ impl VisitorMut for Replace {
         match replaced {
             Ok(Some(replaced)) => *expr = replaced,
             // The keys of grouping sets are compared with other expressions by their names.
-            Ok(None) if self.has_sets.last() == Some(&true) => {}
+            Ok(None) if self.is_plain.last() == Some(&false) => {}
             Ok(None) => untyped::mark(expr),
             Err(error) => return ControlFlow::Break(error),
         }

@@ -465,12 +465,6 @@ impl ScalarUDFImpl for Substring {
     fn coerce_types(&self, types: &[DataType]) -> DfResult<Vec<DataType>> {
         let is_text = |ty: &DataType| ty.is_string() || ty.is_null();
         let is_place = |ty: &DataType| ty.is_integer() || ty.is_null();
-        if let [_, b, c] = types
-            && b.is_string()
-            && c.is_string()
-        {
-            return Err(Error::Unsupported("substring(text FROM pattern FOR escape)".into()).into());
-        }
         let text = |ty: &DataType| if ty.is_null() { DataType::Utf8View } else { ty.clone() };
         match types {
             [a, b] if is_text(a) && b.is_string() => Ok(vec![DataType::Utf8View; 2]),

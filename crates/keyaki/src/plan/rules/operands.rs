@@ -22,9 +22,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Between, Case, InList};
 use datafusion::logical_expr::type_coercion::binary::type_union_resolution;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Projection, Union, cast,
-};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Projection, Union, cast};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::rewritten;
@@ -62,11 +60,11 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !found {
         return Ok(Transformed::no(plan));
     }
-    let converted = rewritten(plan, convert)?;
-    converted.transform_data(|plan| match plan {
-        // The types of its columns are those of the converted values.
-        LogicalPlan::Values(values) => Ok(Transformed::yes(LogicalPlanBuilder::values(values.values)?.build()?)),
-        other => Ok(Transformed::no(other)),
+    // The columns of VALUES have their types already, and a decimal with more digits is of another type.
+    let keeps_digits = matches!(plan, LogicalPlan::Values(_));
+    rewritten(plan, |expr, schema| match Operands::of(&expr).and_then(|operands| operands.common(schema)) {
+        Some(Common::Literal(DataType::Decimal128(..))) if keeps_digits => Ok(Transformed::no(expr)),
+        _ => convert(expr, schema),
     })
 }
 
