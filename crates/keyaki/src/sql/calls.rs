@@ -137,6 +137,14 @@ fn aggregate(name: &str, function: &Function) -> Result<Option<Expr>> {
     }
 }
 
+/// True for a call of a function without a schema, in any case.
+pub(super) fn is_call(function: &Function, name: &str) -> bool {
+    match &function.name.0[..] {
+        [part] => part.as_ident().is_some_and(|ident| ident.value.eq_ignore_ascii_case(name)),
+        _ => false,
+    }
+}
+
 /// The arguments of a plain call.
 pub(super) fn arguments(function: &Function) -> Option<Vec<Expr>> {
     let list = match &function.args {

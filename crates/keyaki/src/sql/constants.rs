@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SetExpr, Value, VisitMut, VisitorMut,
+    FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SetExpr, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
 use crate::values::cast::plain_decimal;
@@ -43,6 +43,10 @@ impl VisitorMut for Typed {
                     let cells = values.rows.iter_mut().filter_map(|row| row.get_mut(column));
                     cells.filter(|cell| is_text(cell)).for_each(|cell| *cell = cast(cell.clone(), ty.clone()));
                 }
+                if values.rows.iter().any(|row| row.get(column).is_some_and(is_exact_number)) {
+                    let cells = values.rows.iter_mut().filter_map(|row| row.get_mut(column));
+                    cells.for_each(|cell| number_of(cell).into_iter().for_each(|number| *cell = number));
+                }
             }
         }
         ControlFlow::Continue(())
@@ -69,12 +73,15 @@ impl VisitorMut for Typed {
     }
 }
 
-/// The type of a value of VALUES that texts beside it get; `None` for texts, and for values whose type is not known here.
+/// The type of a value of VALUES that texts beside it get; `None` for texts, decimals, which can have more digits, and
+/// values whose type is not known here.
 fn type_of(value: &Expr) -> Option<DataType> {
+    let is_exact =
+        |ty: &&DataType| !is_json(ty) && !matches!(ty, DataType::Decimal(_) | DataType::Numeric(_) | DataType::Dec(_));
     match value {
         Expr::Nested(inner) => type_of(inner),
-        Expr::TypedString(typed) => Some(typed.data_type.clone()).filter(|ty| !is_json(ty)),
-        Expr::Cast { data_type, array: false, .. } => Some(data_type.clone()).filter(|ty| !is_json(ty)),
+        Expr::TypedString(typed) => Some(&typed.data_type).filter(is_exact).cloned(),
+        Expr::Cast { data_type, array: false, .. } => Some(data_type).filter(is_exact).cloned(),
         Expr::Value(value) => match value.value {
             Value::Boolean(_) => Some(DataType::Boolean),
             _ => None,
@@ -83,7 +90,34 @@ fn type_of(value: &Expr) -> Option<DataType> {
     }
 }
 
-fn is_text(expr: &Expr) -> bool {
+/// True for a decimal, also below signs.
+fn is_exact_number(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(expr) | Expr::UnaryOp { expr, .. } => is_exact_number(expr),
+        Expr::Cast { data_type: DataType::Decimal(_) | DataType::Numeric(_) | DataType::Dec(_), .. } => true,
+        Expr::Value(value) => matches!(&value.value, Value::Number(number, _) if number.contains('.')),
+        _ => false,
+    }
+}
+
+/// The number that a text is, with all its digits; `None` for other texts and expressions.
+fn number_of(expr: &Expr) -> Option<Expr> {
+    let Expr::Value(value) = expr else { return None };
+    let Value::SingleQuotedString(text) = &value.value else { return None };
+    let text = text.trim();
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) || !digits.chars().all(|c| c.is_ascii_digit() || c == '.') {
+        return None;
+    }
+    let number = Expr::Value(Value::Number(digits.into(), false).into());
+    Some(match digits.len() == text.len() {
+        true => number,
+        false => Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(number) },
+    })
+}
+
+/// True for the literal of a text.
+pub(crate) fn is_text(expr: &Expr) -> bool {
     matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)))
 }
 

@@ -20,7 +20,7 @@ use crate::values::json::{is_valid, returns_documents};
 use crate::values::untyped::marked;
 
 /// Functions whose result is one of their arguments, or one of the elements of their first argument.
-const CHOICES: [&str; 8] = ["array_element", "coalesce", "greatest", "least", "make_array", "nullif", "nvl", "unnest"];
+const CHOICES: [&str; 7] = ["array_element", "coalesce", "greatest", "least", "make_array", "nullif", "unnest"];
 /// Aggregate and window functions whose results are values of their first argument, or arrays of them.
 const SELECTIONS: [&str; 11] = [
     "any_value",

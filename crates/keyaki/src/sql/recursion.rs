@@ -149,8 +149,8 @@ fn is_cast(expr: &Expr) -> bool {
     }
 }
 
-/// Refuses aggregates over the rows of a recursive query in its recursive term: they return a row even for none, so that the
-/// recursion does not end.
+/// Refuses aggregates over the rows of a recursive query in its recursive term: they return a row even for none, so that
+/// the recursion does not end.
 ///
 /// # Errors
 /// `Grouping`.

@@ -40,7 +40,8 @@ pub(crate) fn compare(node: &mut impl VisitMut) -> Result<()> {
 /// The columns of a subquery of one row, as subqueries of one column each.
 ///
 /// # Errors
-/// `Syntax` for another number of columns; `Unsupported` for a subquery with LIMIT, whose executions may return other rows.
+/// `Syntax` for another number of columns; `Unsupported` for a subquery with LIMIT, whose executions may return other
+/// rows.
 pub(super) fn columns_of(subquery: &Query, width: usize) -> Result<Vec<Expr>> {
     if subquery.limit_clause.is_some() || subquery.fetch.is_some() {
         return Err(Error::Unsupported("assignment of a subquery with LIMIT to several columns (use FROM)".into()));

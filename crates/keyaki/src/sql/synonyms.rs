@@ -170,7 +170,7 @@ fn has_sets(select: &Select) -> bool {
 /// True for a series in a select list, which has a row for each value. As an argument it is an array.
 fn is_series(expr: &Expr) -> bool {
     match expr {
-        Expr::Function(function) => function.name.to_string().eq_ignore_ascii_case("generate_series"),
+        Expr::Function(function) => calls::is_call(function, "generate_series"),
         _ => false,
     }
 }

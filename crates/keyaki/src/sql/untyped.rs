@@ -1,11 +1,13 @@
 //! Literals of texts beside values of other types, as `coalesce(day, '2024-01-01')`.
 //!
-//! In PostgreSQL, such a literal has the type of the others. In DataFusion it is a text, and has no common type with them, or
-//! they become texts. [`mark`] puts literals into calls of [`UNTYPED`]: those that are results of CASE, or arguments of
+//! In PostgreSQL, such a literal has the type of the others. In DataFusion it is a text, and has no common type with them,
+//! or they become texts. [`mark`] puts literals into calls of [`UNTYPED`] if they are results of CASE or arguments of
 //! functions that return one of their arguments.
 
 use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Value};
 
+use super::calls::is_call;
+use super::constants::is_text;
 use super::json_calls::function_call;
 use super::names::plain_ident;
 use crate::values::untyped::UNTYPED;
@@ -20,7 +22,7 @@ const SELECTING: [&str; 5] = ["coalesce", "nvl", "ifnull", "greatest", "least"];
 /// `UndefinedFunction`.
 pub(super) fn check(expr: &Expr) -> Result<()> {
     match expr {
-        Expr::Function(function) if function.name.to_string().eq_ignore_ascii_case(UNTYPED) => {
+        Expr::Function(function) if is_call(function, UNTYPED) => {
             let (signature, suggestion) = (format!("function {UNTYPED}"), None);
             Err(Error::UndefinedFunction { signature, suggestion })
         }
@@ -69,10 +71,6 @@ fn mark_one(value: &mut Expr) {
         let literal = std::mem::replace(value, Expr::Value(Value::Null.into()));
         *value = function_call(UNTYPED, vec![literal]);
     }
-}
-
-fn is_text(expr: &Expr) -> bool {
-    matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)))
 }
 
 /// True for values that do not determine a type.

@@ -1,5 +1,5 @@
-//! The decade, century and millennium of a year, as in PostgreSQL: the first century begins with the year 1, and no century
-//! has the number 0.
+//! The decade, century and millennium of a year, as in PostgreSQL: the first century begins with the year 1, and no
+//! century has the number 0.
 
 use std::sync::Arc;
 

@@ -118,8 +118,8 @@ impl ScalarUDFImpl for Arithmetic {
         &self.signature
     }
 
-    /// DataFusion makes the names of all parts of an expression, again for each part around them: a long chain of operators
-    /// has a hash in place of its operands.
+    /// DataFusion makes the names of all parts of an expression, again for each part around them: the name of a long chain
+    /// of operators has a hash in place of the operands.
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         if is_large(args) {
             let mut hasher = DefaultHasher::new();

@@ -1,5 +1,5 @@
-//! `printf`, as in SQLite and C: `%d %i %u %x %X %o %f %e %E %g %G %s %c %%` with the flags `- + space 0 # ,`, a width and a
-//! precision, which may be arguments (`*`).
+//! `printf`, as in SQLite and C: `%d %i %u %x %X %o %f %e %E %g %G %s %c %%` with the flags `- + space 0 # ,`, a width
+//! and a precision, which may be arguments (`*`).
 //!
 //! Missing arguments and NULLs are 0 or empty. Widths and precisions count characters, not bytes.
 

@@ -69,11 +69,8 @@ impl ScalarUDFImpl for Coalesce {
         Some((vec![first], others.iter().collect()))
     }
 
-    fn simplify(&self, args: Vec<Expr>, _: &SimplifyContext) -> DfResult<ExprSimplifyResult> {
-        let mut args = args.into_iter().rev();
-        let Some(last) = args.next() else { return Ok(ExprSimplifyResult::Original(Vec::new())) };
-        let mut args: Vec<Expr> = args.collect();
-        args.reverse();
+    fn simplify(&self, mut args: Vec<Expr>, _: &SimplifyContext) -> DfResult<ExprSimplifyResult> {
+        let Some(last) = args.pop() else { return Ok(ExprSimplifyResult::Original(args)) };
         let mut args = args.into_iter();
         let Some(first) = args.next() else { return Ok(ExprSimplifyResult::Simplified(last)) };
         let mut cases = when(first.clone().is_not_null(), first);

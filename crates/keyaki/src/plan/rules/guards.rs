@@ -69,8 +69,8 @@ pub(super) fn common_sub_expression_eliminate(
     }
 }
 
-/// Removes the names that the rule gives to keys of window functions. The functions of a node have the same keys, and the
-/// physical planner panics if only some of them have names.
+/// Removes the names that the rule gives to keys of window functions. The functions of a node have the same keys, and
+/// the physical planner panics if only some of them have names.
 fn unalias_keys(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let LogicalPlan::Window(window) = &plan else { return Ok(Transformed::no(plan)) };
     let has_name = |key: &Expr| matches!(key, Expr::Alias(_));

@@ -188,13 +188,11 @@ fn boxed(expr: Expr, schema: &DFSchema) -> Result<Box<Expr>> {
 }
 
 /// Scalar functions that do not compare their arguments.
-const PLAIN_FUNCTIONS: [&str; 24] = [
+const PLAIN_FUNCTIONS: [&str; 22] = [
     "pg_typeof",
     "isfinite",
     "printf",
     "coalesce",
-    "nvl",
-    "ifnull",
     "nvl2",
     "make_array",
     "struct",

@@ -7,8 +7,8 @@
 //! - UUIDs and texts: DataFusion has no common type. Texts become UUIDs.
 //! - Arrays and texts: texts become arrays.
 //! - Intervals and texts: as UUIDs. Differences of timestamps become intervals, too.
-//! - Literals of texts beside values of other types in CASE, in functions that return one of their arguments, in UNION, and
-//!   beside booleans: the literals get the type of the others. Marks of literals ([`marked`]) are removed.
+//! - Literals of texts beside values of other types in CASE, in functions that return one of their arguments, in UNION,
+//!   and beside booleans: the literals get the type of the others. Marks of literals ([`marked`]) are removed.
 //!
 //! [`ConvertOperands`] runs before DataFusion resolves the types.
 
@@ -85,7 +85,7 @@ enum Kind {
 }
 
 /// Functions that return one of their arguments.
-const SELECTING: [&str; 6] = ["coalesce", "nullif", "nvl", "ifnull", "greatest", "least"];
+const SELECTING: [&str; 4] = ["coalesce", "nullif", "greatest", "least"];
 
 /// Functions of arrays and elements, or of elements.
 const OF_ELEMENTS: [&str; 12] = [

@@ -30,6 +30,7 @@ use crate::catalog::types::column_type_name;
 use crate::engine::Writer;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::sql::constants::is_text;
 use crate::sql::expressions;
 use crate::sql::prepared::{add_types, lone_parameter};
 use crate::sql::sequences;
@@ -303,7 +304,7 @@ impl InsertSource {
         InsertSource { plan, columns, volatile: Vec::new() }
     }
 
-    /// Adds the defaults of the other columns: by a projection those that are the same for all rows.
+    /// Adds the defaults of the other columns. A projection adds the defaults that are the same for all rows.
     fn with_defaults(mut self, state: &StatementState, table: &Table) -> Result<InsertSource> {
         let others = (0..table.def.columns.len()).filter(|column| {
             let is_given = self.columns.contains(column) || self.volatile.iter().any(|(given, _)| given == column);
@@ -476,20 +477,18 @@ async fn plan_source(
     Ok(source)
 }
 
-/// Converts literals in a column of VALUES to the type of the table's column, as in PostgreSQL: DataFusion converts them to
-/// a common type of their own. Texts beside other values are converted, other values for a column of texts, and numbers for
-/// columns of floats and decimals.
+/// Converts literals in a column of VALUES to the type of the table's column, as in PostgreSQL: DataFusion converts them
+/// to a common type of their own. Texts beside other values are converted, other values for a column of texts, and
+/// numbers for columns of floats and decimals.
 fn convert_texts(values: &mut Values, position: usize, ty: ColumnType) -> Result<()> {
-    let is_text =
-        |expr: &Expr| matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)));
     let is_null = |expr: &Expr| matches!(expr, Expr::Value(value) if value.value == Value::Null);
     let is_numeric = values.rows.len() > 1 && matches!(ty, ColumnType::Float64 | ColumnType::Decimal { .. });
     let mut cells = values.rows.iter().filter_map(|row| row.content.get(position));
     let is_mixed = cells.clone().any(|cell| is_text(cell) || is_numeric && is_literal_number(cell))
-        && (cells.any(|cell| !is_text(cell) && !is_null(cell)));
+        && cells.any(|cell| !is_text(cell) && !is_null(cell));
     let is_convertible = |cell: &Expr| match (ty, cell) {
         (ColumnType::Text, Expr::Value(value)) => matches!(value.value, Value::Number(..) | Value::Boolean(_)),
-        (ColumnType::Text, cell) => matches!(cell, Expr::TypedString(_) | Expr::UnaryOp { .. }),
+        (ColumnType::Text, cell) => matches!(cell, Expr::TypedString(_) | Expr::UnaryOp { .. } | Expr::Cast { .. }),
         (_, cell) => is_text(cell) || is_numeric && is_literal_number(cell),
     };
     let has_others = values.rows.iter().filter_map(|row| row.content.get(position)).any(is_convertible);
