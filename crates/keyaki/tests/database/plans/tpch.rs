@@ -74,7 +74,7 @@ const INDEXES: [&str; 11] = [
 
 macro_rules! queries {
     ($($number:literal)*) => {
-        [$(include_str!(concat!("../../../../benches/tpch/queries/q", $number, ".sql"))),*]
+        [$(include_str!(concat!("../../../../../benches/tpch/queries/q", $number, ".sql"))),*]
     };
 }
 

@@ -1,0 +1,29 @@
+//! Tests of the database through its public interfaces. They are one program, because each program links DataFusion and
+//! programs run one after another: `cargo test -p keyaki --test database NAME` runs the tests whose path contains NAME.
+//! Tests that count the memory or the caches of their process are programs of their own.
+
+mod api;
+mod blind;
+mod cancel;
+mod changes;
+mod computed_indexes;
+mod concurrent_index;
+mod copy;
+mod definitions;
+mod errors;
+mod files;
+mod foreign_keys;
+mod generated;
+mod large_transactions;
+mod memory;
+mod memory_indexes;
+mod open;
+mod plans;
+mod prepared;
+mod schemas;
+mod sequences;
+mod slt;
+mod temporary;
+mod transactions;
+mod upstream;
+mod vast_indexes;
