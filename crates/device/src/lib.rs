@@ -4,12 +4,12 @@
 //! checkpoints. A queue belongs to one worker thread and keeps many requests in flight: requests are pushed, handed to
 //! the operating system in one batch by [`Queue::submit`], and come back in any order from [`Queue::complete`].
 //!
-//! There are four devices: [`uring`] (Linux io_uring, direct I/O), [`threads`] (a portable pool of blocking calls),
-//! [`simulated`] (in memory, deterministic, virtual time, injected faults) and [`paced`] (another device, slowed down to
-//! the service times of a model).
+//! There are five devices: [`uring`] (Linux io_uring, direct I/O), [`threads`] (a portable pool of blocking calls),
+//! [`simulated`] (in memory, deterministic, virtual time, injected faults), [`paced`] (another device, slowed down to
+//! the service times of a model) and [`metered`] (another device, whose requests are counted).
 //!
 //! The modules are layers, lowest first; a module uses its own layer and the layers before it:
-//! `memory, model < interface < os, simulated < paced, threads, uring < select < calibrate`.
+//! `memory, model < interface < os, simulated < metered, paced, threads, uring < select < calibrate`.
 //!
 //! Invariants: offsets, lengths and buffer addresses are multiples of [`BLOCK`]. Crates above this one do all data I/O
 //! through it.
@@ -22,6 +22,7 @@ pub mod calibrate;
 mod conformance;
 mod interface;
 mod memory;
+pub mod metered;
 pub mod model;
 #[cfg(unix)]
 mod os;

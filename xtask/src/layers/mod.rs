@@ -22,7 +22,7 @@ use source::Sources;
 const LAYERS: &[(&str, &str)] = &[
     (
         "crates/device",
-        "memory, model < interface < os, simulated < paced, threads, uring < select < calibrate, conformance",
+        "memory, model < interface < os, simulated < metered, paced, threads, uring < select < calibrate, conformance",
     ),
     (
         "crates/masstree",

@@ -178,6 +178,35 @@ mod paced {
     }
 }
 
+/// Metered devices over those of the operating system.
+#[cfg(unix)]
+mod metered {
+    use std::sync::Arc;
+
+    use super::Fixture;
+    use crate::interface::Device;
+    use crate::metered::Metering;
+
+    fn fixture(inner: Arc<dyn Device>) -> Fixture {
+        super::os::fixture(Arc::new(Metering::new(inner, &["any"], |_| 0)))
+    }
+
+    mod threads {
+        fn fixture() -> super::Fixture {
+            super::fixture(crate::select::threads().unwrap())
+        }
+        crate::conformance::conformance!(fixture);
+    }
+
+    #[cfg(target_os = "linux")]
+    mod uring {
+        fn fixture() -> super::Fixture {
+            super::fixture(crate::select::uring().unwrap())
+        }
+        crate::conformance::conformance!(fixture);
+    }
+}
+
 mod simulated {
     use super::Fixture;
     use crate::simulated::{Model, Simulated, SimulatedOptions};
