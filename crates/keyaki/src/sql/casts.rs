@@ -15,11 +15,12 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::names::plain_ident;
 use crate::catalog::types;
+use crate::sql::visit::{walk, walk_mut};
 
 /// Distinguishes the casts of all queries of a statement whose aggregations would have a name twice.
 pub(crate) fn distinguish(statement: &mut (impl Visit + VisitMut)) {
-    if Visit::visit(statement, &mut Find).is_break() {
-        let _ = VisitMut::visit(statement, &mut Queries);
+    if walk(statement, &mut Find).is_break() {
+        let _ = walk_mut(statement, &mut Queries);
     }
 }
 
@@ -42,7 +43,7 @@ impl VisitorMut for Queries {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         // The keys of ORDER BY have to be the same expressions as those of the select list.
         match repeats_name(&query.body, query.order_by.as_ref()) {
-            true => VisitMut::visit(query, &mut Wrap),
+            true => walk_mut(query, &mut Wrap),
             false => ControlFlow::Continue(()),
         }
     }
@@ -75,9 +76,9 @@ fn names_of(select: &Select, order_by: Option<&OrderBy>) -> ControlFlow<()> {
         // They can be keys by their position or alias.
         results.try_for_each(|expr| names.add(expr))?;
     }
-    Visit::visit(select, &mut names)?;
+    walk(select, &mut names)?;
     // Its aggregates are computed with those of the select list.
-    order_by.map_or(ControlFlow::Continue(()), |order_by| Visit::visit(order_by, &mut names))
+    order_by.map_or(ControlFlow::Continue(()), |order_by| walk(order_by, &mut names))
 }
 
 /// Expressions by their text without casts.
@@ -98,9 +99,9 @@ impl Names {
     /// Breaks if another expression differs only in its casts.
     fn add(&mut self, expr: &Expr) -> ControlFlow<()> {
         let mut expr = expr.clone();
-        let _ = VisitMut::visit(&mut expr, &mut Unqualify);
+        let _ = walk_mut(&mut expr, &mut Unqualify);
         let text = expr.to_string();
-        let _ = VisitMut::visit(&mut expr, &mut Strip);
+        let _ = walk_mut(&mut expr, &mut Strip);
         match self.0.insert(expr.to_string(), text.clone()) {
             Some(other) if other != text => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),

@@ -16,12 +16,13 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, Ident, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
-    VisitMut, VisitorMut,
+    VisitorMut,
 };
 
 use super::names::plain_ident;
 use crate::Error;
 use crate::base::arrays::element_type;
+use crate::sql::visit::walk_mut;
 use crate::values::zone::{Zone, labelled, labelled_type};
 
 /// The zero-width space.
@@ -34,7 +35,7 @@ pub(crate) fn name(statement: &mut Statement) {
         Statement::Explain { statement, .. } => return name(statement),
         _ => {}
     }
-    let _ = VisitMut::visit(statement, &mut Namer);
+    let _ = walk_mut(statement, &mut Namer);
 }
 
 /// An error about a repeated name, whose columns cannot be told apart.
@@ -228,7 +229,7 @@ fn name_beside_wildcard(body: &mut SetExpr) {
 
 /// The name of an expression without an alias.
 fn text(mut expr: Expr) -> String {
-    let _ = VisitMut::visit(&mut expr, &mut Text);
+    let _ = walk_mut(&mut expr, &mut Text);
     match expr {
         Expr::Value(value) if matches!(value.value, datafusion::sql::sqlparser::ast::Value::Null) => "NULL".into(),
         expr => expr.to_string(),

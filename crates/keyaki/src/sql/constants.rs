@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SetExpr, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 
+use crate::sql::visit::walk_mut;
 use crate::values::cast::plain_decimal;
 
 /// Maximum number of digits of a decimal.
@@ -21,7 +22,7 @@ const DIGITS_MAX: i64 = 38;
 
 /// Replaces constants by constants with a cast to their type.
 pub(crate) fn typed(node: &mut impl VisitMut) {
-    let _ = node.visit(&mut Typed);
+    let _ = walk_mut(node, &mut Typed);
 }
 
 struct Typed;

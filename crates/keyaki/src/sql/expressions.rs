@@ -26,7 +26,7 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visitor};
 
 use super::SqlSession;
 use super::state::state_of_definitions;
@@ -37,6 +37,7 @@ use crate::catalog::{
     SqlType, Table, VirtualValue,
 };
 use crate::engine::Engine;
+use crate::sql::visit::walk;
 use crate::table::compact;
 use crate::values::zone::Zone;
 use crate::write::assign::assign;
@@ -379,7 +380,7 @@ pub(super) fn refuse_queries(expr: &Expr, place: &str) -> Result<()> {
             ControlFlow::Break(())
         }
     }
-    match expr.visit(&mut HasQuery) {
+    match walk(expr, &mut HasQuery) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Error::Unsupported(format!("subqueries in {place}"))),
     }

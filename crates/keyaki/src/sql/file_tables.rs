@@ -23,6 +23,7 @@ use datafusion::sql::sqlparser::ast::{
 use futures::{StreamExt, TryStreamExt};
 
 use super::copy::{CopyOptions, Dialect, Format, expand, first_record, is_json_array};
+use crate::sql::visit::{walk, walk_mut};
 use crate::{Error, Result};
 
 /// Prefix of the names that stand for files in a statement.
@@ -61,7 +62,7 @@ pub(super) struct FileTable {
 /// `Syntax` for arguments of another form.
 pub(super) fn take(statement: &mut impl VisitMut, first: usize) -> Result<Vec<FileTable>> {
     let mut take = Take { first, found: Vec::new() };
-    match statement.visit(&mut take) {
+    match walk_mut(statement, &mut take) {
         ControlFlow::Continue(()) => Ok(take.found),
         ControlFlow::Break(error) => Err(error),
     }
@@ -82,7 +83,7 @@ pub(super) fn refuse(query: &impl Visit) -> Result<()> {
             }
         }
     }
-    match query.visit(&mut Find) {
+    match walk(query, &mut Find) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Error::Unsupported("files in a view (use CREATE TABLE … AS)".into())),
     }

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, Select, SelectItem, Value, VisitMut, VisitorMut};
 
+use crate::sql::visit::walk_mut;
 use crate::{Error, Result};
 
 /// Maximum number of sets, PostgreSQL's.
@@ -16,7 +17,7 @@ const SETS_MAX: usize = 4096;
 /// # Errors
 /// `TooComplex` for too many sets, `Unsupported` for sets within sets.
 pub(super) fn combine(node: &mut impl VisitMut) -> Result<()> {
-    match node.visit(&mut Combine) {
+    match walk_mut(node, &mut Combine) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }

@@ -9,6 +9,7 @@ use arrow::datatypes::IntervalMonthDayNano;
 use datafusion::sql::sqlparser::ast::{DateTimeField, Expr, Interval, UnaryOperator, Value, VisitMut, VisitorMut};
 
 use crate::base::intervals::{self, Problem};
+use crate::sql::visit::walk_mut;
 use crate::{Error, Result};
 
 /// Replaces the texts of literals in a statement or an expression.
@@ -16,7 +17,7 @@ use crate::{Error, Result};
 /// # Errors
 /// `InvalidText`, `OutOfRange`; `Unsupported` for fields that would cut off a part of the text.
 pub(crate) fn read(node: &mut impl VisitMut) -> Result<()> {
-    match node.visit(&mut Read) {
+    match walk_mut(node, &mut Read) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }

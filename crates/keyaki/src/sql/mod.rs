@@ -88,6 +88,7 @@ mod untyped;
 mod using;
 mod vast;
 mod views;
+mod visit;
 mod windows;
 mod with_queries;
 mod zones;

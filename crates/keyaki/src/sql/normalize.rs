@@ -12,12 +12,13 @@ use std::ops::ControlFlow;
 
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, FromTable, SetExpr, Statement as Sql, UnaryOperator, Value as SqlValue, VisitMut, VisitorMut,
+    BinaryOperator, Expr, FromTable, SetExpr, Statement as Sql, UnaryOperator, Value as SqlValue, VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::Location;
 
 use crate::base::uuids::UUID_LEN;
 use crate::base::value::ValueRef;
+use crate::sql::visit::walk_mut;
 
 /// Longer statements have no key.
 const BYTES_MAX: usize = 1 << 20;
@@ -181,7 +182,7 @@ pub(super) fn parameterize(statement: &mut Sql, sql: &str, literals: &[Literal<'
             if let SetExpr::Select(select) = query.body.as_mut()
                 && let Some(selection) = &mut select.selection
             {
-                let _ = selection.visit(&mut Conditions { replace: &mut replace });
+                let _ = walk_mut(selection, &mut Conditions { replace: &mut replace });
             }
         }
         Sql::Update(update) => {
@@ -189,13 +190,13 @@ pub(super) fn parameterize(statement: &mut Sql, sql: &str, literals: &[Literal<'
                 replace.value(&mut assignment.value);
             }
             if let Some(selection) = &mut update.selection {
-                let _ = selection.visit(&mut Conditions { replace: &mut replace });
+                let _ = walk_mut(selection, &mut Conditions { replace: &mut replace });
             }
         }
         Sql::Delete(delete) => {
             let (FromTable::WithFromKeyword(_) | FromTable::WithoutKeyword(_)) = &delete.from;
             if let Some(selection) = &mut delete.selection {
-                let _ = selection.visit(&mut Conditions { replace: &mut replace });
+                let _ = walk_mut(selection, &mut Conditions { replace: &mut replace });
             }
         }
         Sql::Insert(insert) => {

@@ -11,7 +11,7 @@ use arrow::array::ArrayRef;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Statement as Sql, Value as SqlValue, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
+    Expr, Statement as Sql, Value as SqlValue, ValueWithSpan, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -20,6 +20,7 @@ use crate::base::value::{Value, ValueRef};
 use crate::base::{intervals, type_name};
 use crate::catalog::types::from_arrow;
 use crate::catalog::{ColumnDef, SqlType};
+use crate::sql::visit::{walk, walk_mut};
 use crate::values::zone::Zone;
 use crate::write::assign::assign;
 use crate::{Error, Result};
@@ -73,7 +74,7 @@ pub(crate) fn count(statement: &Sql) -> Result<usize> {
         }
     }
     let mut count = Count(0);
-    match Visit::visit(statement, &mut count) {
+    match walk(statement, &mut count) {
         ControlFlow::Continue(()) => Ok(count.0),
         ControlFlow::Break(id) => {
             Err(Error::syntax(format!("invalid parameter \"{id}\": parameters are $1 to ${PARAMETERS_MAX}, or ?")))
@@ -155,7 +156,7 @@ pub(crate) fn bind_all(values: &[ValueRef<'_>], types: &[Option<DataType>], zone
 pub(crate) fn substitute(statement: &mut Sql, values: &[ArrayRef]) -> Result<()> {
     let literals = values.iter().map(literal).collect::<Result<Vec<_>>>()?;
     let mut substitution = Substitution { literals: &literals };
-    match VisitMut::visit(statement, &mut substitution) {
+    match walk_mut(statement, &mut substitution) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
@@ -251,7 +252,7 @@ pub(super) fn call<const N: usize>(template: &str, arguments: [Expr; N]) -> Resu
 
 /// Replaces the NULLs of a parsed template by expressions, in their order.
 pub(super) fn fill(template: &mut impl VisitMut, arguments: &mut dyn Iterator<Item = Expr>) {
-    let _ = template.visit(&mut Fill { arguments });
+    let _ = walk_mut(template, &mut Fill { arguments });
 }
 
 /// Replaces the NULLs of a template by expressions, in their order.

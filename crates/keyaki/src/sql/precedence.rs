@@ -7,12 +7,13 @@
 
 use std::ops::ControlFlow;
 
+use crate::sql::visit::{walk, walk_mut};
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Visit, VisitMut, Visitor, VisitorMut};
 
 /// Corrects all expressions of a parsed statement, query or expression.
 pub(super) fn correct(parsed: &mut (impl Visit + VisitMut)) {
-    if Visit::visit(parsed, &mut Find).is_break() {
-        let _ = VisitMut::visit(parsed, &mut Correct);
+    if walk(parsed, &mut Find).is_break() {
+        let _ = walk_mut(parsed, &mut Correct);
     }
 }
 

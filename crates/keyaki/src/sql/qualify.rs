@@ -24,6 +24,7 @@ use super::renames::NewName;
 use super::sequences;
 use crate::catalog::{Catalog, PUBLIC, RelationName};
 use crate::engine::CATALOG_NAME;
+use crate::sql::visit::walk_mut;
 use crate::{Error, ObjectKind, Result};
 
 /// Makes the names of a statement or expression independent of the search path, for DataFusion.
@@ -50,7 +51,7 @@ pub(super) fn stored(node: &mut impl VisitMut, catalog: &Catalog, path: &SearchP
 pub(super) fn renamed(node: &mut impl VisitMut, catalog: &Catalog, new: &NewName<'_>) -> Result<()> {
     let path = SearchPath::default();
     let mut visitor = Qualify { new: Some(new), ..Qualify::new(catalog, &path, true) };
-    match node.visit(&mut visitor) {
+    match walk_mut(node, &mut visitor) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
@@ -58,7 +59,7 @@ pub(super) fn renamed(node: &mut impl VisitMut, catalog: &Catalog, new: &NewName
 
 fn qualify(node: &mut impl VisitMut, catalog: &Catalog, path: &SearchPath, is_stored: bool) -> Result<()> {
     let mut visitor = Qualify::new(catalog, path, is_stored);
-    if let ControlFlow::Break(error) = node.visit(&mut visitor) {
+    if let ControlFlow::Break(error) = walk_mut(node, &mut visitor) {
         return Err(error);
     }
     match visitor.temporary_sequence.filter(|_| is_stored) {
@@ -361,7 +362,7 @@ pub(super) fn calls(node: &mut impl VisitMut, resolve: impl FnMut(&ObjectName) -
             ControlFlow::Continue(())
         }
     }
-    let _ = node.visit(&mut Calls(resolve));
+    let _ = walk_mut(node, &mut Calls(resolve));
 }
 
 /// As [`calls`], for one call of any function.
@@ -410,7 +411,7 @@ impl VisitorMut for Qualify<'_> {
                 if *recursive {
                     self.common[open].push(name.clone());
                 }
-                query.visit(self)?;
+                walk_mut(query, self)?;
                 self.common[open].push(name);
             }
         }

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, VisitMut, VisitorMut};
 
 use super::parameters::call;
+use crate::sql::visit::walk_mut;
 use crate::values::arrays::quantified_name;
 use crate::{Error, Result};
 
@@ -17,7 +18,7 @@ use crate::{Error, Result};
 /// # Errors
 /// None for the templates of this module.
 pub(crate) fn as_calls(node: &mut impl VisitMut) -> Result<()> {
-    match node.visit(&mut AsCalls) {
+    match walk_mut(node, &mut AsCalls) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }

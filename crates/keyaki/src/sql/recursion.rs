@@ -10,13 +10,13 @@ use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr as Logical, ExprSchemable, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{
-    Cte, Expr, Ident, ObjectName, Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor, Visit, VisitMut,
-    Visitor, VisitorMut,
+    Cte, Expr, Ident, ObjectName, Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor, Visitor, VisitorMut,
 };
 
 use super::columns::repeated;
 use super::names::plain_ident;
 use crate::base::type_name;
+use crate::sql::visit::{walk, walk_mut};
 use crate::{Error, Result};
 
 /// Moves LIMIT and OFFSET out of recursive queries.
@@ -42,7 +42,7 @@ pub(super) fn limited(statement: &mut Statement) -> Result<()> {
             ControlFlow::Continue(())
         }
     }
-    match VisitMut::visit(statement, &mut Limited) {
+    match walk_mut(statement, &mut Limited) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
@@ -67,7 +67,7 @@ fn split(mut cte: Cte) -> Result<Vec<Cte>> {
     let mut limited = super::parse_query(&format!("SELECT * FROM {all}"))?;
     limited.limit_clause = cte.query.limit_clause.take();
     limited.fetch = cte.query.fetch.take();
-    let _ = VisitMut::visit(&mut cte.query.body, &mut Rename { from: &name, to: &all });
+    let _ = walk_mut(&mut cte.query.body, &mut Rename { from: &name, to: &all });
     let columns = cte.alias.columns.clone();
     let alias = std::mem::replace(&mut cte.alias, TableAlias { explicit: true, name: all, columns, at: None });
     let materialized = cte.materialized.take();
@@ -88,7 +88,7 @@ fn is_used(body: &SetExpr, name: &str) -> bool {
             if is_named(name, self.0) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
-    Visit::visit(body, &mut Find(name)).is_break()
+    walk(body, &mut Find(name)).is_break()
 }
 
 /// Renames a relation, which keeps its name as alias.
@@ -137,7 +137,7 @@ pub(super) fn casting(statement: &Statement) -> Vec<(String, usize)> {
         }
     }
     let mut names = Names::default();
-    _ = Visit::visit(statement, &mut names);
+    _ = walk(statement, &mut names);
     names.0
 }
 

@@ -24,6 +24,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::names::plain_ident;
 use super::parameters::{call, fill};
 use super::synonyms::width;
+use crate::sql::visit::walk_mut;
 use crate::{Error, Result};
 
 /// Replaces comparisons of rows in a statement or an expression.
@@ -31,7 +32,7 @@ use crate::{Error, Result};
 /// # Errors
 /// `Syntax` for rows of different lengths.
 pub(crate) fn compare(node: &mut impl VisitMut) -> Result<()> {
-    match node.visit(&mut Compare::default()) {
+    match walk_mut(node, &mut Compare::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }

@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::{
     ColumnDef as SqlColumn, ColumnOption, ColumnOptionDef, DataType as SqlDataType, Expr, GeneratedAs, ObjectName,
-    SequenceOptions, Value, Visit, Visitor,
+    SequenceOptions, Value, Visitor,
 };
 use keyaki_store::{ColumnType, WriteBatch};
 use parking_lot::Mutex;
@@ -34,6 +34,7 @@ use crate::catalog::{
     types,
 };
 use crate::engine::Engine;
+use crate::sql::visit::walk;
 use crate::{Error, ObjectKind, Result};
 
 /// The values that a session has taken.
@@ -408,7 +409,7 @@ pub(super) fn calls_sequence(expr: &Expr) -> bool {
             }
         }
     }
-    expr.visit(&mut Calls).is_break()
+    walk(expr, &mut Calls).is_break()
 }
 
 /// SQL text of the options of a sequence that differ from their defaults, for values of type `ty`.

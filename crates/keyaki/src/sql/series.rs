@@ -8,13 +8,12 @@ use datafusion::common::TableReference;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::{LogicalPlan, SubqueryAlias, TableScan, TableScanBuilder};
-use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, Query, SetExpr, TableAlias, TableAliasColumnDef, TableFactor, visit_expressions,
-};
+use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, SetExpr, TableAlias, TableAliasColumnDef, TableFactor};
 
 use super::json_calls;
 use super::names::plain_ident;
 use super::table_functions::{SERIES, plain};
+use crate::sql::visit::visit_expressions;
 
 /// Gives the series in FROM of a query aliases. The column of a series is `value`; it has the name of the alias, or of
 /// the function, if the query uses this as the name of a column, as in PostgreSQL: `SELECT i FROM generate_series(1, 3) i`.

@@ -5,9 +5,10 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Query, Select, Statement, TableFactor, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{Query, Select, Statement, TableFactor, Visitor};
 
 use super::with_queries::{NESTED_CHANGE, is_change};
+use crate::sql::visit::walk;
 use crate::{Error, Result};
 
 /// Checks a statement before it is planned.
@@ -15,7 +16,7 @@ use crate::{Error, Result};
 /// # Errors
 /// `Unsupported` with the name of the clause.
 pub(crate) fn check(statement: &Statement) -> Result<()> {
-    match statement.visit(&mut Strict) {
+    match walk(statement, &mut Strict) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(what) => Err(Error::Unsupported(what)),
     }

@@ -5,6 +5,7 @@
 
 use std::ops::ControlFlow;
 
+use crate::sql::visit::{walk, walk_mut};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator, Visit, VisitMut,
     Visitor, VisitorMut,
@@ -88,8 +89,8 @@ pub(super) fn expand(parsed: &mut (impl Visit + VisitMut)) {
             if marked(expr).is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
-    if Visit::visit(parsed, &mut Find).is_break() {
-        let _ = VisitMut::visit(parsed, &mut Expand);
+    if walk(parsed, &mut Find).is_break() {
+        let _ = walk_mut(parsed, &mut Expand);
     }
 }
 

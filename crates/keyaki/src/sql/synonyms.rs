@@ -22,7 +22,6 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DataType, Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArgumentList, FunctionArguments, GroupByExpr, LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind,
     Query, Select, SelectItem, SetExpr, TableFactor, UnaryOperator, Value, VisitMut, VisitorMut, WindowType,
-    visit_expressions,
 };
 use keyaki_store::ColumnType;
 
@@ -31,6 +30,7 @@ use super::names::plain_ident;
 use super::parameters::call;
 use super::{calls, patterns, time_calls, untyped};
 use crate::catalog::{SqlType, types};
+use crate::sql::visit::{visit_expressions, walk_mut};
 use crate::{Error, Result};
 
 /// Replaces the forms in a statement or an expression.
@@ -38,7 +38,7 @@ use crate::{Error, Result};
 /// # Errors
 /// `Unsupported` for a collation that does not compare bytes, errors of [`calls::replaced`].
 pub(crate) fn replace(node: &mut impl VisitMut) -> Result<()> {
-    match node.visit(&mut Replace::default()) {
+    match walk_mut(node, &mut Replace::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }

@@ -8,12 +8,12 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     DataType, Expr, FunctionArg, FunctionArgExpr, Ident, Join, JoinConstraint, JoinOperator, ObjectName,
     ObjectNamePart, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
-    visit_expressions,
 };
 
 use super::json_calls;
 use super::parameters::call;
 use crate::catalog::types;
+use crate::sql::visit::{visit_expressions, walk_mut};
 use crate::values::regexps::ALL_MATCHES;
 use crate::{Error, Result};
 
@@ -32,7 +32,7 @@ const OF_ARRAYS: [(&str, &str); 3] = [
 /// # Errors
 /// `Unsupported` for WITH ORDINALITY of several arrays, for LATERAL before other functions, and for arguments of other forms.
 pub(super) fn to_subqueries(statement: &mut impl VisitMut) -> Result<()> {
-    match statement.visit(&mut Rewrite::default()) {
+    match walk_mut(statement, &mut Rewrite::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }

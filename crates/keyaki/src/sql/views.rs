@@ -14,8 +14,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{
-    CreateTableOptions, CreateView, Ident, ObjectName, Query, Select, SelectItem, Statement, ViewColumnDef, Visit,
-    Visitor,
+    CreateTableOptions, CreateView, Ident, ObjectName, Query, Select, SelectItem, Statement, ViewColumnDef, Visitor,
 };
 use keyaki_store::WriteBatch;
 
@@ -26,6 +25,7 @@ use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, DocumentKind, RelationName, ViewDef, put, put_new, remove};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::sql::visit::walk;
 use crate::{Error, ObjectKind, Result};
 
 /// A name of a column that no statement uses.
@@ -438,7 +438,7 @@ fn has_wildcard(query: &Query) -> bool {
         }
     }
     let mut find = Find { wildcard: false, natural: false };
-    let _ = query.visit(&mut find);
+    let _ = walk(query, &mut find);
     find.wildcard && !find.natural
 }
 

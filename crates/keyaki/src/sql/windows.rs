@@ -22,6 +22,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::names::plain_ident;
 use super::parameters::call;
+use crate::sql::visit::walk_mut;
 use crate::{Error, Result};
 
 /// Replaces the names and the defaults in a statement.
@@ -29,7 +30,7 @@ use crate::{Error, Result};
 /// # Errors
 /// `InvalidStatement` for unknown names, and for windows that change what the named one defines.
 pub(super) fn inline(node: &mut impl VisitMut) -> Result<()> {
-    match node.visit(&mut Inline::default()) {
+    match walk_mut(node, &mut Inline::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }

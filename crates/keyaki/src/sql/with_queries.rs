@@ -9,12 +9,12 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    CteAsMaterialized, ObjectName, Query, SetExpr, Statement, TableAlias, TableFactor, Visit, VisitMut, Visitor,
-    VisitorMut, With,
+    CteAsMaterialized, ObjectName, Query, SetExpr, Statement, TableAlias, TableFactor, Visitor, VisitorMut, With,
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::names::plain_ident;
+use crate::sql::visit::{walk, walk_mut};
 use crate::{Error, Result};
 
 /// Quotes the first token of a WITH clause that this module has added. No text of a statement has it.
@@ -34,7 +34,7 @@ pub(crate) fn materialized(statement: &Statement) -> Vec<String> {
         }
     }
     let mut names = Names::default();
-    _ = statement.visit(&mut names);
+    _ = walk(statement, &mut names);
     names.0
 }
 
@@ -75,7 +75,7 @@ pub(super) fn before_changes(statement: &mut Statement) -> Result<()> {
     // The first table of these statements is the one that they change.
     let targets = usize::from(!matches!(change, Statement::Insert(_)));
     let mut add = Add { with, names, depth: 0, targets };
-    if let ControlFlow::Break(error) = VisitMut::visit(&mut change, &mut add) {
+    if let ControlFlow::Break(error) = walk_mut(&mut change, &mut add) {
         return Err(error);
     }
     *statement = change;
@@ -90,7 +90,7 @@ fn contains_change(with: &With) -> bool {
             if is_change(query) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
-    with.visit(&mut Find).is_break()
+    walk(with, &mut Find).is_break()
 }
 
 /// Adds WITH queries to the outermost queries of a statement.
@@ -120,7 +120,7 @@ impl Add {
                 if self.0.names(name) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
         }
-        query.visit(&mut Uses(self)).is_break()
+        walk(query, &mut Uses(self)).is_break()
     }
 }
 
@@ -202,7 +202,7 @@ pub(super) fn gathered(statement: &mut Statement) -> Result<()> {
         }
     }
     let mut taken = Take(None);
-    _ = VisitMut::visit(statement, &mut taken);
+    _ = walk_mut(statement, &mut taken);
     let Some(with) = taken.0 else { return Ok(()) };
     let query = match statement {
         Statement::Explain { statement, .. } => statement.as_mut(),

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{Expr, VisitMut, VisitorMut};
 
 use super::parameters::call;
+use crate::sql::visit::walk_mut;
 use crate::{Error, Result};
 
 /// Replaces AT TIME ZONE in a statement or an expression.
@@ -14,7 +15,7 @@ use crate::{Error, Result};
 /// # Errors
 /// None for the template of this module.
 pub(crate) fn as_calls(node: &mut impl VisitMut) -> Result<()> {
-    match node.visit(&mut AsCalls) {
+    match walk_mut(node, &mut AsCalls) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }

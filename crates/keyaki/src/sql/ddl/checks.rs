@@ -5,11 +5,12 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{CheckConstraint, Expr, Ident, Visit, VisitMut, Visitor, VisitorMut};
+use datafusion::sql::sqlparser::ast::{CheckConstraint, Expr, Ident, Visitor, VisitorMut};
 
 use crate::catalog::{CheckDef, TableDef};
 use crate::sql::names::{new_name, plain_ident};
 use crate::sql::parse_expr;
+use crate::sql::visit::{walk, walk_mut};
 use crate::{Error, ObjectKind, Result};
 
 /// Adds a constraint to a definition. A constraint without a name gets a name as in PostgreSQL: `TABLE_COLUMN_check` if
@@ -72,14 +73,14 @@ pub(super) fn columns_of(def: &TableDef, condition: &Expr) -> Vec<usize> {
         }
     }
     let mut columns = Columns(def, Vec::new());
-    let _ = Visit::visit(condition, &mut columns);
+    let _ = walk(condition, &mut columns);
     columns.1
 }
 
 /// The expression with `column` in place of `table.column`.
 pub(in crate::sql) fn unqualified(expr: &Expr, table: &str) -> Expr {
     let mut expr = expr.clone();
-    let _ = VisitMut::visit(&mut expr, &mut Unqualify { table });
+    let _ = walk_mut(&mut expr, &mut Unqualify { table });
     expr
 }
 

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
-    AlterIndexOperation, AlterTableOperation, Expr, ObjectName, RenameTableNameKind, VisitMut, VisitorMut,
+    AlterIndexOperation, AlterTableOperation, Expr, ObjectName, RenameTableNameKind, VisitorMut,
 };
 use keyaki_store::WriteBatch;
 
@@ -15,6 +15,7 @@ use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, DocumentKind, ForeignKeyDef, Table, TableDef, put, remove};
 use crate::sql::names::{ident, new_name, new_sibling, plain_ident};
 use crate::sql::state::StatementState;
+use crate::sql::visit::walk_mut;
 use crate::sql::{Outcome, SqlSession, parse_expr, views};
 use crate::write::WriteStatement;
 use crate::{Error, ObjectKind, Result};
@@ -106,7 +107,7 @@ fn column(def: &mut TableDef, position: usize, new: String) -> Result<()> {
     let of_indexes = def.indexes.iter_mut().flat_map(|index| index.texts_mut());
     for sql in def.checks.iter_mut().map(|check| &mut check.sql).chain(generated).chain(of_indexes) {
         let mut expr = parse_expr(sql)?;
-        let _ = VisitMut::visit(&mut expr, &mut RenameColumn { old: &old, new: &new });
+        let _ = walk_mut(&mut expr, &mut RenameColumn { old: &old, new: &new });
         *sql = expr.to_string();
     }
     Ok(())

@@ -23,7 +23,7 @@ use arrow::compute::{concat_batches, sort_to_indices, take_record_batch};
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query, UnaryOperator,
-    Visit, Visitor,
+    Visitor,
 };
 use keyaki_store::{ColumnChange, ColumnType, WriteBatch};
 
@@ -31,6 +31,7 @@ use super::conflict::{EXCLUDED, ROW_NUMBER, excluded_column};
 use crate::catalog::{Check, ColumnDef, Table};
 use crate::sql::names::plain_ident;
 use crate::sql::state::StatementState;
+use crate::sql::visit::walk;
 use crate::sql::{SqlSession, short};
 use crate::write::RowBuffer;
 use crate::write::assign::assign;
@@ -437,7 +438,7 @@ fn is_free(expr: &Expr) -> bool {
             ControlFlow::Break(())
         }
     }
-    expr.visit(&mut Free).is_continue()
+    walk(expr, &mut Free).is_continue()
 }
 
 #[cfg(test)]

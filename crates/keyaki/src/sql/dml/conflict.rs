@@ -20,8 +20,7 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use datafusion::datasource::MemTable;
 use datafusion::sql::sqlparser::ast::{
     Assignment, BinaryOperator, DoUpdate, Expr, Ident, Insert, JoinConstraint, JoinOperator, OnConflict,
-    OnConflictAction, OnInsert, Query, SetExpr, SqliteOnConflict, TableWithJoins, Value, Visit, VisitMut, Visitor,
-    VisitorMut,
+    OnConflictAction, OnInsert, Query, SetExpr, SqliteOnConflict, TableWithJoins, Value, Visit, Visitor, VisitorMut,
 };
 
 use super::blind::{self, Blind};
@@ -39,6 +38,7 @@ use crate::catalog::{Catalog, RelationName, Table, types};
 use crate::engine::{Engine, Writer};
 use crate::sql::prepared::lone_parameter;
 use crate::sql::state::StatementState;
+use crate::sql::visit::{walk, walk_mut};
 use crate::sql::{SqlSession, short};
 use crate::values::zone::Zone;
 use crate::write::apply::{TableChange, distinct_rows};
@@ -372,7 +372,7 @@ impl Conflict {
                 values.push(selection.as_deref().cloned().unwrap_or(Expr::value(Value::Boolean(true))));
                 for expr in &mut values {
                     let new = |name: &str| row.value(table, table.column(name).ok()?).ok();
-                    if VisitMut::visit(expr, &mut NewColumns(new)).is_break() {
+                    if walk_mut(expr, &mut NewColumns(new)).is_break() {
                         return Ok(None);
                     }
                 }
@@ -505,7 +505,7 @@ fn has_subquery<T: Visit>(clause: &T) -> bool {
             ControlFlow::Break(())
         }
     }
-    clause.visit(&mut Queries).is_break()
+    walk(clause, &mut Queries).is_break()
 }
 
 fn and(left: Expr, right: Expr) -> Expr {
@@ -553,7 +553,7 @@ fn of_columns(condition: &Expr, column: &dyn Fn(&str) -> Expr) -> Expr {
         }
     }
     let mut condition = condition.clone();
-    let _ = VisitMut::visit(&mut condition, &mut Columns(column));
+    let _ = walk_mut(&mut condition, &mut Columns(column));
     condition
 }
 
@@ -579,7 +579,7 @@ impl<F: FnMut(&str) -> Option<Expr>> VisitorMut for NewColumns<F> {
 /// Makes `excluded.column` refer to the table of new rows.
 pub(super) fn qualify_excluded(expr: &mut Expr) {
     let new = |name: &str| Some(excluded_column(format!("{COLUMN_PREFIX}{name}")));
-    let _ = VisitMut::visit(expr, &mut NewColumns(new));
+    let _ = walk_mut(expr, &mut NewColumns(new));
 }
 
 /// A column of the table of new rows.

@@ -19,7 +19,7 @@ use arrow::datatypes::{DataType, Int64Type};
 use datafusion::sql::sqlparser::ast::{
     AssignmentTarget, BinaryOperator, CaseWhen, Expr, Ident, Join, JoinConstraint, JoinOperator, Merge, MergeAction,
     MergeClause, MergeClauseKind, MergeInsertExpr, MergeInsertKind, MergeUpdateExpr, OutputClause, Query, SelectItem,
-    SetExpr, TableAlias, TableFactor, TableWithJoins, Value, VisitMut, VisitorMut,
+    SetExpr, TableAlias, TableFactor, TableWithJoins, Value, VisitorMut,
 };
 
 use super::conflict::rowids;
@@ -34,6 +34,7 @@ use crate::engine::Writer;
 use crate::sql::expressions;
 use crate::sql::prepared::add_types;
 use crate::sql::state::StatementState;
+use crate::sql::visit::walk_mut;
 use crate::sql::{Outcome, SqlSession, sequences, skipped};
 use crate::write::BatchLimits;
 use crate::write::apply::{TableChange, row_keys};
@@ -446,7 +447,7 @@ fn inserted(table: &Table, insert: MergeInsertExpr) -> Result<Vec<Expr>> {
 
 /// Qualifies the names of columns that are not in subqueries.
 fn qualify(expr: &mut Expr, relation: &Ident) {
-    let _ = VisitMut::visit(expr, &mut Qualify { relation, depth: 0 });
+    let _ = walk_mut(expr, &mut Qualify { relation, depth: 0 });
 }
 
 struct Qualify<'a> {

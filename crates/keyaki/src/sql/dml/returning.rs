@@ -13,7 +13,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, ExcludeSelectItem, Expr, FunctionArguments, Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias,
-    TableFactor, TableWithJoins, VisitMut, VisitorMut, visit_expressions, visit_expressions_mut,
+    TableFactor, TableWithJoins, VisitorMut,
 };
 use futures::StreamExt;
 
@@ -21,6 +21,7 @@ use crate::catalog::{RelationName, Table};
 use crate::sql::columns::shown_schema;
 use crate::sql::names::plain_ident;
 use crate::sql::state::StatementState;
+use crate::sql::visit::{visit_expressions, visit_expressions_mut, walk_mut};
 use crate::sql::{Outcome, SqlSession};
 use crate::write::RowBuffer;
 use crate::write::rows::TableRows;
@@ -92,7 +93,7 @@ impl Returning {
         for item in &mut self.items {
             let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else { continue };
             let before = expr.clone();
-            let _ = VisitMut::visit(expr, &mut others);
+            let _ = walk_mut(expr, &mut others);
             if let SelectItem::UnnamedExpr(expr) = item
                 && *expr != before
             {

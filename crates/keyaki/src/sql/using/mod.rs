@@ -35,6 +35,7 @@ use self::wildcards::output;
 use super::json_calls::{function_call, is_to_json};
 use super::names::plain_ident;
 use crate::catalog::Catalog;
+use crate::sql::visit::{walk, walk_mut};
 use crate::values::json::build::TO_JSON;
 use crate::{Error, Result};
 
@@ -57,11 +58,11 @@ pub(super) fn as_conditions(statement: &mut Statement, catalog: &Catalog, is_res
             if name_as_json(expr).is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
     }
-    if VisitMut::visit(statement, &mut Find).is_continue() {
+    if walk_mut(statement, &mut Find).is_continue() {
         return Ok(());
     }
     let is_result = is_result && matches!(statement, Statement::Query(_));
-    match VisitMut::visit(statement, &mut Using { is_result, ..Using::new(catalog) }) {
+    match walk_mut(statement, &mut Using { is_result, ..Using::new(catalog) }) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
@@ -194,7 +195,7 @@ impl<'a> Using<'a> {
 
     fn visit_within(&mut self, scope: &Scope, node: &mut impl VisitMut) -> ControlFlow<Error> {
         self.scopes.push(scope.clone());
-        node.visit(self)?;
+        walk_mut(node, self)?;
         self.scopes.pop();
         ControlFlow::Continue(())
     }
@@ -267,7 +268,7 @@ impl<'a> Using<'a> {
         match factor {
             TableFactor::NestedJoin { .. } => {}
             TableFactor::Derived { lateral: true, .. } if self.visits => self.visit_within(before, factor)?,
-            _ if self.visits => factor.visit(self)?,
+            _ if self.visits => walk_mut(factor, self)?,
             _ => {}
         }
         let Scope { constraints, is_undecided, .. } = nested;
@@ -290,7 +291,7 @@ fn hiding(value: &Expr, inner: &[Scope]) -> Option<Ident> {
             }
         }
     }
-    datafusion::sql::sqlparser::ast::Visit::visit(value, &mut Find(inner)).break_value()
+    walk(value, &mut Find(inner)).break_value()
 }
 
 fn flow<T>(result: Result<T>) -> ControlFlow<Error, T> {
@@ -313,7 +314,7 @@ impl VisitorMut for Using<'_> {
                 if *recursive {
                     self.common.push((name.clone(), columns.clone()));
                 }
-                cte.query.visit(self)?;
+                walk_mut(&mut cte.query, self)?;
                 self.common.push((name, columns));
             }
         }
@@ -376,7 +377,7 @@ impl VisitorMut for Using<'_> {
             for key in &mut keys {
                 match &key.expr {
                     Expr::Identifier(name) if scope.outputs(&select.projection, &plain_ident(name)) => {}
-                    _ => key.visit(self)?,
+                    _ => walk_mut(key, self)?,
                 }
             }
             if let Some(OpenQuery { order_by: Some(OrderBy { kind, .. }), .. }) = self.queries.last_mut() {

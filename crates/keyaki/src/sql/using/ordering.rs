@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Expr, GroupByExpr, Ident, OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, TableFactor,
-    Visit, Visitor, visit_expressions,
+    Visitor,
 };
 
 use super::scope::{Meaning, Scope};
@@ -13,6 +13,7 @@ use crate::Result;
 use crate::sql::columns::repeated;
 use crate::sql::names::plain_ident;
 use crate::sql::parse_query;
+use crate::sql::visit::{visit_expressions, walk};
 
 /// True if an expression of ORDER BY uses a name of the select list, or if `*` may have one.
 pub(super) fn may_collide(query: &Query) -> bool {
@@ -148,7 +149,7 @@ pub(super) fn renamed(
     }
     let mut used = Used { grouped: grouped(select), scope, aggregates: 0, names: HashSet::new() };
     for key in keys.iter().filter(|key| !is_plain(&key.expr)) {
-        let _ = key.expr.visit(&mut used);
+        let _ = walk(&key.expr, &mut used);
     }
     let mut used = used.names;
     if has_wildcard {
