@@ -109,6 +109,11 @@ impl Stats {
 
     /// The current values.
     pub fn snapshot(&self) -> StatsSnapshot {
+        StatsSnapshot { timeline: self.counters.timeline.lock().samples.clone(), ..self.counters() }
+    }
+
+    /// The current values without the timeline.
+    pub fn counters(&self) -> StatsSnapshot {
         let c = &*self.counters;
         let (cached, shared) = (c.pages_cached.load(Relaxed), c.pages_shared.load(Relaxed));
         StatsSnapshot {
@@ -126,7 +131,7 @@ impl Stats {
                 0 => c.clock.as_ref().map_or(0, |clock| clock.now_ns().saturating_sub(c.started_ns)),
                 ended => ended - 1,
             },
-            timeline: c.timeline.lock().samples.clone(),
+            timeline: Vec::new(),
         }
     }
 

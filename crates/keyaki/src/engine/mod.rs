@@ -16,6 +16,7 @@
 //! | [`moment`] | kept snapshots for small statements |
 //! | [`memory_index`] | in-memory indexes |
 //! | [`index_builds`] | unfinished indexes of CREATE INDEX CONCURRENTLY |
+//! | [`queries`] | the statements that run, and the last ones that have ended |
 //! | [`base_state`] | functions and resources of DataFusion |
 //! | [`types`] | types of literals and casts |
 //! | [`cache`] | control of the CPU caches |
@@ -25,6 +26,7 @@ pub(crate) mod cache;
 mod index_builds;
 mod memory_index;
 mod moment;
+pub(crate) mod queries;
 mod query_memory;
 pub(crate) mod sequences;
 mod temporary;
@@ -45,6 +47,7 @@ use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::MemoryLimit;
 use keyaki_device::Device;
 use keyaki_device::calibrate::Calibration;
+use keyaki_device::metered::{Metering, Meters};
 use keyaki_exec::{Executor, MemoryTrace};
 use keyaki_store::{Direction, Durability, KeyRange, Store, TreeId, WriteBatch, block_on};
 use parking_lot::{Mutex, RwLock};
@@ -59,6 +62,7 @@ use crate::{CacheGovernor, Error, ObjectKind, Options, Result};
 use base_state::base_state;
 use index_builds::IndexBuilds;
 use memory_index::{no_memory, rebuild};
+use queries::Queries;
 use sequences::Sequences;
 
 pub(crate) use base_state::CATALOG_NAME;
@@ -73,8 +77,19 @@ const CALIBRATION_FILE: &str = "calibration.json";
 /// Opening a database waits for the locators if their trees have at most this many bytes together; larger ones are
 /// built in the background.
 const LOCATE_AT_ONCE_BYTES: u64 = 1 << 30;
+/// Kinds of files with meters of their own.
+const FILE_KINDS: &[&str] = &["data", "log", "other"];
 /// Spill directory of queries, in the database directory. Opening the database empties it.
 const SPILL_DIR: &str = "tmp";
+
+/// The place of a file's kind in [`FILE_KINDS`].
+fn file_kind(path: &Path) -> usize {
+    match path.file_name().and_then(|name| name.to_str()) {
+        Some("data" | "data.new") => 0,
+        Some(name) if name.starts_with("log-") => 1,
+        _ => 2,
+    }
+}
 
 /// Compiles the expressions of a table.
 pub(crate) type Compile = fn(&Engine, &Table) -> Result<()>;
@@ -122,6 +137,10 @@ pub(crate) struct Engine {
     pub temporary: TemporarySchemas,
     /// Unfinished indexes.
     pub index_builds: Arc<IndexBuilds>,
+    /// The statements that run, and the last ones that have ended.
+    pub queries: Arc<Queries>,
+    /// The requests to the device, by kind of file.
+    pub meters: Arc<Meters>,
 }
 
 /// Settings of the database that SET changes, as they were when it was opened.
@@ -192,6 +211,8 @@ impl Engine {
                 ..keyaki_store::Options::default()
             })
         };
+        let device = Arc::new(Metering::new(device, FILE_KINDS, file_kind));
+        let meters = device.meters().clone();
         let store = Store::open(device, path, store_options)?;
         let executor_options = options.executor.unwrap_or_default();
         let executor_options = keyaki_exec::ExecutorOptions {
@@ -224,6 +245,8 @@ impl Engine {
             sequences: Sequences::default(),
             temporary: TemporarySchemas::default(),
             index_builds: Arc::default(),
+            queries: Arc::default(),
+            meters,
             writer: Arc::default(),
             calibration: Mutex::new(Arc::new(calibration)),
             calibration_file,

@@ -61,6 +61,7 @@ mod precedence;
 pub(crate) mod prepared;
 mod qualify;
 mod quantified;
+mod queries;
 mod recursion;
 mod renames;
 mod row_values;
@@ -133,7 +134,12 @@ pub(crate) async fn run_cached(session: &SqlSession, execution: &Execution<'_>, 
 
 /// Parses and executes one statement.
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, statement: &Statement<'_>) -> Result<Outcome> {
-    run_parsed(session, execution, parse(statement)?).await
+    let parsed = parse(statement)?;
+    match &parsed {
+        // The prepared statement is recorded.
+        Parsed::Sql(sql) if matches!(**sql, Sql::Execute { .. }) => run_parsed(session, execution, parsed).await,
+        _ => queries::recorded(session, statement.text, run_parsed(session, execution, parsed)).await,
+    }
 }
 
 async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Parsed) -> Result<Outcome> {
@@ -373,7 +379,7 @@ async fn execute(
     let both = arrays.iter().zip(&description.parameters).enumerate();
     let zone = session.zone();
     let bound = both.map(|(i, (array, ty))| parameters::bind_array(i, array, ty.as_ref(), zone));
-    prepared.execute_long(session, execution, &bound.collect::<Result<Vec<_>>>()?).await?.into_outcome()
+    prepared.execute_long(session, execution, &bound.collect::<Result<Vec<_>>>()?).await
 }
 
 /// The values of constant expressions, as arrays of one value.

@@ -17,7 +17,7 @@ use super::short::{ShortPlan, parameter_index};
 use super::split::Statement;
 use super::state::StatementState;
 use super::template::Template;
-use super::{Outcome, Parsed, SqlSession, columns, dispatch, dml, parameters, run_parsed};
+use super::{Outcome, Parsed, SqlSession, columns, dispatch, dml, parameters, queries, run_parsed};
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
 use crate::catalog::Catalog;
@@ -100,7 +100,7 @@ impl Description {
     ///
     /// # Errors
     /// Errors of the query.
-    async fn execute_template(&self, session: &SqlSession, values: &[ArrayRef]) -> Result<Option<Executed>> {
+    async fn execute_template(&self, session: &SqlSession, values: &[ArrayRef]) -> Result<Option<Outcome>> {
         let types = self.parameters.iter().map(Option::as_ref);
         let Some(template) = self.template.as_ref().filter(|_| types.eq(values.iter().map(|v| Some(v.data_type()))))
         else {
@@ -114,7 +114,7 @@ impl Description {
         // Planning from the syntax tree reports an error in the terms of the statement.
         let Ok(plan) = template.bind(&state, values) else { return Ok(None) };
         let rows = state.run(&plan).await?;
-        Ok(Some(Executed::Outcome(Outcome::Rows(session.transaction.watch(rows)))))
+        Ok(Some(Outcome::Rows(session.transaction.watch(rows))))
     }
 }
 
@@ -338,12 +338,15 @@ impl Prepared {
         };
         let arrays = values.iter().enumerate().map(bind).collect::<Result<Vec<_>>>()?;
         // Boxed: the futures of the long path have tens of kilobytes, and a caller may move them.
-        if session.plan_cache() != PlanCacheMode::Off
-            && let Some(executed) = Box::pin(description.execute_template(session, &arrays)).await?
-        {
-            return Ok(executed);
-        }
-        Box::pin(self.execute_long(session, execution, &arrays)).await
+        let work = Box::pin(async {
+            if session.plan_cache() != PlanCacheMode::Off
+                && let Some(outcome) = description.execute_template(session, &arrays).await?
+            {
+                return Ok(outcome);
+            }
+            self.run_long(session, execution, &arrays).await
+        });
+        queries::recorded(session, &self.text, work).await.map(Executed::Outcome)
     }
 
     /// Executes the statement on the long path, with values that were converted to the types of the description.
@@ -355,16 +358,19 @@ impl Prepared {
         session: &SqlSession,
         execution: &Execution<'_>,
         values: &[ArrayRef],
-    ) -> Result<Executed> {
-        let outcome = match &self.body {
-            Body::Own => run_parsed(session, execution, super::parse(&super::split::single(&self.text)?)?).await?,
+    ) -> Result<Outcome> {
+        queries::recorded(session, &self.text, Box::pin(self.run_long(session, execution, values))).await
+    }
+
+    async fn run_long(&self, session: &SqlSession, execution: &Execution<'_>, values: &[ArrayRef]) -> Result<Outcome> {
+        match &self.body {
+            Body::Own => run_parsed(session, execution, super::parse(&super::split::single(&self.text)?)?).await,
             Body::Sql(sql) => {
                 let mut sql = (**sql).clone();
                 parameters::substitute(&mut sql, values)?;
-                dispatch(session, execution, sql).await?
+                dispatch(session, execution, sql).await
             }
-        };
-        Ok(Executed::Outcome(outcome))
+        }
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use datafusion::sql::sqlparser::ast::{ObjectName, ObjectNamePart};
-use keyaki_exec::Stats;
 use keyaki_store::Snapshot;
 use parking_lot::Mutex;
 
@@ -18,6 +17,7 @@ use crate::base::interrupt::{Execution, Interrupts};
 use crate::base::options::{ExecutionMode, JoinMode, PlanCacheMode, SessionOptions, Switch};
 use crate::base::progress::{NoProgress, Progress};
 use crate::catalog::{Catalog, RelationName};
+use crate::engine::queries::{Operators, RunningQuery};
 use crate::engine::transaction::{Characteristics, TransactionSlot};
 use crate::engine::{Engine, Writer};
 use crate::values::zone::Zone;
@@ -34,8 +34,10 @@ pub(crate) struct SqlSession {
     /// The schemas of names without a schema.
     pub path: Mutex<Arc<SearchPath>>,
     pub progress: Mutex<Arc<dyn Progress>>,
-    /// Statistics of the index pipelines and scans that the last query started, with a name for each.
-    pub last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
+    /// Statistics of the index pipelines and scans that the last statement started.
+    pub last_stats: Operators,
+    /// The number of the session.
+    pub number: u64,
     /// Settings of DataFusion changed with SET, in the order of the statements.
     pub overrides: Mutex<Vec<(String, String)>>,
     /// Statements of PREPARE, by name.
@@ -65,6 +67,7 @@ impl SqlSession {
             interrupts: Arc::default(),
             is_blocking: AtomicBool::new(false),
             slot: engine.moments.assign(),
+            number: engine.queries.new_session(),
             engine,
             prepared: Mutex::default(),
             plans,
@@ -235,6 +238,11 @@ impl SqlSession {
             true => self.options.lock().plan_cache,
             false => PlanCacheMode::Off,
         }
+    }
+
+    /// Records the start of a statement of the long path.
+    pub fn start(&self, text: &str) -> RunningQuery {
+        self.engine.queries.start(self.number, text, &self.last_stats)
     }
 
     /// The context of a writing statement that holds `writer`.

@@ -102,7 +102,6 @@ pub(super) fn state_of_definitions(engine: &Engine, zone: Zone) -> SessionState 
 pub(crate) struct StatementState {
     pub catalog: Arc<Catalog>,
     pub snapshot: Snapshot,
-    pub context: PlanContext,
     pub state: SessionState,
     /// The time zone of the session.
     pub zone: Zone,
@@ -142,7 +141,7 @@ impl StatementState {
         sequences::register_for(&mut state, session, &catalog)?;
         schemas::register_for(&mut state, &catalog, &path)?;
         let (views_begun, named) = (Mutex::default(), AtomicUsize::default());
-        Ok(StatementState { catalog, snapshot, context, state, zone, path, tables, views_begun, named })
+        Ok(StatementState { catalog, snapshot, state, zone, path, tables, views_begun, named })
     }
 
     /// The same statement over another snapshot: `now()` stays.
@@ -299,7 +298,6 @@ impl StatementState {
 
     /// Creates the physical plan and its output stream. Execution starts when the stream is first polled.
     pub async fn run(&self, plan: &LogicalPlan) -> Result<SendableRecordBatchStream> {
-        self.context.last_stats.lock().clear();
         let plan = self.state.create_physical_plan(plan).await?;
         let rows = execute_stream(plan, self.state.task_ctx())?;
         let schema = columns::in_zone(&columns::shown_schema(&rows.schema()), self.zone);

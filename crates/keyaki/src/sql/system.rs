@@ -8,6 +8,8 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 
+use keyaki_device::Operation;
+use keyaki_device::metered::{Issued, Metered, Meters, OPERATIONS};
 use keyaki_store::{LocatorStats, Snapshot};
 
 use super::info::{self, IndexInfo};
@@ -16,8 +18,15 @@ use crate::catalog::{Catalog, RelationName, SequenceDef};
 use crate::engine::Engine;
 
 /// Names of all system views.
-pub(super) const NAMES: &[&str] =
-    &["keyaki_cache", "keyaki_comments", "keyaki_constraints", "keyaki_indexes", "keyaki_sequences"];
+pub(super) const NAMES: &[&str] = &[
+    "keyaki_cache",
+    "keyaki_comments",
+    "keyaki_constraints",
+    "keyaki_indexes",
+    "keyaki_io",
+    "keyaki_queries",
+    "keyaki_sequences",
+];
 
 /// The system view `name` with the current state and the definitions that a statement sees, or `None` if there is no such
 /// view.
@@ -32,6 +41,8 @@ pub(super) fn view(
         "keyaki_comments" => comments(catalog)?,
         "keyaki_constraints" => constraints(catalog)?,
         "keyaki_indexes" => indexes(&info::indexes(engine, catalog, snapshot))?,
+        "keyaki_io" => io(&engine.meters)?,
+        "keyaki_queries" => super::queries::view(&engine.queries.list())?,
         "keyaki_sequences" => sequences(engine, catalog)?,
         _ => return Ok(None),
     };
@@ -119,6 +130,55 @@ fn sequences(engine: &Engine, catalog: &Catalog) -> Result<RecordBatch> {
         number(&|def| def.increment),
         Arc::new(BooleanArray::from_iter(rows.iter().map(|(def, _)| Some(def.cycles)))),
         Arc::new(StringArray::from_iter_values(rows.iter().map(|(def, _)| &*def.name.schema))),
+    ];
+    Ok(RecordBatch::try_new(schema, columns)?)
+}
+
+/// The requests to the device since the database was opened, for each kind of file and operation that has occurred.
+fn io(meters: &Meters) -> Result<RecordBatch> {
+    let mut rows: Vec<(&str, Operation, Issued, Metered)> = Vec::new();
+    for kind in meters.kinds() {
+        for operation in OPERATIONS {
+            for issued in [Issued::Queued, Issued::Blocking] {
+                rows.push((kind, operation, issued, meters.snapshot(kind, operation, issued)));
+            }
+        }
+    }
+    rows.retain(|(.., metered)| metered.started > 0);
+    let schema = schema(&[
+        ("file", DataType::Utf8, false),
+        ("operation", DataType::Utf8, false),
+        ("issued", DataType::Utf8, false),
+        ("requests", DataType::Int64, false),
+        ("in_flight", DataType::Int64, false),
+        ("failed", DataType::Int64, false),
+        ("bytes", DataType::Int64, false),
+        ("mean_us", DataType::Float64, false),
+        ("p50_us", DataType::Float64, false),
+        ("p99_us", DataType::Float64, false),
+        ("max_us", DataType::Float64, false),
+    ]);
+    let text = |of: &dyn Fn(&(&str, Operation, Issued, Metered)) -> String| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(rows.iter().map(of)))
+    };
+    let number = |of: &dyn Fn(&Metered) -> u64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(rows.iter().map(|(.., metered)| of(metered) as i64)))
+    };
+    let time = |ns_of: &dyn Fn(&Metered) -> f64| -> ArrayRef {
+        Arc::new(Float64Array::from_iter_values(rows.iter().map(|(.., metered)| ns_of(metered) / 1e3)))
+    };
+    let columns = vec![
+        text(&|(kind, ..)| kind.to_string()),
+        text(&|(_, operation, ..)| operation.verb().into()),
+        text(&|(_, _, issued, _)| if *issued == Issued::Queued { "queued".into() } else { "blocking".into() }),
+        number(&|metered| metered.started),
+        number(&|metered| metered.started - metered.completed),
+        number(&|metered| metered.failed),
+        number(&|metered| metered.bytes),
+        time(&|metered| metered.mean_ns),
+        time(&|metered| metered.quantile_ns(0.5) as f64),
+        time(&|metered| metered.quantile_ns(0.99) as f64),
+        time(&|metered| metered.max_ns as f64),
     ];
     Ok(RecordBatch::try_new(schema, columns)?)
 }

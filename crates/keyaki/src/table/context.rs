@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use keyaki_device::calibrate::Calibration;
-use keyaki_exec::{Executor, Stats};
-use parking_lot::Mutex;
+use keyaki_exec::Executor;
 
 use super::cost;
 use crate::engine::Unusable;
 use crate::engine::cache::SharedCache;
+use crate::engine::queries::Operators;
 use crate::{ExecutionMode, SessionOptions};
 
 /// Planning and execution state of one statement. Tables and snapshots are in the table providers
@@ -20,7 +20,7 @@ pub(crate) struct PlanContext {
     /// Session options at the start of the statement.
     pub options: SessionOptions,
     /// Names and statistics for [`crate::Session::last_stats`]: each scan and pipeline adds itself when it starts.
-    pub last_stats: Arc<Mutex<Vec<(String, Stats)>>>,
+    pub last_stats: Operators,
     /// Control of the CPU caches.
     pub cache: SharedCache,
     /// Memory budget of one pipeline in bytes.

@@ -1,0 +1,218 @@
+//! The statements that run, and the last ones that have ended: the rows of the view `keyaki_queries`.
+//!
+//! Statements of the short path take microseconds and are not recorded.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use keyaki_exec::Stats;
+use parking_lot::Mutex;
+
+use crate::SqlState;
+
+/// Number of ended statements that are kept.
+const ENDED_MAX: usize = 1_000;
+/// Bytes of a text that are kept, at most.
+const TEXT_BYTES_MAX: usize = 4_096;
+
+/// The statistics of the scans and pipelines that the current statement of a session has started, with a name for each.
+pub(crate) type Operators = Arc<Mutex<Vec<(String, Stats)>>>;
+
+/// The statements of a database.
+#[derive(Debug, Default)]
+pub(crate) struct Queries {
+    next_session: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next_id: u64,
+    running: BTreeMap<u64, Running>,
+    ended: VecDeque<Query>,
+}
+
+#[derive(Debug)]
+struct Running {
+    query: Query,
+    started: Instant,
+    operators: Operators,
+}
+
+/// How a statement ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Status {
+    Running,
+    Done,
+    /// The caller has dropped the statement, or its rows, before the end.
+    Stopped,
+    Failed(SqlState),
+}
+
+/// One statement.
+#[derive(Debug, Clone)]
+pub(crate) struct Query {
+    pub id: u64,
+    pub session: u64,
+    pub text: String,
+    pub status: Status,
+    pub started_at: SystemTime,
+    /// Time until the end, or until now.
+    pub elapsed: Duration,
+    /// Rows returned or changed; `None` for statements that do neither, and for those that are running.
+    pub rows: Option<u64>,
+    pub reads: Reads,
+}
+
+/// What the scans and pipelines of a statement have read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Reads {
+    pub pages_cached: u64,
+    /// Pages that were being read for another request.
+    pub pages_shared: u64,
+    pub pages_read: u64,
+    pub reads: u64,
+    pub bytes: u64,
+    /// The highest number of reads in flight of one scan or pipeline.
+    pub in_flight_max: u64,
+}
+
+impl Reads {
+    fn of(operators: &Operators) -> Reads {
+        let mut sum = Reads::default();
+        for (_, stats) in operators.lock().iter() {
+            let stats = stats.counters();
+            sum.pages_cached += stats.pages_cached;
+            sum.pages_shared += stats.pages_shared;
+            sum.pages_read += stats.pages_read;
+            sum.reads += stats.reads;
+            sum.bytes += stats.bytes_read;
+            sum.in_flight_max = sum.in_flight_max.max(stats.in_flight_max);
+        }
+        sum
+    }
+}
+
+impl Queries {
+    /// The number of a new session.
+    pub fn new_session(&self) -> u64 {
+        self.next_session.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Records the start of a statement. `operators` are those of its session, without those of earlier statements.
+    pub fn start(self: &Arc<Self>, session: u64, text: &str, operators: &Operators) -> RunningQuery {
+        operators.lock().clear();
+        let mut end = text.len().min(TEXT_BYTES_MAX);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let mut state = self.state.lock();
+        state.next_id += 1;
+        let id = state.next_id;
+        let query = Query {
+            id,
+            session,
+            text: text[..end].to_string(),
+            status: Status::Running,
+            started_at: SystemTime::now(),
+            elapsed: Duration::ZERO,
+            rows: None,
+            reads: Reads::default(),
+        };
+        state.running.insert(id, Running { query, started: Instant::now(), operators: operators.clone() });
+        RunningQuery { queries: self.clone(), id, rows: None, status: Status::Stopped }
+    }
+
+    /// The statements that have ended, the oldest first, and those that run.
+    pub fn list(&self) -> Vec<Query> {
+        let state = self.state.lock();
+        let running = state.running.values().map(Running::now);
+        state.ended.iter().cloned().chain(running).collect()
+    }
+}
+
+impl Running {
+    fn now(&self) -> Query {
+        Query { elapsed: self.started.elapsed(), reads: Reads::of(&self.operators), ..self.query.clone() }
+    }
+}
+
+/// A statement that runs. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct RunningQuery {
+    queries: Arc<Queries>,
+    id: u64,
+    rows: Option<u64>,
+    status: Status,
+}
+
+impl RunningQuery {
+    /// Adds rows that were returned or changed.
+    pub fn add_rows(&mut self, rows: u64) {
+        self.rows = Some(self.rows.unwrap_or(0) + rows);
+    }
+
+    /// Records the end, unless there was an error.
+    pub fn end(&mut self) {
+        if self.status == Status::Stopped {
+            self.status = Status::Done;
+        }
+    }
+
+    /// Records an error. The first one counts.
+    pub fn fail(&mut self, state: SqlState) {
+        if self.status == Status::Stopped {
+            self.status = Status::Failed(state);
+        }
+    }
+}
+
+impl Drop for RunningQuery {
+    fn drop(&mut self) {
+        let mut state = self.queries.state.lock();
+        let Some(running) = state.running.remove(&self.id) else { return };
+        if state.ended.len() >= ENDED_MAX {
+            state.ended.pop_front();
+        }
+        state.ended.push_back(Query { rows: self.rows, status: self.status.clone(), ..running.now() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_running_until_dropped() {
+        let queries = Arc::new(Queries::default());
+        let session = queries.new_session();
+        let mut first = queries.start(session, "SELECT 1", &Operators::default());
+        let mut second = queries.start(session, &"é".repeat(TEXT_BYTES_MAX), &Operators::default());
+        assert!(queries.list().iter().all(|query| query.status == Status::Running));
+        first.add_rows(2);
+        first.add_rows(3);
+        first.end();
+        drop(first);
+        second.fail(SqlState::DIVISION_BY_ZERO);
+        second.end();
+        drop(second);
+        drop(queries.start(session, "SELECT 2", &Operators::default()));
+        let ended = queries.list();
+        assert_eq!((ended[0].rows, &ended[0].status), (Some(5), &Status::Done));
+        assert_eq!((ended[1].rows, &ended[1].status), (None, &Status::Failed(SqlState::DIVISION_BY_ZERO)));
+        assert_eq!(ended[2].status, Status::Stopped);
+        assert_eq!(ended[1].text.len(), TEXT_BYTES_MAX);
+    }
+
+    #[test]
+    fn the_last_statements_are_kept() {
+        let queries = Arc::new(Queries::default());
+        for _ in 0..ENDED_MAX + 10 {
+            queries.start(1, "SELECT 1", &Operators::default());
+        }
+        let ids: Vec<u64> = queries.list().iter().map(|query| query.id).collect();
+        assert_eq!(ids, (11..=ENDED_MAX as u64 + 10).collect::<Vec<_>>());
+    }
+}
