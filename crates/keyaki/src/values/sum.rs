@@ -405,6 +405,11 @@ impl Accumulator for DistinctSum {
     }
 }
 
+/// Sums of one group that successive rows add to, if there are at most [`LANE_GROUPS`] groups.
+pub(super) const LANES: usize = 4;
+/// Groups whose lanes fit well into the first-level cache.
+pub(super) const LANE_GROUPS: usize = 64;
+
 /// The sums of all groups.
 #[derive(Debug)]
 pub(super) struct GroupSums {
@@ -429,6 +434,10 @@ impl GroupSums {
     where
         T::Native: Into<i128>,
     {
+        let has_all = values.null_count() == 0 && filter.is_none();
+        if has_all && self.sums.len() <= LANE_GROUPS && self.add_in_lanes(values.values(), groups) {
+            return Ok(());
+        }
         let mut overflown = false;
         let (sums, seen) = (&mut self.sums[..], &mut self.seen[..]);
         let mut add = |group: usize, value: T::Native| {
@@ -438,7 +447,7 @@ impl GroupSums {
             overflown |= flag;
         };
         let rows = groups.iter().zip(values.values());
-        if values.null_count() == 0 && filter.is_none() {
+        if has_all {
             rows.for_each(|(group, value)| add(*group, *value));
         } else {
             let is_counted =
@@ -446,6 +455,42 @@ impl GroupSums {
             rows.enumerate().filter(|(row, _)| is_counted(*row)).for_each(|(_, (group, value))| add(*group, *value));
         }
         if overflown { Err(self.total.overflow()) } else { Ok(()) }
+    }
+
+    /// Adds values to the sums of few groups. An addition to a sum waits for the one before it, so that neighbouring rows of
+    /// one group take turns: successive rows add to sums of their own, which are added in the end. Changes nothing and returns
+    /// false if one of these sums overflows.
+    fn add_in_lanes<V: Copy + Into<i128>>(&mut self, values: &[V], groups: &[usize]) -> bool {
+        let mut lanes = [[0_i128; LANE_GROUPS]; LANES];
+        let mut overflown = false;
+        let (rows, rest) = groups.as_chunks::<LANES>();
+        let (row_values, rest_values) = values.as_chunks::<LANES>();
+        let mut add = |lane: &mut [i128; LANE_GROUPS], group: usize, value: V| {
+            let (sum, flag) = lane[group].overflowing_add(value.into());
+            lane[group] = sum;
+            overflown |= flag;
+        };
+        for (groups, values) in rows.iter().zip(row_values) {
+            for ((lane, group), value) in lanes.iter_mut().zip(groups).zip(values) {
+                add(lane, *group, *value);
+            }
+        }
+        for (group, value) in rest.iter().zip(rest_values) {
+            add(&mut lanes[0], *group, *value);
+        }
+        let sums = self.sums.iter().enumerate().map(|(group, sum)| {
+            lanes.iter().fold(*sum, |sum, lane| {
+                let (sum, flag) = sum.overflowing_add(lane[group]);
+                overflown |= flag;
+                sum
+            })
+        });
+        let sums: Vec<i128> = sums.collect();
+        if !overflown {
+            self.sums.copy_from_slice(&sums);
+            groups.iter().for_each(|group| self.seen[*group] = true);
+        }
+        !overflown
     }
 
     /// Removes the first sums, or all.
@@ -546,7 +591,39 @@ mod tests {
         }
     }
 
+    #[test]
+    fn lanes_overflow_only_where_a_sum_does() {
+        let total = Total::Decimal { precision: 38, scale: 0 };
+        let decimals = |values: &[i128]| Arc::new(Decimal128Array::from(values.to_vec())) as ArrayRef;
+        // Row by row, the sums stay in 128 bits; those of every fourth row do not.
+        let max = i128::MAX / 2 + 1;
+        let values = [max, -max, 1, 0, max, -max, 2, 0, 5];
+        let mut sums = groups(&total);
+        sums.update_batch(&[decimals(&values)], &[0; 9], None, 1).unwrap();
+        let sum = sums.evaluate(EmitTo::All).unwrap();
+        assert_eq!(sum.as_primitive::<Decimal128Type>().value(0), 8);
+        let mut sums = groups(&total);
+        let error = sums.update_batch(&[decimals(&[max; 8])], &[0; 8], None, 1).unwrap_err();
+        assert_eq!(Error::from(error).to_string(), "numeric value out of range");
+    }
+
     proptest! {
+        #[test]
+        fn sums_of_few_groups_equal_those_of_many(
+            rows in prop::collection::vec((any::<i64>(), 0_usize..3), 0..40),
+        ) {
+            let total = Total::Decimal { precision: 38, scale: 0 };
+            let values: ArrayRef = Arc::new(rows.iter().map(|row| row.0).collect::<Int64Array>());
+            let indexes: Vec<usize> = rows.iter().map(|row| row.1).collect();
+            let (mut few, mut many) = (groups(&total), groups(&total));
+            few.update_batch(&[values.clone()], &indexes, None, 3).unwrap();
+            many.update_batch(&[values], &indexes, None, LANE_GROUPS + 1).unwrap();
+            let first = |(sums, nulls): (Vec<i128>, Option<NullBuffer>)| -> Vec<Option<i128>> {
+                (0..3).map(|i| nulls.as_ref().is_none_or(|n| n.is_valid(i)).then_some(sums[i])).collect()
+            };
+            assert_eq!(first(few.take(EmitTo::All)), first(many.take(EmitTo::All)));
+        }
+
         #[test]
         fn sums_equal_those_in_wide_arithmetic(
             parts in prop::collection::vec(prop::collection::vec(words(), 0..12), 1..4),

@@ -2,8 +2,8 @@
 //!
 //! All databases of a process share one governor (`keyaki_llc`). It is created at first use, because the detection of
 //! the hardware takes about a millisecond. The best scan method for the processor is measured in the background, when a
-//! scan streams for the first time while there is data to protect; or in advance by `keyaki calibrate --cache`, which
-//! stores the measurement in the database directory.
+//! scan streams for the first time while there is data to protect; or in advance by `keyaki calibrate --cache`. Both store the
+//! measurement in the database directory, because it takes a core for a third of a second.
 //!
 //! The class of a scan depends on the bytes that the optimizer expects it to read. Up to [`LOOKUP_BYTES_MAX`] it is
 //! *sensitive* (a lookup), up to the size of the last-level cache *adaptive*, and above that *streaming*. Index
@@ -34,6 +34,8 @@ use crate::{Error, Result};
 
 /// The stored cache calibration, in the database directory.
 const FILE: &str = "caches.json";
+/// The stored scan method, in the database directory. The calibration takes precedence.
+const METHOD_FILE: &str = "scan-method.json";
 /// Scans of at most this many bytes count as lookups.
 const LOOKUP_BYTES_MAX: f64 = (256 << 10) as f64;
 /// Interval between two samples of the hardware counters.
@@ -124,10 +126,18 @@ impl CacheControl {
         let caches = governor.caches();
         let reported = caches.last_level().map_or_else(|| caches.bytes(3), |cache| cache.bytes);
         self.cache_bytes.store(reported.max(1), Ordering::Relaxed);
-        let Some(file) = self.file.as_ref().filter(|file| file.exists()) else { return };
-        match read(file) {
-            Ok(stored) => self.adopt(governor, stored),
-            Err(error) => tracing::warn!(error, "cannot use the stored cache calibration"),
+        let Some(file) = &self.file else { return };
+        if file.exists() {
+            match read(file) {
+                Ok(stored) => return self.adopt(governor, stored),
+                Err(error) => tracing::warn!(error, "cannot use the stored cache calibration"),
+            }
+        }
+        // Of another processor or damaged, it is measured again.
+        if let Ok(text) = std::fs::read_to_string(file.with_file_name(METHOD_FILE))
+            && let Ok(tuning) = Tuning::from_json(&text)
+        {
+            governor.set_tuning(tuning);
         }
     }
 
@@ -198,7 +208,7 @@ impl CacheControl {
         if let (Some(governor), Some(class)) = (&*governor, class)
             && governor.wants_tuning(class)
         {
-            measure_in_background(governor);
+            measure_in_background(governor, self.file.as_ref().map(|file| file.with_file_name(METHOD_FILE)));
         }
     }
 
@@ -221,6 +231,13 @@ fn read(file: &Path) -> std::result::Result<CacheCalibration, String> {
     // Checks version and processor.
     let tuning = Tuning::from_json(&stored.tuning.to_json()).map_err(|error| error.to_string())?;
     Ok(CacheCalibration { tuning, ..stored })
+}
+
+/// Writes a file, which never has a part of the text only.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let temporary = file.with_extension("new");
+    std::fs::write(&temporary, text)?;
+    std::fs::rename(temporary, file)
 }
 
 /// Returns the governor of this process. A governor on hardware lives as long as a database uses it, because its last
@@ -256,8 +273,8 @@ fn tick(governor: WeakGovernor) {
     }
 }
 
-/// Measures the best scan method in a background thread, once per process.
-fn measure_in_background(governor: &Governor) {
+/// Measures the best scan method in a background thread, once per process, and stores it in `file`.
+fn measure_in_background(governor: &Governor, file: Option<PathBuf>) {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.swap(true, Ordering::Relaxed) {
         return;
@@ -265,8 +282,16 @@ fn measure_in_background(governor: &Governor) {
     let governor = governor.clone();
     let run = move || {
         let options = TuningOptions::for_caches(governor.caches());
-        let tuning = Tuning::measure(&options)
-            .unwrap_or_else(|error| Tuning::plain(&format!("the measurement failed: {error}")));
+        let tuning = match Tuning::measure(&options) {
+            Ok(tuning) => {
+                // A read-only directory, or one that was removed, costs another measurement at the next opening.
+                if let Some(Err(error)) = file.map(|file| replace(&file, &tuning.to_json())) {
+                    tracing::debug!(%error, "failed to store the scan method");
+                }
+                tuning
+            }
+            Err(error) => Tuning::plain(&format!("the measurement failed: {error}")),
+        };
         tracing::info!(method = %tuning.method, reason = tuning.reason, "selected the scan method for the CPU cache");
         governor.set_tuning(tuning);
     };
