@@ -15,6 +15,7 @@ pub(crate) mod progress;
 #[cfg(test)]
 pub(crate) mod stops;
 pub(crate) mod to_sql;
+pub(crate) mod tree;
 mod type_name;
 pub(crate) mod uuids;
 pub(crate) mod value;

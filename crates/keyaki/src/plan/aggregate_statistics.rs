@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::TreeNode;
+use crate::base::tree::Tree;
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -45,7 +45,7 @@ impl PhysicalOptimizerRule for GuardedStatistics {
 
 /// True if an aggregate of the plan has a FILTER.
 fn has_filter(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
-    plan.exists(|node| {
+    plan.exists_dyn(&mut |node| {
         let aggregate = node.downcast_ref::<AggregateExec>();
         Ok(aggregate.is_some_and(|aggregate| aggregate.filter_expr().iter().any(Option::is_some)))
     })

@@ -26,6 +26,7 @@ use datafusion::logical_expr::{Expr, Join, LogicalPlan, Operator, TableScan, Tab
 
 use arrow::datatypes::DataType;
 
+use crate::base::tree::Tree;
 use crate::catalog::HIDDEN_ROWID;
 use crate::table::KeyakiTable;
 
@@ -523,7 +524,7 @@ fn unalias(expr: Expr) -> Expr {
 
 /// Replaces each column of `expr`, which is over `schema`, by the expression at its position in `columns`.
 fn substitute(expr: &Expr, schema: &DFSchema, columns: &[Expr]) -> Result<Expr> {
-    let replaced = expr.clone().transform_up(|node| {
+    let replaced = expr.clone().transform_up_dyn(&mut |node| {
         Ok(match &node {
             Expr::Column(column) => Transformed::yes(columns[schema.index_of_column(column)?].clone()),
             _ => Transformed::no(node),

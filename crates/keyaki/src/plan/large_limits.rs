@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use crate::base::tree::Tree;
+use datafusion::common::tree_node::Transformed;
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -37,7 +38,7 @@ struct SortForLimits;
 
 impl PhysicalOptimizerRule for SortForLimits {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(plan.transform_up(sort_all)?.data)
+        Ok(plan.transform_up_dyn(&mut sort_all)?.data)
     }
 
     fn name(&self) -> &str {

@@ -11,7 +11,8 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use crate::base::tree::Tree;
+use datafusion::common::tree_node::Transformed;
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -38,14 +39,14 @@ struct SplitOffsets;
 
 impl PhysicalOptimizerRule for SplitOffsets {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let split = |plan: Arc<dyn ExecutionPlan>| match plan.downcast_ref::<GlobalLimitExec>() {
+        let mut split = |plan: Arc<dyn ExecutionPlan>| match plan.downcast_ref::<GlobalLimitExec>() {
             Some(limit) if limit.skip() > 0 => {
                 let split = split_limit(limit.input(), limit.skip(), limit.fetch())?;
                 Ok(split.map_or(Transformed::no(plan), Transformed::yes))
             }
             _ => Ok(Transformed::no(plan)),
         };
-        Ok(plan.transform_up(split)?.data)
+        Ok(plan.transform_up_dyn(&mut split)?.data)
     }
 
     fn name(&self) -> &str {

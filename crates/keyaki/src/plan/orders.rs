@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use crate::base::tree::Tree;
+use datafusion::common::tree_node::Transformed;
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::physical_expr::LexOrdering;
@@ -30,7 +31,7 @@ struct RestoreOrders;
 
 impl PhysicalOptimizerRule for RestoreOrders {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(plan.transform_up(sort_inputs)?.data)
+        Ok(plan.transform_up_dyn(&mut sort_inputs)?.data)
     }
 
     fn name(&self) -> &str {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::Session;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
@@ -34,6 +34,7 @@ use super::spill::{SpillingJoinExec, spilling};
 use super::summary::SummaryNode;
 use super::summary_exec::{SummaryExec, SummaryOperator};
 use super::window::WindowExec;
+use crate::base::tree::Tree;
 use crate::table::PlanContext;
 
 /// DataFusion's query planner, preceded by [`Rewriter::rewrite`].
@@ -65,10 +66,10 @@ impl QueryPlanner for KeyakiPlanner {
         let session = small.as_ref().map_or(session, |small| small as &dyn Session);
         let pipelines = Arc::new(PipelinePlanner { context: self.context.clone() });
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![pipelines]);
-        let is_sorted = plan.exists(|node| Ok(matches!(node, LogicalPlan::Sort(_))))?;
+        let is_sorted = plan.exists_dyn(&mut |node| Ok(matches!(node, LogicalPlan::Sort(_))))?;
         let physical = planner.create_physical_plan(&plan, session).await?;
         let physical = spilling(physical, is_sorted)?;
-        let physical = physical.transform_up(WindowExec::replacing)?.data;
+        let physical = physical.transform_up_dyn(&mut WindowExec::replacing)?.data;
         shared::bind(materialize::bind(cancellable(physical)?)?)
     }
 }
@@ -76,7 +77,7 @@ impl QueryPlanner for KeyakiPlanner {
 /// Makes joins yield to the runtime at intervals. DataFusion makes only the operators yield that read tables: a join that
 /// multiplies its input could otherwise not be cancelled for a long time.
 fn cancellable(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let yielding = plan.transform_up(|plan| {
+    let yielding = plan.transform_up_dyn(&mut |plan| {
         let is_join = plan.is::<CrossJoinExec>()
             || plan.is::<NestedLoopJoinExec>()
             || plan.is::<HashJoinExec>()

@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::TreeNode;
+use crate::base::tree::Tree;
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::physical_expr::expressions::CaseExpr;
@@ -81,9 +81,9 @@ impl GuardedProjections {
 
 impl PhysicalOptimizerRule for GuardedProjections {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let has_lazy_join = plan.exists(|node| {
+        let has_lazy_join = plan.exists_dyn(&mut |node| {
             let filter = node.downcast_ref::<NestedLoopJoinExec>().and_then(NestedLoopJoinExec::filter);
-            filter.map_or(Ok(false), |filter| filter.expression().exists(|expr| Ok(expr.is::<CaseExpr>())))
+            filter.map_or(Ok(false), |filter| filter.expression().exists_dyn(&mut |expr| Ok(expr.is::<CaseExpr>())))
         });
         if has_lazy_join? { Ok(plan) } else { self.inner.optimize(plan, config) }
     }

@@ -14,6 +14,7 @@ use super::materialize::{Materialize, MaterializedScan};
 use super::node::PipelineNode;
 use super::shared::Shared;
 use super::summary::SummaryNode;
+use crate::base::tree::PlanTree;
 use crate::table::KeyakiTable;
 
 /// A plan is small if its inputs together have at most this many combinations of rows, so that a join without a condition
@@ -33,7 +34,7 @@ pub(super) fn state_of(plan: &LogicalPlan, state: Option<&SessionState>) -> Resu
 
 fn is_small(plan: &LogicalPlan) -> Result<bool> {
     let mut combinations = 1.0;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_with_subqueries_dyn(&mut |node| {
         combinations *= input_rows(node)?.max(1.0);
         Ok(if combinations > COMBINATIONS_MAX { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;

@@ -8,8 +8,9 @@
 
 use std::sync::Arc;
 
+use crate::base::tree::Tree;
 use datafusion::common::JoinType;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::config::ConfigOptions;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -26,7 +27,7 @@ pub(super) struct ForgetConstants;
 
 impl PhysicalOptimizerRule for ForgetConstants {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let rewritten = plan.transform_up(|plan| {
+        let rewritten = plan.transform_up_dyn(&mut |plan| {
             let optional = optional_inputs(plan.as_ref());
             let children: Vec<Arc<dyn ExecutionPlan>> = plan.children().into_iter().cloned().collect();
             let concerned = |(i, child): (usize, &Arc<dyn ExecutionPlan>)| {

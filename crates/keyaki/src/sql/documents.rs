@@ -14,6 +14,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::grouping_set_to_exprlist;
 use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, JoinType, LogicalPlan, Operator, Subquery};
 
+use crate::base::tree::{PlanTree, Tree};
 use crate::table::KeyakiTable;
 use crate::values::json::build::{Kind, TO_JSON, call, of_documents};
 use crate::values::json::{is_valid, returns_documents};
@@ -47,9 +48,9 @@ pub(super) fn kept(plan: LogicalPlan) -> Result<LogicalPlan> {
         _ => false,
     };
     let mut has_calls = false;
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
-            has_calls |= expr.exists(|expr| Ok(is_call(expr)))?;
+    plan.apply_with_subqueries_dyn(&mut |node| {
+        node.apply_expressions_dyn(&mut |expr| {
+            has_calls |= expr.exists_dyn(&mut |expr| Ok(is_call(expr)))?;
             Ok(datafusion::common::tree_node::TreeNodeRecursion::Continue)
         })
     })?;
@@ -79,10 +80,10 @@ fn within(plan: LogicalPlan, outer: &[Arc<LogicalPlan>], recursive: &[Recursion]
     let all = [outer, &inputs].concat();
     let documents = Documents { outer, recursive };
     let names = NamePreserver::new(&plan);
-    let replaced = plan.map_expressions(|expr| {
+    let replaced = plan.map_expressions_dyn(&mut |expr| {
         let name = names.save(&expr);
         let inputs: Vec<&LogicalPlan> = inputs.iter().map(Arc::as_ref).collect();
-        let expr = expr.transform_up(|expr| match expr {
+        let expr = expr.transform_up_dyn(&mut |expr| match expr {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
                 if documents.are_documents([&*left, &*right].into_iter(), &inputs)
                     && !is_null(&left)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, new_empty_array};
 use arrow::datatypes::{DataType, Schema, TimeUnit};
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DFSchemaRef};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -30,6 +30,7 @@ use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visitor};
 
 use super::SqlSession;
 use super::state::state_of_definitions;
+use crate::base::tree::Tree;
 use crate::base::type_name;
 use crate::catalog::types::from_arrow;
 use crate::catalog::{
@@ -297,7 +298,7 @@ fn folded(state: &SessionState, expr: Logical) -> Result<Logical> {
         let value = evaluate(&physical(state, expr.clone(), &schema)?, 1)?;
         Ok(ScalarValue::try_from_array(&value, 0)?)
     };
-    let folded = expr.transform_down(|expr| match &expr {
+    let folded = expr.transform_down_dyn(&mut |expr| match &expr {
         Logical::Literal(..) | Logical::Column(_) => Ok(Transformed::no(expr)),
         constant if constant.column_refs().is_empty() => Ok(match value(constant) {
             Ok(value) => Transformed::new(Logical::Literal(value, None), true, TreeNodeRecursion::Jump),
@@ -348,7 +349,7 @@ pub(super) fn analyzed(state: &SessionState, expr: Logical, schema: &DFSchemaRef
 pub(super) fn physical(state: &SessionState, expr: Logical, schema: &DFSchemaRef) -> Result<Arc<dyn PhysicalExpr>> {
     let context = simplification(state, schema);
     // Some functions exist only until this rewrite, for example now() and coalesce().
-    let expanded = expr.transform_up(|expr| match expr {
+    let expanded = expr.transform_up_dyn(&mut |expr| match expr {
         Logical::ScalarFunction(ScalarFunction { func, args }) => match func.simplify(args, &context)? {
             ExprSimplifyResult::Simplified(expr) => Ok(Transformed::yes(expr)),
             ExprSimplifyResult::Original(args) => {
@@ -392,7 +393,7 @@ pub(super) fn refuse_queries(expr: &Expr, place: &str) -> Result<()> {
 /// `Grouping`, `Unsupported`.
 pub(super) fn refuse_forms(expr: &Logical, place: &str) -> Result<()> {
     let mut refused = None;
-    expr.apply(|expr| {
+    expr.apply_dyn(&mut |expr| {
         refused = match expr {
             Logical::AggregateFunction(_) => {
                 Some(Error::Grouping(format!("aggregate functions are not allowed in {place}")))
@@ -409,7 +410,7 @@ pub(super) fn refuse_forms(expr: &Logical, place: &str) -> Result<()> {
 /// The name of a function that is not immutable.
 fn mutable_function(expr: &Logical) -> Result<Option<String>> {
     let mut found = None;
-    expr.apply(|expr| match expr {
+    expr.apply_dyn(&mut |expr| match expr {
         Logical::ScalarFunction(call) if call.func.signature().volatility != Volatility::Immutable => {
             found = Some(call.func.name().to_string());
             Ok(TreeNodeRecursion::Stop)

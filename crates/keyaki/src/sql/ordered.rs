@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::base::tree::PlanTree;
 use datafusion::common::Column;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
@@ -22,7 +23,7 @@ const KEY: &str = "__order";
 /// # Errors
 /// None is expected.
 pub(super) fn aggregates(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let changed = plan.transform_up_with_subqueries(|node| {
+    let changed = plan.transform_up_with_subqueries_dyn(&mut |node| {
         let LogicalPlan::Aggregate(mut aggregate) = node else { return Ok(Transformed::no(node)) };
         if !aggregate.aggr_expr.iter().any(is_open) {
             return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));

@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::{Expr as Logical, ExprSchemable, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{
     Cte, Expr, Ident, ObjectName, Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor, Visitor, VisitorMut,
@@ -15,6 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::columns::repeated;
 use super::names::plain_ident;
+use crate::base::tree::{PlanTree, Tree};
 use crate::base::type_name;
 use crate::sql::visit::{walk, walk_mut};
 use crate::{Error, Result};
@@ -156,15 +157,15 @@ fn is_cast(expr: &Expr) -> bool {
 /// `Grouping`.
 pub(super) fn check_aggregates(plan: &LogicalPlan) -> Result<()> {
     let mut found = false;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_with_subqueries_dyn(&mut |node| {
         let LogicalPlan::RecursiveQuery(query) = node else { return Ok(TreeNodeRecursion::Continue) };
         let is_own =
             |node: &LogicalPlan| matches!(node, LogicalPlan::TableScan(scan) if scan.table_name.table() == query.name);
-        query.recursive_term.apply(|node| {
+        query.recursive_term.apply_dyn(&mut |node| {
             if let LogicalPlan::Aggregate(aggregate) = node
                 && !aggregate.aggr_expr.is_empty()
             {
-                found |= aggregate.input.exists(|node| Ok(is_own(node)))?;
+                found |= aggregate.input.exists_dyn(&mut |node| Ok(is_own(node)))?;
             }
             Ok(TreeNodeRecursion::Continue)
         })?;
@@ -186,7 +187,7 @@ pub(super) fn check_aggregates(plan: &LogicalPlan) -> Result<()> {
 /// `DatatypeMismatch`.
 pub(super) fn check_types(plan: &LogicalPlan, casting: &[(String, usize)]) -> Result<()> {
     let mut mismatch = None;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_with_subqueries_dyn(&mut |node| {
         let LogicalPlan::RecursiveQuery(query) = node else { return Ok(TreeNodeRecursion::Continue) };
         let LogicalPlan::Projection(term) = query.recursive_term.as_ref() else {
             return Ok(TreeNodeRecursion::Continue);

@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::ast::{Expr, Ident, Query, SetExpr, TableAlias, T
 use super::json_calls;
 use super::names::plain_ident;
 use super::table_functions::{SERIES, plain};
+use crate::base::tree::PlanTree;
 use crate::sql::visit::visit_expressions;
 
 /// Gives the series in FROM of a query aliases. The column of a series is `value`; it has the name of the alias, or of
@@ -106,7 +107,7 @@ fn used_columns(query: &Query) -> HashSet<String> {
 pub(super) fn distinguish(plan: LogicalPlan, next: &dyn Fn() -> usize) -> Result<LogicalPlan> {
     let is_call = |scan: &TableScan| scan.table_name.table().ends_with("()");
     let mut has_calls = false;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_with_subqueries_dyn(&mut |node| {
         has_calls |= matches!(node, LogicalPlan::TableScan(scan) if is_call(scan));
         Ok(if has_calls { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
@@ -115,7 +116,7 @@ pub(super) fn distinguish(plan: LogicalPlan, next: &dyn Fn() -> usize) -> Result
     }
     // Several references to a WITH query have the same source.
     let mut numbers = HashMap::new();
-    let distinct = plan.transform_up_with_subqueries(|node| {
+    let distinct = plan.transform_up_with_subqueries_dyn(&mut |node| {
         let LogicalPlan::TableScan(scan) = node else { return Ok(Transformed::no(node)) };
         if !is_call(&scan) {
             return Ok(Transformed::no(LogicalPlan::TableScan(scan)));

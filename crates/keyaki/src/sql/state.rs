@@ -14,7 +14,7 @@ use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProviderList, SchemaProvider, TableProvider,
 };
 use datafusion::common::TableReference;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::ViewTable;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
@@ -29,6 +29,7 @@ use keyaki_device::calibrate::Calibration;
 use keyaki_store::Snapshot;
 use parking_lot::{Mutex, RwLock};
 
+use crate::base::tree::{PlanTree, Tree};
 use crate::catalog::{Catalog, PUBLIC, RelationName, Table};
 use crate::engine::{CATALOG_NAME, Engine};
 use crate::plan::{register, share_with_queries};
@@ -314,11 +315,11 @@ impl StatementState {
 /// `Unsupported` for an aggregate in a subquery over columns of an outer query only: in SQL, it is one of the outer query.
 fn check_aggregates(plan: &LogicalPlan) -> Result<()> {
     let mut found = None;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_with_subqueries_dyn(&mut |node| {
         let LogicalPlan::Aggregate(aggregate) = node else { return Ok(TreeNodeRecursion::Continue) };
         for expr in &aggregate.aggr_expr {
             let (mut outer, mut own) = (false, false);
-            expr.apply(|expr| {
+            expr.apply_dyn(&mut |expr| {
                 outer |= matches!(expr, Expr::OuterReferenceColumn(..));
                 own |= matches!(expr, Expr::Column(_));
                 Ok(TreeNodeRecursion::Continue)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Constraints, ParamValues};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, TableSource, Volatility};
@@ -17,6 +17,7 @@ use datafusion::scalar::ScalarValue;
 
 use super::state::StatementState;
 use crate::Result;
+use crate::base::tree::{PlanTree, Tree};
 use crate::catalog::Table;
 use crate::table::KeyakiTable;
 
@@ -32,7 +33,7 @@ impl Template {
             return None;
         }
         let mut is_bound = false;
-        let unbound = plan.clone().transform_up_with_subqueries(|plan| {
+        let unbound = plan.clone().transform_up_with_subqueries_dyn(&mut |plan| {
             is_bound |= matches!(
                 plan,
                 LogicalPlan::Explain(_)
@@ -66,7 +67,7 @@ impl Template {
         let values = values.iter().map(|value| ScalarValue::try_from_array(value, 0));
         let values = values.collect::<datafusion::error::Result<Vec<_>>>()?;
         let plan = self.0.clone().replace_params_with_values(&ParamValues::from(values))?;
-        let bound = plan.transform_up_with_subqueries(|plan| {
+        let bound = plan.transform_up_with_subqueries_dyn(&mut |plan| {
             let LogicalPlan::TableScan(scan) = plan else { return Ok(Transformed::no(plan)) };
             let Some(unbound) = scan.source.downcast_ref::<Unbound>() else {
                 return Ok(Transformed::no(LogicalPlan::TableScan(scan)));
@@ -116,9 +117,9 @@ impl TableSource for Unbound {
 /// True for plans with functions that may depend on more than their arguments and the moment of the statement.
 fn uses_volatile_functions(plan: &LogicalPlan) -> bool {
     let mut found = false;
-    let visited = plan.apply_with_subqueries(|plan| {
-        plan.apply_expressions(|expr| {
-            expr.apply(|expr| {
+    let visited = plan.apply_with_subqueries_dyn(&mut |plan| {
+        plan.apply_expressions_dyn(&mut |expr| {
+            expr.apply_dyn(&mut |expr| {
                 found |= matches!(expr, Expr::ScalarFunction(call)
                     if call.func.signature().volatility == Volatility::Volatile);
                 Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })

@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::{Expr, Operator, binary_expr, ident};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::split_conjunction;
@@ -24,6 +24,7 @@ use datafusion::physical_plan::expressions::{BinaryExpr, CaseExpr, Column, Liter
 use datafusion::physical_plan::joins::{HashExpr, HashTableLookupExpr};
 
 use super::key_set::KeySetExpr;
+use crate::base::tree::Tree;
 
 /// A condition that is true wherever `filter`, the current state of a dynamic filter, is.
 pub(super) fn without_lookups(filter: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
@@ -125,7 +126,7 @@ fn range_of(case: &CaseExpr) -> Option<Arc<dyn PhysicalExpr>> {
 fn is_hashed(expr: &Arc<dyn PhysicalExpr>) -> bool {
     let mut found = false;
     // The closure never fails.
-    let _ = expr.apply(|expr| {
+    let _ = expr.apply_dyn(&mut |expr| {
         found |= expr.is::<HashExpr>();
         Ok(TreeNodeRecursion::Continue)
     });

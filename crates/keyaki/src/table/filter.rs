@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
 use arrow::compute::prep_null_mask_filter;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
@@ -17,6 +17,7 @@ use keyaki_exec::{Error, Filter, Result};
 use parking_lot::Mutex;
 
 use super::dynamic::without_lookups;
+use crate::base::tree::Tree;
 
 /// A boolean expression over the columns of the executor's batches. Rows for which it is null do not pass.
 #[derive(Debug)]
@@ -85,7 +86,7 @@ pub(crate) fn remap(
     place: &dyn Fn(usize) -> usize,
 ) -> datafusion::error::Result<Arc<dyn PhysicalExpr>> {
     use datafusion::common::tree_node::Transformed;
-    expr.transform_up(|node| {
+    expr.transform_up_dyn(&mut |node| {
         Ok(match node.downcast_ref::<Column>() {
             Some(column) => Transformed::yes(Arc::new(Column::new(column.name(), place(column.index()))) as _),
             None => Transformed::no(node),
@@ -99,7 +100,7 @@ pub(crate) fn remap(
 pub(crate) fn is_row_filter(filter: &Expr) -> bool {
     let mut own = true;
     // The closure never fails.
-    let _ = filter.apply(|node| {
+    let _ = filter.apply_dyn(&mut |node| {
         own &= !matches!(
             node,
             Expr::ScalarSubquery(_)

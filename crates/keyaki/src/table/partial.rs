@@ -13,12 +13,13 @@
 //! *Invariant.* An implied condition is true, not null, for each row for which the conditions of the list are true. Parameters
 //! imply nothing.
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 
 use super::ranges::covers;
+use crate::base::tree::Tree;
 use crate::catalog::Table;
 
 /// For each filter, true if each row of the index passes it. `None` if the index may lack rows that pass the filters.
@@ -44,7 +45,7 @@ pub(crate) fn implies_all(table: &Table, given: &[Expr], conditions: &[Expr]) ->
 
 /// The filter with the columns of the table in place of those of the query.
 pub(super) fn over_table(filter: &Expr, table: &Table, resolve: &dyn Fn(&Column) -> Option<usize>) -> Expr {
-    let replaced = filter.clone().transform_up(|expr| {
+    let replaced = filter.clone().transform_up_dyn(&mut |expr| {
         let Expr::Column(column) = &expr else { return Ok(Transformed::no(expr)) };
         let def = resolve(column).and_then(|position| table.def.columns.get(position));
         Ok(match def {

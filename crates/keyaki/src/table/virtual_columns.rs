@@ -5,11 +5,12 @@
 
 use std::borrow::Cow;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, TableReference};
 use datafusion::logical_expr::Expr;
 
 use super::partial::over_table;
+use crate::base::tree::Tree;
 use crate::catalog::{Table, VirtualValue};
 
 /// Qualifier of virtual columns in filters. No relation has this name.
@@ -31,7 +32,7 @@ pub(crate) fn over_index<'a>(
         return Cow::Borrowed(filters);
     }
     let replaced = |filter: &Expr| {
-        let replaced = filter.clone().transform_down(|expr| {
+        let replaced = filter.clone().transform_down_dyn(&mut |expr| {
             if matches!(expr, Expr::Column(_) | Expr::Literal(..)) {
                 return Ok(Transformed::no(expr));
             }

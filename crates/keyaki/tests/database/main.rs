@@ -20,6 +20,7 @@ mod memory_indexes;
 mod open;
 mod plans;
 mod prepared;
+mod queries;
 mod schemas;
 mod sequences;
 mod slt;

@@ -17,13 +17,14 @@
 use std::sync::Arc;
 
 use datafusion::common::Column;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, TableScan};
 
 use super::facts::rows_and_groups;
 use super::first_rows::unalias;
+use crate::base::tree::Tree;
 use crate::table::KeyakiTable;
 
 mod exec;
@@ -67,7 +68,7 @@ pub(super) fn along_key(aggregate: &Aggregate) -> Result<Option<Aggregate>> {
         return Ok(None);
     }
     let source = provider_as_source(Arc::new(along));
-    let input = aggregate.input.as_ref().clone().transform_down(|node| match node {
+    let input = aggregate.input.as_ref().clone().transform_down_dyn(&mut |node| match node {
         LogicalPlan::TableScan(scan) => {
             let scan = TableScan { source: source.clone(), ..scan };
             Ok(Transformed::yes(LogicalPlan::TableScan(scan)))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
@@ -15,6 +15,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::exec::KeyGroupsExec;
+use crate::base::tree::Tree;
 use crate::table::{ScanExec, ScanPlan};
 
 /// Replaces the two steps of aggregations over scans along the key of their groups.
@@ -24,7 +25,7 @@ pub(in crate::plan) struct AggregateAlongKeys;
 impl PhysicalOptimizerRule for AggregateAlongKeys {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let partitions = config.execution.target_partitions;
-        let replaced = plan.transform_up(|plan| {
+        let replaced = plan.transform_up_dyn(&mut |plan| {
             Ok(match replacement(&plan, partitions)? {
                 Some(replacement) => Transformed::yes(replacement),
                 None => Transformed::no(plan),

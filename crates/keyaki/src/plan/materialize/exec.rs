@@ -8,7 +8,7 @@ use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
 use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
@@ -22,6 +22,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Par
 use futures::{StreamExt, TryStreamExt};
 
 use super::rows::SharedRows;
+use crate::base::tree::Tree;
 use crate::table::{LeafExec, LeafOperator};
 
 /// Keeps the rows of its input, and returns them with the partitions and the order of the input.
@@ -203,7 +204,7 @@ pub(in crate::plan) fn bind(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exec
         return Ok(plan);
     }
     let mut nodes = 0;
-    let bound = plan.transform_up(|node| {
+    let bound = plan.transform_up_dyn(&mut |node| {
         let place = nodes;
         nodes += 1;
         if let Some(node) = node.downcast_ref::<MaterializeExec>() {

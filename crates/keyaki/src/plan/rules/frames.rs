@@ -3,10 +3,11 @@
 //! `RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW`, the default frame, contains whole groups of peers. Without an offset it
 //! is the same as GROUPS, which compares rows only for equality. [`GroupFrames`] runs before DataFusion resolves the types.
 
+use crate::base::tree::{PlanTree, Tree};
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -24,7 +25,7 @@ impl AnalyzerRule for GroupFrames {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(rewrite)?.data)
+        Ok(plan.transform_up_with_subqueries_dyn(&mut rewrite)?.data)
     }
 }
 
@@ -33,15 +34,15 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = window.input.schema().clone();
     let mut found = false;
     for expr in &window.window_expr {
-        found |= expr.exists(|expr| Ok(has_groups(expr, &schema)))?;
+        found |= expr.exists_dyn(&mut |expr| Ok(has_groups(expr, &schema)))?;
     }
     if !found {
         return Ok(Transformed::no(plan));
     }
     let names = NamePreserver::new(&plan);
-    let rewritten = plan.map_expressions(|expr| {
+    let rewritten = plan.map_expressions_dyn(&mut |expr| {
         let name = names.save(&expr);
-        let changed = expr.transform_up(|expr| match expr {
+        let changed = expr.transform_up_dyn(&mut |expr| match expr {
             Expr::WindowFunction(mut call) if is_refused(&call, &schema) => {
                 let frame = &mut call.params.window_frame;
                 let bounds = (groups_bound(&frame.start_bound), groups_bound(&frame.end_bound));

@@ -4,13 +4,14 @@
 //! answer the filter. It runs after the rules that give the expression its final form, which those of definitions have too.
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ExprSchema, JoinType, TableReference};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, ExprSchemable, Filter, LogicalPlan, cast};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::base::tree::{PlanTree, Tree};
 use crate::table::KeyakiTable;
 
 /// The rule.
@@ -23,7 +24,7 @@ impl AnalyzerRule for UseGenerated {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(rewrite)?.data)
+        Ok(plan.transform_up_with_subqueries_dyn(&mut rewrite)?.data)
     }
 }
 
@@ -35,7 +36,7 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(plan));
     }
     let schema = input.schema();
-    let replaced = predicate.clone().transform_down(|expr| {
+    let replaced = predicate.clone().transform_down_dyn(&mut |expr| {
         let found = generated.iter().find(|(other, _)| *other == expr);
         let found = found.and_then(|(_, column)| value(column, &expr, schema));
         Ok(match found {
@@ -71,7 +72,7 @@ fn collect(plan: &LogicalPlan, alias: Option<&TableReference>, found: &mut Vec<(
             let generation = table.table.compiled().and_then(|compiled| compiled.generation.as_ref());
             let relation = alias.unwrap_or(&scan.table_name);
             for generated in generation.iter().flat_map(|generation| &generation.columns) {
-                let expr = generated.expr.clone().transform_up(|expr| match expr {
+                let expr = generated.expr.clone().transform_up_dyn(&mut |expr| match expr {
                     Expr::Column(column) => {
                         Ok(Transformed::yes(Expr::Column(Column::new(Some(relation.clone()), column.name))))
                     }

@@ -8,12 +8,13 @@
 use std::sync::Arc;
 
 use datafusion::common::FunctionalDependencies;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection};
 use datafusion::optimizer::OptimizerConfig;
 
 use super::Rule;
+use crate::base::tree::Tree;
 
 /// Prunes columns, without removing keys of GROUP BY by wrong dependencies.
 pub(super) fn optimize_projections(
@@ -21,7 +22,7 @@ pub(super) fn optimize_projections(
     plan: LogicalPlan,
     config: &dyn OptimizerConfig,
 ) -> Result<Transformed<LogicalPlan>> {
-    let hidden = plan.transform_up(|plan| match plan {
+    let hidden = plan.transform_up_dyn(&mut |plan| match plan {
         LogicalPlan::Aggregate(aggregate) if depends_on_aggregate(&aggregate)? => {
             Ok(Transformed::yes(LogicalPlan::Aggregate(without_dependencies(aggregate)?)))
         }
@@ -35,7 +36,7 @@ fn depends_on_aggregate(aggregate: &Aggregate) -> Result<bool> {
     if aggregate.group_expr.len() < 2 || aggregate.input.schema().functional_dependencies().is_empty() {
         return Ok(false);
     }
-    aggregate.input.exists(|node| Ok(matches!(node, LogicalPlan::Aggregate(_))))
+    aggregate.input.exists_dyn(&mut |node| Ok(matches!(node, LogicalPlan::Aggregate(_))))
 }
 
 fn without_dependencies(aggregate: Aggregate) -> Result<Aggregate> {

@@ -10,6 +10,7 @@ use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, Filter, Join, Log
 use datafusion::optimizer::OptimizerConfig;
 
 use super::{Rule, inferred};
+use crate::base::tree::{PlanTree, Tree};
 use crate::plan::first_rows::unalias;
 use crate::plan::node::PipelineNode;
 use crate::plan::shared::Shared;
@@ -65,7 +66,9 @@ pub(super) fn common_sub_expression_eliminate(
 ) -> Result<Transformed<LogicalPlan>> {
     match has_repeated_window_function(&plan)? {
         true => Ok(Transformed::no(plan)),
-        false => rule.rewrite(plan, config)?.transform_data(|plan| plan.transform_down_with_subqueries(unalias_keys)),
+        false => rule
+            .rewrite(plan, config)?
+            .transform_data(|plan| plan.transform_down_with_subqueries_dyn(&mut unalias_keys)),
     }
 }
 
@@ -85,9 +88,9 @@ fn unalias_keys(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(plan));
     }
     let names = NamePreserver::new(&plan);
-    plan.map_expressions(|expr| {
+    plan.map_expressions_dyn(&mut |expr| {
         let name = names.save(&expr);
-        let unnamed = expr.transform_up(|expr| match expr {
+        let unnamed = expr.transform_up_dyn(&mut |expr| match expr {
             Expr::WindowFunction(mut call) => {
                 for key in &mut call.params.partition_by {
                     *key = std::mem::take(key).unalias();
@@ -105,7 +108,7 @@ fn unalias_keys(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 
 fn has_repeated_window_function(plan: &LogicalPlan) -> Result<bool> {
     let mut repeats = false;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_with_subqueries_dyn(&mut |node| {
         // The rule optimizes windows above one another together.
         let (mut node, mut functions) = (node, Vec::new());
         while let LogicalPlan::Window(Window { input, window_expr, .. }) = node {
@@ -135,7 +138,7 @@ pub(super) fn eliminate_cross_join(
 
 fn has_null_safe_join(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_with_subqueries_dyn(&mut |node| {
         let null_safe =
             |join: &Join| join.join_type == JoinType::Inner && join.null_equality == NullEquality::NullEqualsNull;
         found |= matches!(node, LogicalPlan::Join(join) if null_safe(join));

@@ -41,6 +41,7 @@ use super::rewritten;
 use crate::Error;
 use crate::base::arrays::is_list;
 use crate::base::intervals::INTERVAL;
+use crate::base::tree::PlanTree;
 use crate::values::arrays;
 use crate::values::conversions::is_conversion;
 use crate::values::eras;
@@ -57,7 +58,7 @@ impl AnalyzerRule for PrepareIntervals {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(|plan| rewritten(plan, prepared))?.data)
+        Ok(plan.transform_up_with_subqueries_dyn(&mut |plan| rewritten(plan, prepared))?.data)
     }
 }
 
@@ -71,7 +72,9 @@ impl AnalyzerRule for OrderIntervals {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(|plan| rewritten(plan, ordered)?.transform_data(ordered_rows))?.data)
+        Ok(plan
+            .transform_up_with_subqueries_dyn(&mut |plan| rewritten(plan, ordered)?.transform_data(ordered_rows))?
+            .data)
     }
 }
 

@@ -19,7 +19,7 @@
 use std::collections::HashSet;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{AggregateFunctionParams, Case, Cast, ScalarFunction, WindowFunctionParams};
@@ -28,6 +28,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Filter, JoinType
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use super::rewritten;
+use crate::base::tree::{PlanTree, Tree};
 
 /// Functions that fail for some arguments.
 const PARTIAL: [&str; 8] = ["sqrt", "power", "factorial", "to_date", "to_timestamp", "chr", "substr", "date_trunc"];
@@ -45,7 +46,7 @@ impl AnalyzerRule for LazyConditions {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(|node| rewritten(node, lazy))?.data)
+        Ok(plan.transform_up_with_subqueries_dyn(&mut |node| rewritten(node, lazy))?.data)
     }
 }
 
@@ -195,7 +196,7 @@ fn guards<'a>(operands: impl Iterator<Item = &'a Expr>, protected: &Expr) -> Res
 /// The columns that an expression uses, also those of outer queries.
 fn columns_of(expr: &Expr) -> Result<HashSet<Column>> {
     let mut columns = HashSet::new();
-    expr.apply(|expr| {
+    expr.apply_dyn(&mut |expr| {
         if let Expr::Column(column) | Expr::OuterReferenceColumn(_, column) = expr {
             columns.insert(column.clone());
         }
@@ -229,7 +230,7 @@ fn joins(expr: &Expr) -> bool {
 }
 
 fn has_query(expr: &Expr) -> Result<bool> {
-    expr.exists(|expr| {
+    expr.exists_dyn(&mut |expr| {
         Ok(matches!(expr, Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) | Expr::ScalarSubquery(_)))
     })
 }
@@ -247,7 +248,7 @@ fn is_condition(case: &Case, schema: &DFSchema) -> Result<bool> {
 
 /// True if an expression divides by a number that depends on columns.
 fn divides(expr: &Expr) -> Result<bool> {
-    expr.exists(|expr| {
+    expr.exists_dyn(&mut |expr| {
         let divisor = match expr {
             Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) => right.as_ref(),
             // In place of the operators, after `ReplaceOperators`.
@@ -271,7 +272,7 @@ fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
         Expr::ScalarFunction(ScalarFunction { func, .. }) => PARTIAL.contains(&func.name()),
         _ => false,
     };
-    expr.exists(|expr| Ok(fails(expr) && !columns_of(expr)?.is_empty()))
+    expr.exists_dyn(&mut |expr| Ok(fails(expr) && !columns_of(expr)?.is_empty()))
 }
 
 /// True for a literal other than zero and NULL.

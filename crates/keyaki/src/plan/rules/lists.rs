@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use datafusion::common::DFSchema;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Alias, InList};
 use datafusion::logical_expr::expr_rewriter::{NamePreserver, SavedName};
@@ -18,6 +18,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use datafusion::optimizer::OptimizerConfig;
 
 use super::Rule;
+use crate::base::tree::{PlanTree, Tree};
 use crate::values::arrays;
 
 /// Start of the aliases of hidden operands.
@@ -31,7 +32,7 @@ pub(super) fn simplify(
 ) -> Result<Transformed<LogicalPlan>> {
     let plan = with_lists(plan)?;
     let mut hidden = false;
-    plan.apply_expressions(|expr| {
+    plan.apply_expressions_dyn(&mut |expr| {
         hidden |= has_two_lists(expr)?;
         Ok(if hidden { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
@@ -41,13 +42,13 @@ pub(super) fn simplify(
     let names = NamePreserver::new(&plan);
     let mut saved = Vec::new();
     let mut aliases = HashMap::new();
-    let hidden = plan.map_expressions(|expr| {
+    let hidden = plan.map_expressions_dyn(&mut |expr| {
         saved.push(names.save(&expr));
         hide(expr, &mut aliases)
     })?;
     let mut saved = saved.into_iter();
     let simplified = rule.rewrite(hidden.data, config)?.data;
-    simplified.map_expressions(|expr| {
+    simplified.map_expressions_dyn(&mut |expr| {
         let name = saved.next().unwrap_or(SavedName::None);
         Ok(show(expr)?.update_data(|expr| name.restore(expr)))
     })
@@ -56,8 +57,8 @@ pub(super) fn simplify(
 /// Makes lists of comparisons with the elements of literal arrays.
 fn with_lists(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut found = false;
-    plan.apply_expressions(|expr| {
-        found |= expr.exists(|expr| Ok(arrays::is_quantified(expr)))?;
+    plan.apply_expressions_dyn(&mut |expr| {
+        found |= expr.exists_dyn(&mut |expr| Ok(arrays::is_quantified(expr)))?;
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     if !found {
@@ -70,9 +71,9 @@ fn with_lists(plan: LogicalPlan) -> Result<LogicalPlan> {
         other => merge_schema(&other.inputs()),
     };
     let names = NamePreserver::new(&plan);
-    let listed = plan.map_expressions(|expr| {
+    let listed = plan.map_expressions_dyn(&mut |expr| {
         let name = names.save(&expr);
-        let listed = expr.transform_up(|expr| {
+        let listed = expr.transform_up_dyn(&mut |expr| {
             let list = arrays::as_list(&expr, &schema)?;
             Ok(list.map_or(Transformed::no(expr), Transformed::yes))
         })?;
@@ -85,7 +86,7 @@ fn with_lists(plan: LogicalPlan) -> Result<LogicalPlan> {
 /// counts as a list, because DataFusion makes one of it.
 fn has_two_lists(expr: &Expr) -> Result<bool> {
     let mut lists: HashMap<&Expr, usize> = HashMap::new();
-    expr.apply(|expr| {
+    expr.apply_dyn(&mut |expr| {
         Ok(match list_operand(expr) {
             Some(operand) => {
                 *lists.entry(operand).or_default() += 1;
@@ -128,13 +129,13 @@ fn compared_column(expr: &Expr) -> Option<&Expr> {
 
 /// Gives the operand of each list, or disjunction that becomes a list, an alias: `aliases` has one for each different list.
 fn hide(expr: Expr, aliases: &mut HashMap<Expr, String>) -> Result<Transformed<Expr>> {
-    expr.transform_down(|expr| {
+    expr.transform_down_dyn(&mut |expr| {
         if list_operand(&expr).is_none() {
             return Ok(Transformed::no(expr));
         }
         let next = aliases.len();
         let name = aliases.entry(expr.clone()).or_insert_with(|| format!("{HIDDEN}{next}")).clone();
-        let hidden = expr.transform_down(|expr| match expr {
+        let hidden = expr.transform_down_dyn(&mut |expr| match expr {
             Expr::InList(mut list) => {
                 list.expr = Box::new(list.expr.alias(&name));
                 Ok(Transformed::new(Expr::InList(list), true, TreeNodeRecursion::Jump))
@@ -160,7 +161,7 @@ fn show(expr: Expr) -> Result<Transformed<Expr>> {
         Expr::Alias(Alias { expr, name, .. }) if name.contains(HIDDEN) => *expr,
         other => other,
     };
-    expr.transform_up(|expr| match expr {
+    expr.transform_up_dyn(&mut |expr| match expr {
         Expr::Alias(Alias { expr, name, .. }) if name.starts_with(HIDDEN) => Ok(Transformed::yes(*expr)),
         other => Ok(Transformed::no(other)),
     })

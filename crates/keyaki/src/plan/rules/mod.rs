@@ -21,6 +21,7 @@
 
 use std::sync::Arc;
 
+use crate::base::tree::{PlanTree, Tree};
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
@@ -129,18 +130,18 @@ fn rewritten(
     }
     let schema = merge_schema(&plan.inputs());
     let names = NamePreserver::new(&plan);
-    let rewritten = plan.map_expressions(|expr| {
+    let rewritten = plan.map_expressions_dyn(&mut |expr| {
         // Each key of grouping sets has a name, but not the sets.
         if let Expr::GroupingSet(_) = expr {
             return expr.map_children(|key| {
                 let name = key.schema_name().to_string();
-                let replaced = key.transform_up(|expr| replace(expr, &schema))?;
+                let replaced = key.transform_up_dyn(&mut |expr| replace(expr, &schema))?;
                 Ok(replaced
                     .update_data(|key| if key.schema_name().to_string() == name { key } else { key.alias(name) }))
             });
         }
         let name = names.save(&expr);
-        Ok(expr.transform_up(|expr| replace(expr, &schema))?.update_data(|expr| name.restore(expr)))
+        Ok(expr.transform_up_dyn(&mut |expr| replace(expr, &schema))?.update_data(|expr| name.restore(expr)))
     })?;
     match rewritten.transformed {
         true => rewritten.map_data(LogicalPlan::recompute_schema),

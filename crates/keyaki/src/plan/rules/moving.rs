@@ -7,13 +7,14 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::WindowFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{AggregateUDF, Expr, ExprSchemable, LogicalPlan, WindowFunctionDefinition};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::base::tree::{PlanTree, Tree};
 use crate::values::frames;
 
 /// The rule.
@@ -26,7 +27,7 @@ impl AnalyzerRule for MovingFrames {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(rewrite)?.data)
+        Ok(plan.transform_up_with_subqueries_dyn(&mut rewrite)?.data)
     }
 }
 
@@ -34,9 +35,9 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let LogicalPlan::Window(window) = &plan else { return Ok(Transformed::no(plan)) };
     let schema = window.input.schema().clone();
     let names = NamePreserver::new(&plan);
-    plan.map_expressions(|expr| {
+    plan.map_expressions_dyn(&mut |expr| {
         let name = names.save(&expr);
-        let changed = expr.transform_up(|expr| match expr {
+        let changed = expr.transform_up_dyn(&mut |expr| match expr {
             Expr::WindowFunction(mut call) => match moving(&call, &schema)? {
                 Some(function) => {
                     call.fun = WindowFunctionDefinition::AggregateUDF(function);

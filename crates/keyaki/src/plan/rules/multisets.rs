@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::base::tree::PlanTree;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, JoinType, NullEquality};
@@ -27,7 +28,7 @@ impl AnalyzerRule for Multisets {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let counted = plan.transform_up_with_subqueries(|node| match node {
+        let counted = plan.transform_up_with_subqueries_dyn(&mut |node| match node {
             LogicalPlan::Join(join) if is_for_all(&join) => Ok(Transformed::yes(counted(join)?)),
             other => Ok(Transformed::no(other)),
         });

@@ -28,6 +28,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::rewritten;
 use crate::base::arrays::{element_type, innermost, is_list, list_of};
 use crate::base::intervals::{INTERVAL, is_interval};
+use crate::base::tree::{PlanTree, Tree};
 use crate::base::uuids::{UUID, is_uuid};
 use crate::values::untyped::marked;
 
@@ -41,7 +42,7 @@ impl AnalyzerRule for ConvertOperands {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(rewrite)?.data)
+        Ok(plan.transform_up_with_subqueries_dyn(&mut rewrite)?.data)
     }
 }
 
@@ -53,8 +54,9 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     };
     let schema = merge_schema(&plan.inputs());
     let mut found = false;
-    plan.apply_expressions(|expr| {
-        found |= expr.exists(|expr| Ok(Operands::of(expr).is_some_and(|operands| operands.are_converted(&schema))))?;
+    plan.apply_expressions_dyn(&mut |expr| {
+        found |= expr
+            .exists_dyn(&mut |expr| Ok(Operands::of(expr).is_some_and(|operands| operands.are_converted(&schema))))?;
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     if !found {

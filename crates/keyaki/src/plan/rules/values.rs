@@ -16,6 +16,7 @@ use datafusion::optimizer::AnalyzerRule;
 use super::rewritten;
 use crate::Error;
 use crate::base::intervals::INTERVAL;
+use crate::base::tree::PlanTree;
 use crate::values::conversions::{conversion, is_conversion};
 use crate::values::floats::Float;
 use crate::values::functions::{arithmetic, canonical, is_own};
@@ -36,7 +37,7 @@ impl AnalyzerRule for ReplaceOperators {
     }
 
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(|plan| self.rewrite(plan, config))?.data)
+        Ok(plan.transform_up_with_subqueries_dyn(&mut |plan| self.rewrite(plan, config))?.data)
     }
 }
 

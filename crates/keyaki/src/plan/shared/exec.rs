@@ -5,7 +5,7 @@ use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
 use datafusion::common::Statistics;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
@@ -21,6 +21,7 @@ use datafusion::physical_plan::{
 };
 use futures::TryStreamExt;
 
+use crate::base::tree::Tree;
 use crate::plan::materialize::SharedRows;
 
 /// Returns the rows of its input, which is executed once for all operators with the same name. Rows are in no order.
@@ -147,7 +148,7 @@ fn reads_work_table(plan: &Arc<dyn ExecutionPlan>) -> bool {
 pub(in crate::plan) fn bind(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let mut known: HashMap<String, Arc<SharedRows>> = HashMap::new();
     // Inputs come before the operators that read them: an input that shares rows itself is bound once.
-    let bound = plan.transform_up(|node| {
+    let bound = plan.transform_up_dyn(&mut |node| {
         let Some(shared) = node.downcast_ref::<SharedExec>() else { return Ok(Transformed::no(node)) };
         let new = match known.get(&shared.name) {
             Some(rows) => shared.bound(rows.clone(), false),

@@ -15,7 +15,7 @@ use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
 use datafusion::common::DFSchemaRef;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
@@ -27,6 +27,7 @@ use datafusion::logical_expr::{
 use super::first_rows::unalias;
 use super::materialize::{Materialize, MaterializedScan};
 use super::subqueries::outer_columns;
+use crate::base::tree::{PlanTree, Tree};
 use crate::table::KeyakiTable;
 
 mod exec;
@@ -48,10 +49,10 @@ impl Shared {
 
     /// True if an expression of the input has a scalar subquery.
     pub fn has_scalar_subqueries(&self) -> Result<bool> {
-        self.input.exists(|node| {
+        self.input.exists_dyn(&mut |node| {
             let mut found = false;
-            node.apply_expressions(|expr| {
-                found |= expr.exists(|expr| Ok(matches!(expr, Expr::ScalarSubquery(_))))?;
+            node.apply_expressions_dyn(&mut |expr| {
+                found |= expr.exists_dyn(&mut |expr| Ok(matches!(expr, Expr::ScalarSubquery(_))))?;
                 Ok(TreeNodeRecursion::Continue)
             })?;
             Ok(found)
@@ -106,7 +107,7 @@ pub(crate) fn share_with_queries(
     }
     // The same input is the same object.
     let mut numbers: HashMap<*const LogicalPlan, usize> = HashMap::new();
-    let shared = plan.transform_down_with_subqueries(|node| {
+    let shared = plan.transform_down_with_subqueries_dyn(&mut |node| {
         let LogicalPlan::SubqueryAlias(alias) = &node else { return Ok(Transformed::no(node)) };
         let input = Arc::as_ptr(&alias.input);
         if !occurrences.contains_key(&input) {
@@ -128,7 +129,7 @@ fn count_aliases(
     materialized: &[String],
     occurrences: &mut HashMap<*const LogicalPlan, usize>,
 ) -> Result<()> {
-    plan.apply_with_subqueries(|node| {
+    plan.apply_with_subqueries_dyn(&mut |node| {
         let LogicalPlan::SubqueryAlias(alias) = node else { return Ok(TreeNodeRecursion::Continue) };
         if let Some(count) = occurrences.get_mut(&Arc::as_ptr(&alias.input)) {
             *count += 1;
@@ -148,15 +149,15 @@ fn count_aliases(
 /// True if two executions of a plan can have different rows.
 fn can_differ(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_with_subqueries_dyn(&mut |node| {
         found |= matches!(
             node,
             LogicalPlan::Limit(_)
                 | LogicalPlan::Sort(Sort { fetch: Some(_), .. })
                 | LogicalPlan::Distinct(Distinct::On(_))
         );
-        node.apply_expressions(|expr| {
-            found |= expr.is_volatile() || expr.exists(|expr| Ok(takes_rows_in_order(expr)))?;
+        node.apply_expressions_dyn(&mut |expr| {
+            found |= expr.is_volatile() || expr.exists_dyn(&mut |expr| Ok(takes_rows_in_order(expr)))?;
             Ok(TreeNodeRecursion::Continue)
         })?;
         if let LogicalPlan::Window(window) = node {
@@ -192,14 +193,14 @@ fn depends_on_order(expr: &Expr) -> bool {
 pub(super) fn share_equal_parts(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut occurrences: HashMap<LogicalPlan, usize> = HashMap::new();
     let mut candidates = 0;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_with_subqueries_dyn(&mut |node| {
         candidates += usize::from(is_candidate(node));
         Ok(TreeNodeRecursion::Continue)
     })?;
     if candidates < 2 {
         return Ok(plan);
     }
-    plan.apply_with_subqueries(|node| {
+    plan.apply_with_subqueries_dyn(&mut |node| {
         if is_candidate(node) && is_sharable(node)? {
             *occurrences.entry(node.clone()).or_default() += 1;
         }
@@ -212,7 +213,7 @@ pub(super) fn share_equal_parts(plan: LogicalPlan) -> Result<LogicalPlan> {
         return Ok(plan);
     }
     let mut names: HashMap<LogicalPlan, String> = HashMap::new();
-    let shared = plan.transform_down_with_subqueries(|node| {
+    let shared = plan.transform_down_with_subqueries_dyn(&mut |node| {
         if matches!(node, LogicalPlan::RecursiveQuery(_)) || Shared::of(&node).is_some() {
             return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
         }
@@ -234,7 +235,7 @@ fn is_candidate(node: &LogicalPlan) -> bool {
 /// True if all executions of a plan have the same rows, and it has no references to other parts of the statement.
 fn is_sharable(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_with_subqueries_dyn(&mut |node| {
         match node {
             LogicalPlan::Extension(extension) => {
                 let node = extension.node.as_any();
@@ -246,7 +247,7 @@ fn is_sharable(plan: &LogicalPlan) -> Result<bool> {
             }
             _ => {}
         }
-        node.apply_expressions(|expr| {
+        node.apply_expressions_dyn(&mut |expr| {
             found |= expr.is_volatile() || expr.contains_outer();
             Ok(TreeNodeRecursion::Continue)
         })?;

@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -32,6 +32,7 @@ use super::input::{FeedExec, Input};
 use super::keys::KeyFilter;
 use super::order::{Order, Runs};
 use super::shape::Shape;
+use crate::base::tree::Tree;
 
 /// Number of times that a part is split again. Each time divides it by the number of parts.
 const DEPTH_MAX: usize = 4;
@@ -405,10 +406,10 @@ impl Spill {
         }
         let join = self.shape.over(&self.join, left.read(l), right.read(r))?;
         let (order, depth) = (self.shape.order.of_parts(), self.depth + 1);
-        let spilling = |plan: Arc<dyn ExecutionPlan>| match Shape::new(plan.as_ref(), order) {
+        let mut spilling = |plan: Arc<dyn ExecutionPlan>| match Shape::new(plan.as_ref(), order) {
             Some(_) => Ok(Transformed::yes(SpillingJoinExec::at(plan, order, depth, self.metrics.clone())?)),
             None => Ok(Transformed::no(plan)),
         };
-        join.transform_up(spilling)?.data.execute(0, self.context.clone())
+        join.transform_up_dyn(&mut spilling)?.data.execute(0, self.context.clone())
     }
 }

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
 use datafusion::common::NullEquality;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -21,6 +21,7 @@ use datafusion::physical_plan::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::joins::HashJoinExec;
 use parking_lot::Mutex;
 
+use crate::base::tree::Tree;
 use crate::table::{KeySet, KeySetExpr};
 
 /// Maximum number of rows of a build side whose keys become a set.
@@ -135,10 +136,10 @@ fn downcast(filter: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysicalEx
 
 /// True if an operator evaluates the expression with an id.
 fn is_used(plan: &Arc<dyn ExecutionPlan>, id: Option<u64>) -> Result<bool> {
-    plan.exists(|node| {
+    plan.exists_dyn(&mut |node| {
         let mut found = false;
         node.apply_expressions(&mut |expr| {
-            expr.apply(|expr| {
+            expr.apply_dyn(&mut |expr| {
                 found |= id.is_some() && expr.expression_id() == id;
                 Ok(TreeNodeRecursion::Continue)
             })

@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, JoinType, NullEquality};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::expr_fn::count;
@@ -30,6 +30,7 @@ use super::lateral::is_lateral;
 use super::references::{bind, outer_columns};
 use super::values::Input;
 use super::{Rewriter, unsupported};
+use crate::base::tree::Tree;
 
 /// The values of the outer columns.
 #[derive(Debug)]
@@ -124,7 +125,7 @@ impl Rewriter {
             LogicalPlan::Window(window) => {
                 let input = self.for_all(&window.input, domain)?;
                 let within = |expr: Expr| {
-                    let within = expr.transform_down(|expr| match expr {
+                    let within = expr.transform_down_dyn(&mut |expr| match expr {
                         Expr::WindowFunction(mut function) => {
                             function.params.partition_by.extend(domain.expressions());
                             Ok(Transformed::new(Expr::WindowFunction(function), true, TreeNodeRecursion::Jump))

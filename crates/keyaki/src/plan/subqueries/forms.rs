@@ -1,12 +1,13 @@
 //! The forms of correlated subqueries that DataFusion turns into joins correctly.
 
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 
 use super::is_subquery_in;
 use super::references::{outer_columns, subquery_of};
+use crate::base::tree::{PlanTree, Tree};
 
 /// True if only filters refer to the outer query, with projections and further filters above them.
 pub(super) fn is_simple_set(plan: &LogicalPlan) -> Result<bool> {
@@ -74,8 +75,8 @@ fn is_equality(expr: &Expr) -> bool {
 /// must not be correlated itself.
 fn nested_are_correlated(plan: &LogicalPlan) -> Result<bool> {
     let mut correlated = false;
-    plan.apply_expressions(|expr| {
-        expr.apply(|expr| {
+    plan.apply_expressions_dyn(&mut |expr| {
+        expr.apply_dyn(&mut |expr| {
             if let Some(subquery) = subquery_of(expr) {
                 correlated |= !outer_columns(&subquery.subquery)?.is_empty();
             }

@@ -40,6 +40,7 @@ mod single;
 mod types;
 mod values;
 
+use crate::base::tree::{PlanTree, Tree};
 use lateral::{before_lateral, is_lateral};
 use nullable::with_nullable_values;
 pub(super) use references::outer_columns;
@@ -258,7 +259,7 @@ fn is_subquery(expr: &Expr) -> bool {
 fn is_subquery_in(expr: &Expr) -> bool {
     let mut found = false;
     // The closure never fails.
-    let _ = expr.apply(|expr| {
+    let _ = expr.apply_dyn(&mut |expr| {
         found |= is_subquery(expr);
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     });
@@ -267,9 +268,9 @@ fn is_subquery_in(expr: &Expr) -> bool {
 
 fn has_subqueries(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
-    plan.apply(|node| {
+    plan.apply_dyn(&mut |node| {
         found |= is_lateral(node);
-        node.apply_expressions(|expr| {
+        node.apply_expressions_dyn(&mut |expr| {
             found |= is_subquery_in(expr);
             Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })?;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -19,14 +19,15 @@ use datafusion::logical_expr::{
 
 use super::references::outer_columns;
 use super::values::{has_a_row, only_row};
+use crate::base::tree::{PlanTree, Tree};
 
 /// The plan with nullable columns where scalar subqueries may be NULL. Correlated ones are marked, see [`unmarked`].
 pub(super) fn with_nullable_values(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let plan = plan.transform_up_with_subqueries(|node| {
+    let plan = plan.transform_up_with_subqueries_dyn(&mut |node| {
         let names = NamePreserver::new(&node);
-        let node = node.map_expressions(|expr| {
+        let node = node.map_expressions_dyn(&mut |expr| {
             let name = names.save(&expr);
-            let expr = expr.transform_up(|expr| match expr {
+            let expr = expr.transform_up_dyn(&mut |expr| match expr {
                 Expr::ScalarSubquery(subquery) if is_wrong(&subquery) => nullable(subquery).map(Transformed::yes),
                 expr => Ok(Transformed::no(expr)),
             })?;

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ExprSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
@@ -14,6 +14,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 
 use super::lateral::lateral_of;
+use crate::base::tree::{PlanTree, Tree};
 
 /// The subquery of an expression.
 pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
@@ -29,9 +30,9 @@ pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
 /// The columns of outer queries that a subquery refers to.
 pub(in crate::plan) fn outer_columns(plan: &LogicalPlan) -> Result<BTreeSet<Column>> {
     let mut outer = BTreeSet::new();
-    plan.apply(|node| {
+    plan.apply_dyn(&mut |node| {
         let scope = merge_schema(&node.inputs());
-        node.apply_expressions(|expr| {
+        node.apply_expressions_dyn(&mut |expr| {
             add_outer_columns(expr, &scope, &mut outer)?;
             Ok(TreeNodeRecursion::Continue)
         })?;
@@ -48,7 +49,7 @@ pub(in crate::plan) fn outer_columns(plan: &LogicalPlan) -> Result<BTreeSet<Colu
 
 /// Adds the references of an expression to queries outside of `scope`.
 fn add_outer_columns(expr: &Expr, scope: &DFSchema, outer: &mut BTreeSet<Column>) -> Result<()> {
-    expr.apply(|expr| {
+    expr.apply_dyn(&mut |expr| {
         if let Expr::OuterReferenceColumn(_, column) = expr {
             outer.insert(column.clone());
         }
@@ -64,7 +65,7 @@ fn add_outer_columns(expr: &Expr, scope: &DFSchema, outer: &mut BTreeSet<Column>
 /// The columns of its own query that an expression uses, also in subqueries.
 pub(super) fn used_columns(expr: &Expr) -> Result<BTreeSet<Column>> {
     let mut used: BTreeSet<Column> = expr.column_refs().into_iter().cloned().collect();
-    expr.apply(|expr| {
+    expr.apply_dyn(&mut |expr| {
         if let Some(subquery) = subquery_of(expr) {
             used.extend(outer_columns(&subquery.subquery)?);
         }
@@ -76,7 +77,7 @@ pub(super) fn used_columns(expr: &Expr) -> Result<BTreeSet<Column>> {
 /// True if a column of that name occurs anywhere in a plan.
 pub(super) fn mentions(plan: &LogicalPlan, column: &Column) -> Result<bool> {
     let mut found = false;
-    plan.apply_with_subqueries(|node| {
+    plan.apply_with_subqueries_dyn(&mut |node| {
         found |= node.schema().has_column(column);
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
@@ -85,7 +86,7 @@ pub(super) fn mentions(plan: &LogicalPlan, column: &Column) -> Result<bool> {
 
 /// Makes the columns of an expression references to the outer query with `schema`.
 pub(super) fn to_outer(expr: Expr, schema: &DFSchema) -> Result<Expr> {
-    let outer = expr.transform_up(|expr| match expr {
+    let outer = expr.transform_up_dyn(&mut |expr| match expr {
         Expr::Column(column) => {
             let field = schema.field_from_column(&column)?.clone();
             Ok(Transformed::yes(Expr::OuterReferenceColumn(field, column)))
@@ -98,7 +99,7 @@ pub(super) fn to_outer(expr: Expr, schema: &DFSchema) -> Result<Expr> {
 /// Replaces references to outer queries. `replace` returns the column in place of an outer one, `None` for columns of
 /// queries further out. In nested subqueries, the new column is an outer one.
 pub(super) fn bind(expr: Expr, scope: &DFSchema, replace: &dyn Fn(&Column) -> Option<Column>) -> Result<Expr> {
-    let bound = expr.transform_up(|expr| match expr {
+    let bound = expr.transform_up_dyn(&mut |expr| match expr {
         Expr::OuterReferenceColumn(field, column) => Ok(match replace(&column) {
             Some(new) => Transformed::yes(Expr::Column(new)),
             None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
@@ -114,10 +115,10 @@ pub(super) fn bind(expr: Expr, scope: &DFSchema, replace: &dyn Fn(&Column) -> Op
 
 /// Renames references to outer queries in a nested subquery.
 pub(super) fn rename_outer(plan: LogicalPlan, replace: &dyn Fn(&Column) -> Option<Column>) -> Result<LogicalPlan> {
-    let renamed = plan.transform_down(|node| {
+    let renamed = plan.transform_down_dyn(&mut |node| {
         let scope = merge_schema(&node.inputs());
-        let node = node.map_expressions(|expr| {
-            expr.transform_up(|expr| match expr {
+        let node = node.map_expressions_dyn(&mut |expr| {
+            expr.transform_up_dyn(&mut |expr| match expr {
                 Expr::OuterReferenceColumn(field, column) => {
                     let column = replace(&column).unwrap_or(column);
                     Ok(Transformed::yes(Expr::OuterReferenceColumn(field, column)))

@@ -19,6 +19,7 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use super::has_subqueries;
 use super::lateral::{lateral_of, marked};
 use super::references::{outer_columns, subquery_of, with_subquery};
+use crate::base::tree::{PlanTree, Tree};
 use crate::plan::rules::{ConvertOperands, PrepareIntervals};
 
 /// The rule.
@@ -77,8 +78,8 @@ impl Correction<'_> {
     /// Corrects the expressions of a node, whose inputs are correct.
     fn expressions(&self, node: LogicalPlan, scopes: &[Arc<DFSchema>]) -> Result<LogicalPlan> {
         let mut is_correlated = false;
-        node.apply_expressions(|expr| {
-            expr.apply(|expr| {
+        node.apply_expressions_dyn(&mut |expr| {
+            expr.apply_dyn(&mut |expr| {
                 if let Some(subquery) = subquery_of(expr) {
                     is_correlated |= !outer_columns(&subquery.subquery)?.is_empty();
                 }
@@ -91,8 +92,8 @@ impl Correction<'_> {
             let inputs = inputs.collect::<Result<Vec<_>>>()?;
             inner.push(Arc::new(merge_schema(&inputs.iter().collect::<Vec<_>>())));
         }
-        let node = node.map_expressions(|expr| {
-            expr.transform_up(|expr| match expr {
+        let node = node.map_expressions_dyn(&mut |expr| {
+            expr.transform_up_dyn(&mut |expr| match expr {
                 Expr::OuterReferenceColumn(field, column) => {
                     let actual = scopes.iter().rev().find_map(|scope| scope.field_from_column(&column).ok());
                     Ok(match actual.filter(|actual| actual.data_type() != field.data_type()) {

@@ -22,6 +22,7 @@ use super::nullable::unmarked;
 use super::references::{mentions, outer_columns, subquery_from, to_outer, used_columns};
 use super::single::single_value;
 use super::{Rewriter, is_subquery_in, unsupported};
+use crate::base::tree::{PlanTree, Tree};
 use crate::plan::facts::plan_rows;
 use crate::plan::materialize::Materialize;
 
@@ -99,7 +100,7 @@ impl Input {
         if self.is_scanned {
             return Ok(self.plan);
         }
-        let unused = self.plan.transform_down(|node| match Materialize::of(&node) {
+        let unused = self.plan.transform_down_dyn(&mut |node| match Materialize::of(&node) {
             Some(found) if found.name == self.original.name => {
                 Ok(Transformed::new(found.input.clone(), true, TreeNodeRecursion::Stop))
             }
@@ -363,7 +364,7 @@ impl Rewriter {
 /// the subquery for all rows of its tables.
 fn is_for_few(input: &Input, plan: &LogicalPlan) -> Result<bool> {
     let mut largest: f64 = 0.0;
-    plan.apply(|node| {
+    plan.apply_dyn(&mut |node| {
         if matches!(node, LogicalPlan::TableScan(_)) {
             largest = largest.max(plan_rows(node));
         }
@@ -398,9 +399,9 @@ fn rows_of(plan: LogicalPlan) -> Result<LogicalPlan> {
 /// True if an expression over a plan may be NULL. The schema does not know that a scalar subquery may have no row.
 fn is_nullable(expr: &Expr, plan: &LogicalPlan) -> Result<bool> {
     let mut scalar = expr.nullable(plan.schema())?;
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expr| {
-            scalar |= expr.exists(|expr| Ok(matches!(expr, Expr::ScalarSubquery(_))))?;
+    plan.apply_with_subqueries_dyn(&mut |node| {
+        node.apply_expressions_dyn(&mut |expr| {
+            scalar |= expr.exists_dyn(&mut |expr| Ok(matches!(expr, Expr::ScalarSubquery(_))))?;
             Ok(if scalar { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })
     })?;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Expr, Query, SelectItem, TableWithJoins, Update, UpdateTableFromKind,
@@ -15,6 +14,7 @@ use super::parts::{self, Affected, Effects};
 use super::returning::Returning;
 use super::{TargetTable, assigned_column, defaults};
 use crate::base::interrupt::Execution;
+use crate::base::tree::Tree;
 use crate::catalog::Table;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
@@ -48,7 +48,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
     let joins = !others.is_empty();
     let plan = state.plan_query(affected_rows(&target, expressions, others, selection)?).await?;
     // A set-returning function in SET repeats rows, too.
-    let repeats = joins || plan.exists(|node| Ok(matches!(node, LogicalPlan::Unnest(_))))?;
+    let repeats = joins || plan.exists_dyn(&mut |node| Ok(matches!(node, LogicalPlan::Unnest(_))))?;
     let effects = Effects { assigned: &assigned, ..Effects::default() };
     let limits = match parts::can_divide((&state.catalog, &table), &writer, effects)? {
         true => Some(BatchLimits::of_part(&session.engine, &table)),

@@ -25,6 +25,7 @@ use super::order::First;
 use super::scan::{Planned, Scan, scan_below_aliases};
 use super::steps::{Rows, Step};
 use crate::Result;
+use crate::base::tree::{PlanTree, Tree};
 use crate::catalog::Catalog;
 use crate::engine::{Engine, Moment};
 use crate::sql::SqlSession;
@@ -160,8 +161,8 @@ impl Read {
 fn is_immutable(plan: &LogicalPlan) -> bool {
     let mut immutable = true;
     let visit = |plan: &LogicalPlan| {
-        plan.apply_expressions(|expr| {
-            expr.apply(|expr| {
+        plan.apply_expressions_dyn(&mut |expr| {
+            expr.apply_dyn(&mut |expr| {
                 immutable &= match expr {
                     Expr::ScalarFunction(call) => call.func.signature().volatility == Volatility::Immutable,
                     Expr::AggregateFunction(call) => call.func.signature().volatility == Volatility::Immutable,
@@ -191,8 +192,8 @@ fn compares_lists(plan: &LogicalPlan) -> bool {
     let visit = |plan: &LogicalPlan| {
         projections += usize::from(matches!(plan, LogicalPlan::Projection(_)));
         joins += usize::from(matches!(plan, LogicalPlan::Join(_)));
-        plan.apply_expressions(|expr| {
-            expr.apply(|expr| {
+        plan.apply_expressions_dyn(&mut |expr| {
+            expr.apply_dyn(&mut |expr| {
                 match expr {
                     Expr::InList(list) => {
                         let is_given = list.list.iter().any(|value| !matches!(value, Expr::Literal(..)));
