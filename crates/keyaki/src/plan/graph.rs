@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::catalog::TableProvider;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Dependency, JoinType, NullEquality, TableReference};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::{DataFusionError, Result};
@@ -501,7 +501,7 @@ fn conditions(join: &Join) -> impl Iterator<Item = Expr> + '_ {
 
 /// True if an expression contains a subquery or refers to a column of an outer query.
 pub(super) fn has_subquery(expr: &Expr) -> bool {
-    let subquery = |expr: &Expr| {
+    let mut subquery = |expr: &Expr| {
         Ok::<_, DataFusionError>(matches!(
             expr,
             Expr::ScalarSubquery(_)
@@ -512,7 +512,7 @@ pub(super) fn has_subquery(expr: &Expr) -> bool {
         ))
     };
     // The closure never fails.
-    expr.exists(subquery).unwrap_or(true)
+    expr.exists_dyn(&mut subquery).unwrap_or(true)
 }
 
 fn unalias(expr: Expr) -> Expr {

@@ -134,9 +134,12 @@ fn sequences(engine: &Engine, catalog: &Catalog) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(schema, columns)?)
 }
 
+/// A kind of file and of requests, and their meter.
+type MeterRow<'m> = (&'m str, Operation, Issued, Metered);
+
 /// The requests to the device since the database was opened, for each kind of file and operation that has occurred.
 fn io(meters: &Meters) -> Result<RecordBatch> {
-    let mut rows: Vec<(&str, Operation, Issued, Metered)> = Vec::new();
+    let mut rows: Vec<MeterRow<'_>> = Vec::new();
     for kind in meters.kinds() {
         for operation in OPERATIONS {
             for issued in [Issued::Queued, Issued::Blocking] {
@@ -158,7 +161,7 @@ fn io(meters: &Meters) -> Result<RecordBatch> {
         ("p99_us", DataType::Float64, false),
         ("max_us", DataType::Float64, false),
     ]);
-    let text = |of: &dyn Fn(&(&str, Operation, Issued, Metered)) -> String| -> ArrayRef {
+    let text = |of: &dyn Fn(&MeterRow<'_>) -> String| -> ArrayRef {
         Arc::new(StringArray::from_iter_values(rows.iter().map(of)))
     };
     let number = |of: &dyn Fn(&Metered) -> u64| -> ArrayRef {

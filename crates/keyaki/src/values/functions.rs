@@ -9,7 +9,6 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Datum};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::TreeNode;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
@@ -20,6 +19,7 @@ use datafusion::logical_expr::{
 use super::arithmetic::{Operation, compute, is_checked};
 use super::floats;
 use crate::Error;
+use crate::base::tree::Tree;
 use crate::base::type_name;
 
 /// `left operator right` with checks; `None` if the operator needs none for these types, or is not arithmetic.
@@ -87,11 +87,11 @@ fn is_large(args: &[Expr]) -> bool {
     const PARTS_MAX: usize = 64;
     let mut parts = 0;
     args.iter().any(|arg| {
-        let is_last = |_: &Expr| {
+        let mut is_last = |_: &Expr| {
             parts += 1;
             Ok(parts > PARTS_MAX)
         };
-        arg.exists(is_last).unwrap_or(false)
+        arg.exists_dyn(&mut is_last).unwrap_or(false)
     })
 }
 

@@ -616,7 +616,7 @@ mod tests {
             let values: ArrayRef = Arc::new(rows.iter().map(|row| row.0).collect::<Int64Array>());
             let indexes: Vec<usize> = rows.iter().map(|row| row.1).collect();
             let (mut few, mut many) = (groups(&total), groups(&total));
-            few.update_batch(&[values.clone()], &indexes, None, 3).unwrap();
+            few.update_batch(std::slice::from_ref(&values), &indexes, None, 3).unwrap();
             many.update_batch(&[values], &indexes, None, LANE_GROUPS + 1).unwrap();
             let first = |(sums, nulls): (Vec<i128>, Option<NullBuffer>)| -> Vec<Option<i128>> {
                 (0..3).map(|i| nulls.as_ref().is_none_or(|n| n.is_valid(i)).then_some(sums[i])).collect()

@@ -10,7 +10,7 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::DFSchemaRef;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, FetchType, LogicalPlan, Operator, SkipType, TableScan, Volatility};
@@ -160,7 +160,7 @@ impl Read {
 /// True if a plan has no expression whose value depends on anything but its rows and parameters, and no subquery.
 fn is_immutable(plan: &LogicalPlan) -> bool {
     let mut immutable = true;
-    let visit = |plan: &LogicalPlan| {
+    let mut visit = |plan: &LogicalPlan| {
         plan.apply_expressions_dyn(&mut |expr| {
             expr.apply_dyn(&mut |expr| {
                 immutable &= match expr {
@@ -179,7 +179,7 @@ fn is_immutable(plan: &LogicalPlan) -> bool {
         })
     };
     // The closures never fail.
-    plan.apply(visit).is_ok() && immutable
+    plan.apply_dyn(&mut visit).is_ok() && immutable
 }
 
 /// True if the optimizer may compare the values of two lists of which one has parameters. It intersects the lists of
@@ -189,7 +189,7 @@ fn compares_lists(plan: &LogicalPlan) -> bool {
     let mut lists: Vec<(Option<String>, bool)> = Vec::new();
     let (mut projections, mut joins) = (0, 0);
     let column = |expr: &Expr| expr.try_as_col().map(|column| column.name.clone());
-    let visit = |plan: &LogicalPlan| {
+    let mut visit = |plan: &LogicalPlan| {
         projections += usize::from(matches!(plan, LogicalPlan::Projection(_)));
         joins += usize::from(matches!(plan, LogicalPlan::Join(_)));
         plan.apply_expressions_dyn(&mut |expr| {
@@ -223,7 +223,7 @@ fn compares_lists(plan: &LogicalPlan) -> bool {
         })
     };
     // The closures never fail.
-    if plan.apply(visit).is_err() {
+    if plan.apply_dyn(&mut visit).is_err() {
         return true;
     }
     // Columns of different names are different if no operator renames columns or finds equal ones.
