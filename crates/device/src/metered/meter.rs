@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const PER_DOUBLING: u32 = 4;
 const BUCKETS: usize = 64 * PER_DOUBLING as usize;
 
-/// Counters of one kind of request. Relaxed atomics: a snapshot may combine counts of different moments.
+/// Counters of one kind of request. Relaxed atomics: a snapshot may combine counts of different moments. Neighbours in an
+/// array share no cache lines.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Meter {
     started: AtomicU64,
     failed: AtomicU64,

@@ -44,7 +44,7 @@ impl Interrupts {
     }
 
     /// True if there was an interrupt since the start of a statement.
-    fn since(&self, started: Started) -> bool {
+    pub fn since(&self, started: Started) -> bool {
         self.count.load(Ordering::SeqCst) != started.0
     }
 
@@ -84,6 +84,11 @@ impl<'s> Execution<'s> {
     /// An execution of a statement that started at `started`.
     pub fn new(interrupts: &'s Arc<Interrupts>, started: Started) -> Execution<'s> {
         Execution { interrupts, started, decision: OnceLock::new() }
+    }
+
+    /// The start of the statement.
+    pub fn started(&self) -> Started {
+        self.started
     }
 
     /// The start that interrupts of the reading of the result are compared with. An interrupt that was too late for the

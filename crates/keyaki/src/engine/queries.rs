@@ -11,6 +11,7 @@ use keyaki_exec::Stats;
 use parking_lot::Mutex;
 
 use crate::SqlState;
+use crate::base::interrupt::{Interrupts, Started};
 
 /// Number of ended statements that are kept.
 const ENDED_MAX: usize = 1_000;
@@ -31,7 +32,7 @@ pub(crate) struct Queries {
 struct State {
     next_id: u64,
     running: BTreeMap<u64, Running>,
-    ended: VecDeque<Query>,
+    ended: VecDeque<Arc<Query>>,
 }
 
 #[derive(Debug)]
@@ -45,8 +46,9 @@ struct Running {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Status {
     Running,
+    /// It ended, or its caller needed no further rows.
     Done,
-    /// The caller has dropped the statement, or its rows, before the end.
+    /// It was interrupted, or dropped before its first rows.
     Stopped,
     Failed(SqlState),
 }
@@ -101,9 +103,16 @@ impl Queries {
         self.next_session.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Records the start of a statement. `operators` are those of its session, without those of earlier statements.
-    pub fn start(self: &Arc<Self>, session: u64, text: &str, operators: &Operators) -> RunningQuery {
-        operators.lock().clear();
+    /// Records the start of a statement. `operators` is the list of its session, and `interrupts` those of its session since
+    /// the start.
+    pub fn start(
+        self: &Arc<Self>,
+        session: u64,
+        text: &str,
+        operators: &Operators,
+        interrupts: (Arc<Interrupts>, Started),
+    ) -> RunningQuery {
+        self.clear(operators);
         let mut end = text.len().min(TEXT_BYTES_MAX);
         while !text.is_char_boundary(end) {
             end -= 1;
@@ -122,13 +131,26 @@ impl Queries {
             reads: Reads::default(),
         };
         state.running.insert(id, Running { query, started: Instant::now(), operators: operators.clone() });
-        RunningQuery { queries: self.clone(), id, rows: None, status: Status::Stopped }
+        RunningQuery { queries: self.clone(), id, rows: None, status: Status::Stopped, interrupts }
+    }
+
+    /// Empties the list of a session for its next statement. A statement of the session that still runs keeps its operators.
+    pub fn clear(&self, operators: &Operators) {
+        if operators.lock().is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        let own = Arc::new(Mutex::new(std::mem::take(&mut *operators.lock())));
+        let mut running = state.running.values_mut();
+        if let Some(running) = running.find(|running| Arc::ptr_eq(&running.operators, operators)) {
+            running.operators = own;
+        }
     }
 
     /// The statements that have ended, the oldest first, and those that run.
-    pub fn list(&self) -> Vec<Query> {
+    pub fn list(&self) -> Vec<Arc<Query>> {
         let state = self.state.lock();
-        let running = state.running.values().map(Running::now);
+        let running = state.running.values().map(|running| Arc::new(running.now()));
         state.ended.iter().cloned().chain(running).collect()
     }
 }
@@ -146,6 +168,7 @@ pub(crate) struct RunningQuery {
     id: u64,
     rows: Option<u64>,
     status: Status,
+    interrupts: (Arc<Interrupts>, Started),
 }
 
 impl RunningQuery {
@@ -161,9 +184,9 @@ impl RunningQuery {
         }
     }
 
-    /// Records an error. The first one counts.
+    /// Records an error. The first one counts. An interrupt is none.
     pub fn fail(&mut self, state: SqlState) {
-        if self.status == Status::Stopped {
+        if self.status == Status::Stopped && state != SqlState::QUERY_CANCELED {
             self.status = Status::Failed(state);
         }
     }
@@ -171,12 +194,17 @@ impl RunningQuery {
 
 impl Drop for RunningQuery {
     fn drop(&mut self) {
+        let (interrupts, started) = &self.interrupts;
+        if self.status == Status::Stopped && self.rows.is_some() && !interrupts.since(*started) {
+            self.status = Status::Done;
+        }
+        let Some(running) = self.queries.state.lock().running.remove(&self.id) else { return };
+        let ended = Arc::new(Query { rows: self.rows, status: self.status.clone(), ..running.now() });
         let mut state = self.queries.state.lock();
-        let Some(running) = state.running.remove(&self.id) else { return };
         if state.ended.len() >= ENDED_MAX {
             state.ended.pop_front();
         }
-        state.ended.push_back(Query { rows: self.rows, status: self.status.clone(), ..running.now() });
+        state.ended.push_back(ended);
     }
 }
 
@@ -184,12 +212,17 @@ impl Drop for RunningQuery {
 mod tests {
     use super::*;
 
+    fn start(queries: &Arc<Queries>, text: &str, operators: &Operators) -> RunningQuery {
+        let interrupts = Arc::new(Interrupts::default());
+        let started = interrupts.start();
+        queries.start(1, text, operators, (interrupts, started))
+    }
+
     #[test]
     fn statements_are_running_until_dropped() {
         let queries = Arc::new(Queries::default());
-        let session = queries.new_session();
-        let mut first = queries.start(session, "SELECT 1", &Operators::default());
-        let mut second = queries.start(session, &"é".repeat(TEXT_BYTES_MAX), &Operators::default());
+        let mut first = start(&queries, "SELECT 1", &Operators::default());
+        let mut second = start(&queries, &"é".repeat(TEXT_BYTES_MAX), &Operators::default());
         assert!(queries.list().iter().all(|query| query.status == Status::Running));
         first.add_rows(2);
         first.add_rows(3);
@@ -198,19 +231,39 @@ mod tests {
         second.fail(SqlState::DIVISION_BY_ZERO);
         second.end();
         drop(second);
-        drop(queries.start(session, "SELECT 2", &Operators::default()));
+        let mut third = start(&queries, "SELECT 2", &Operators::default());
+        third.fail(SqlState::QUERY_CANCELED);
+        drop(third);
+        let mut fourth = start(&queries, "SELECT 3", &Operators::default());
+        fourth.add_rows(1);
+        drop(fourth);
         let ended = queries.list();
         assert_eq!((ended[0].rows, &ended[0].status), (Some(5), &Status::Done));
         assert_eq!((ended[1].rows, &ended[1].status), (None, &Status::Failed(SqlState::DIVISION_BY_ZERO)));
         assert_eq!(ended[2].status, Status::Stopped);
+        assert_eq!(ended[3].status, Status::Done);
         assert_eq!(ended[1].text.len(), TEXT_BYTES_MAX);
+    }
+
+    #[test]
+    fn operators_stay_with_their_statement() {
+        let (queries, operators) = (Arc::new(Queries::default()), Operators::default());
+        let first = start(&queries, "SELECT 1", &operators);
+        operators.lock().push(("scan t".into(), Stats::default()));
+        let second = start(&queries, "SELECT 2", &operators);
+        assert!(operators.lock().is_empty());
+        let count = |id: u64| queries.state.lock().running[&id].operators.lock().len();
+        assert_eq!((count(first.id), count(second.id)), (1, 0));
+        operators.lock().push(("scan u".into(), Stats::default()));
+        queries.clear(&operators);
+        assert_eq!((count(first.id), count(second.id)), (1, 1));
     }
 
     #[test]
     fn the_last_statements_are_kept() {
         let queries = Arc::new(Queries::default());
         for _ in 0..ENDED_MAX + 10 {
-            queries.start(1, "SELECT 1", &Operators::default());
+            start(&queries, "SELECT 1", &Operators::default());
         }
         let ids: Vec<u64> = queries.list().iter().map(|query| query.id).collect();
         assert_eq!(ids, (11..=ENDED_MAX as u64 + 10).collect::<Vec<_>>());

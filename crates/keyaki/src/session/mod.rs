@@ -168,7 +168,7 @@ impl Session {
         &self.database
     }
 
-    /// Statistics of the last query: one (operator, statistics) pair for each index pipeline and scan that it started.
+    /// Statistics of the last statement: one (operator, statistics) pair for each index pipeline and scan that it started.
     pub fn last_stats(&self) -> Vec<(String, Stats)> {
         self.sql.last_stats.lock().clone()
     }

@@ -135,10 +135,11 @@ pub(crate) async fn run_cached(session: &SqlSession, execution: &Execution<'_>, 
 /// Parses and executes one statement.
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, statement: &Statement<'_>) -> Result<Outcome> {
     let parsed = parse(statement)?;
-    match &parsed {
-        // The prepared statement is recorded.
-        Parsed::Sql(sql) if matches!(**sql, Sql::Execute { .. }) => run_parsed(session, execution, parsed).await,
-        _ => queries::recorded(session, statement.text, run_parsed(session, execution, parsed)).await,
+    let is_recorded = !matches!(&parsed, Parsed::Sql(sql) if !queries::is_recorded(sql));
+    let work = Box::pin(run_parsed(session, execution, parsed));
+    match is_recorded {
+        true => queries::recorded(session, execution, statement.text, work).await,
+        false => work.await,
     }
 }
 

@@ -91,7 +91,7 @@ impl Description {
         let executed = short.run(session, execution, &self.catalog, &self.parameters, values).await?;
         if executed.is_some() {
             session.short_statements.fetch_add(1, Ordering::Relaxed);
-            session.last_stats.lock().clear();
+            session.engine.queries.clear(&session.last_stats);
         }
         Ok(executed)
     }
@@ -346,7 +346,11 @@ impl Prepared {
             }
             self.run_long(session, execution, &arrays).await
         });
-        queries::recorded(session, &self.text, work).await.map(Executed::Outcome)
+        let outcome = match self.is_recorded() {
+            true => queries::recorded(session, execution, &self.text, work).await?,
+            false => work.await?,
+        };
+        Ok(Executed::Outcome(outcome))
     }
 
     /// Executes the statement on the long path, with values that were converted to the types of the description.
@@ -359,7 +363,18 @@ impl Prepared {
         execution: &Execution<'_>,
         values: &[ArrayRef],
     ) -> Result<Outcome> {
-        queries::recorded(session, &self.text, Box::pin(self.run_long(session, execution, values))).await
+        let work = Box::pin(self.run_long(session, execution, values));
+        match self.is_recorded() {
+            true => queries::recorded(session, execution, &self.text, work).await,
+            false => work.await,
+        }
+    }
+
+    fn is_recorded(&self) -> bool {
+        match &self.body {
+            Body::Own => true,
+            Body::Sql(sql) => queries::is_recorded(sql),
+        }
     }
 
     async fn run_long(&self, session: &SqlSession, execution: &Execution<'_>, values: &[ArrayRef]) -> Result<Outcome> {

@@ -8,11 +8,32 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::sqlparser::ast::Statement as Sql;
 use futures::StreamExt;
 
 use super::{Outcome, SqlSession};
+use crate::base::interrupt::Execution;
 use crate::engine::queries::{Query, Reads, RunningQuery, Status};
+use crate::values::zone::STORED;
 use crate::{Error, Result};
+
+/// False for statements that control transactions and settings, which would displace others, and for EXECUTE, whose prepared
+/// statement is recorded.
+pub(super) fn is_recorded(statement: &Sql) -> bool {
+    !matches!(
+        statement,
+        Sql::StartTransaction { .. }
+            | Sql::Commit { .. }
+            | Sql::Rollback { .. }
+            | Sql::Savepoint { .. }
+            | Sql::ReleaseSavepoint { .. }
+            | Sql::Set(_)
+            | Sql::ShowVariable { .. }
+            | Sql::Prepare { .. }
+            | Sql::Execute { .. }
+            | Sql::Deallocate { .. }
+    )
+}
 
 /// Runs a statement and records it, until the end of its rows.
 ///
@@ -20,10 +41,11 @@ use crate::{Error, Result};
 /// Errors of the statement.
 pub(super) async fn recorded(
     session: &SqlSession,
+    execution: &Execution<'_>,
     text: &str,
     work: impl Future<Output = Result<Outcome>>,
 ) -> Result<Outcome> {
-    let mut query = session.start(text);
+    let mut query = session.start(execution, text);
     match work.await {
         Ok(Outcome::Rows(rows)) => Ok(Outcome::Rows(watched(rows, query))),
         Ok(Outcome::Done { tag, rows }) => {
@@ -53,16 +75,17 @@ fn watched(rows: SendableRecordBatchStream, query: RunningQuery) -> SendableReco
         }
         Some((next?.map_err(Into::into), (rows, query)))
     });
-    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
+    // Callers may poll again after the end.
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows.fuse()))
 }
 
 /// The rows of `keyaki_queries`.
-pub(super) fn view(queries: &[Query]) -> datafusion::error::Result<RecordBatch> {
+pub(super) fn view(queries: &[Arc<Query>]) -> datafusion::error::Result<RecordBatch> {
     let text = |of: &dyn Fn(&Query) -> Option<String>| -> ArrayRef {
-        Arc::new(StringArray::from_iter(queries.iter().map(of)))
+        Arc::new(StringArray::from_iter(queries.iter().map(|query| of(query))))
     };
     let number = |of: &dyn Fn(&Query) -> Option<u64>| -> datafusion::error::Result<ArrayRef> {
-        Ok(cast(&UInt64Array::from_iter(queries.iter().map(of)), &DataType::Int64)?)
+        Ok(cast(&UInt64Array::from_iter(queries.iter().map(|query| of(query))), &DataType::Int64)?)
     };
     let read = |of: fn(&Reads) -> u64| number(&|query| Some(of(&query.reads)));
     let started = queries.iter().map(|query| {
@@ -80,7 +103,7 @@ pub(super) fn view(queries: &[Query]) -> datafusion::error::Result<RecordBatch> 
         ("id", number(&|query| Some(query.id))?),
         ("session", number(&|query| Some(query.session))?),
         ("status", text(&|query| Some(status(query).into()))),
-        ("started_at", Arc::new(TimestampMicrosecondArray::from_iter_values(started).with_timezone("UTC"))),
+        ("started_at", Arc::new(TimestampMicrosecondArray::from_iter_values(started).with_timezone(STORED))),
         ("elapsed_ms", Arc::new(Float64Array::from_iter_values(elapsed))),
         ("rows", number(&|query| query.rows)?),
         ("pages_cached", read(|reads| reads.pages_cached)?),

@@ -241,8 +241,9 @@ impl SqlSession {
     }
 
     /// Records the start of a statement of the long path.
-    pub fn start(&self, text: &str) -> RunningQuery {
-        self.engine.queries.start(self.number, text, &self.last_stats)
+    pub fn start(&self, execution: &Execution<'_>, text: &str) -> RunningQuery {
+        let interrupts = (self.interrupts.clone(), execution.started());
+        self.engine.queries.start(self.number, text, &self.last_stats, interrupts)
     }
 
     /// The context of a writing statement that holds `writer`.

@@ -268,6 +268,13 @@ impl Governor {
         self.core.untuned.store(false, Ordering::Relaxed);
     }
 
+    /// Sets the tuning of scans if it was postponed ([`Software::Later`]) and is not set yet.
+    pub fn set_missing_tuning(&self, tuning: Tuning) {
+        if self.core.untuned.load(Ordering::Relaxed) {
+            self.set_tuning(tuning);
+        }
+    }
+
     /// True if the tuning was postponed ([`Software::Later`]), is not set yet, and would be used now: work of this
     /// class streams, and there is data to protect. Stays true for all callers until [`Governor::set_tuning`].
     pub fn wants_tuning(&self, class: WorkClass) -> bool {

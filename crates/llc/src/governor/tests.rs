@@ -239,7 +239,8 @@ fn tuning_may_be_postponed() {
     let method = ScanMethod::FlushBehind { behind_bytes: 1024 };
     let mut tuning = Tuning::plain("a test");
     tuning.method = method;
-    governor.set_tuning(tuning);
+    governor.set_missing_tuning(tuning);
+    governor.set_missing_tuning(Tuning::plain("it is not missing"));
     assert_eq!((governor.scan_method(WorkClass::Streaming), governor.tuning().method), (method, method));
     assert!(!governor.wants_tuning(WorkClass::Streaming));
     assert_eq!(governor.status().path, CachePath::Software);

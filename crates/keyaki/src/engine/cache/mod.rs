@@ -34,7 +34,7 @@ use crate::{Error, Result};
 
 /// The stored cache calibration, in the database directory.
 const FILE: &str = "caches.json";
-/// The stored scan method, in the database directory. The calibration takes precedence.
+/// The stored scan method, in the database directory. A calibration takes precedence.
 const METHOD_FILE: &str = "scan-method.json";
 /// Scans of at most this many bytes count as lookups.
 const LOOKUP_BYTES_MAX: f64 = (256 << 10) as f64;
@@ -137,7 +137,7 @@ impl CacheControl {
         if let Ok(text) = std::fs::read_to_string(file.with_file_name(METHOD_FILE))
             && let Ok(tuning) = Tuning::from_json(&text)
         {
-            governor.set_tuning(tuning);
+            governor.set_missing_tuning(tuning);
         }
     }
 
@@ -233,7 +233,7 @@ fn read(file: &Path) -> std::result::Result<CacheCalibration, String> {
     Ok(CacheCalibration { tuning, ..stored })
 }
 
-/// Writes a file, which never has a part of the text only.
+/// Replaces a file. Readers see the old or the new text, unless power fails.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let temporary = file.with_extension("new");
     std::fs::write(&temporary, text)?;
