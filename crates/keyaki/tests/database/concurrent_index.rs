@@ -324,10 +324,14 @@ fn change(connection: &Connection, random: &mut Random, directory: &Path, next: 
         11 => format!("INSERT OR REPLACE INTO t VALUES ({id}, {b}, 'r', 1), ({from}, {b}, 'r', 2)"),
         12 => format!("INSERT INTO t SELECT value, {b}, 's', 5 FROM generate_series({new}, {})", new + 200),
         13 => format!("UPDATE t SET id = {new} WHERE id = {id}"),
-        14 => format!(
-            "MERGE INTO t USING (VALUES ({id}), ({from})) s (k) ON t.id = k
-             WHEN MATCHED THEN UPDATE SET b = {b} WHEN NOT MATCHED THEN INSERT VALUES (k, {b}, 'm', 3)"
-        ),
+        14 => {
+            // A row with the same key twice would be an error.
+            let other = if from == id { id + 4000 } else { from };
+            format!(
+                "MERGE INTO t USING (VALUES ({id}), ({other})) s (k) ON t.id = k
+                 WHEN MATCHED THEN UPDATE SET b = {b} WHEN NOT MATCHED THEN INSERT VALUES (k, {b}, 'm', 3)"
+            )
+        }
         15 | 16 => {
             connection.execute("BEGIN", ())?;
             for _ in 0..1 + random.below(4) {
