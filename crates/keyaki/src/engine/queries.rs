@@ -63,7 +63,7 @@ pub(crate) struct Query {
     pub started_at: SystemTime,
     /// Time until the end, or until now.
     pub elapsed: Duration,
-    /// Rows returned or changed; `None` for statements that do neither, and for those that are running.
+    /// Rows returned or changed; `None` for other statements, and until the end.
     pub rows: Option<u64>,
     pub reads: Reads,
 }
@@ -147,7 +147,7 @@ impl Queries {
         }
     }
 
-    /// The statements that have ended, the oldest first, and those that run.
+    /// The ended statements, the oldest first, and the running ones.
     pub fn list(&self) -> Vec<Arc<Query>> {
         let state = self.state.lock();
         let running = state.running.values().map(|running| Arc::new(running.now()));
@@ -198,9 +198,13 @@ impl Drop for RunningQuery {
         if self.status == Status::Stopped && self.rows.is_some() && !interrupts.since(*started) {
             self.status = Status::Done;
         }
-        let Some(running) = self.queries.state.lock().running.remove(&self.id) else { return };
-        let ended = Arc::new(Query { rows: self.rows, status: self.status.clone(), ..running.now() });
+        let operators = self.queries.state.lock().running.get(&self.id).map(|running| running.operators.clone());
+        // Outside of the lock, under which all statements start and end.
+        let reads = operators.map_or_else(Reads::default, |operators| Reads::of(&operators));
         let mut state = self.queries.state.lock();
+        let Some(Running { query, started, .. }) = state.running.remove(&self.id) else { return };
+        let (elapsed, rows, status) = (started.elapsed(), self.rows, self.status.clone());
+        let ended = Arc::new(Query { elapsed, rows, status, reads, ..query });
         if state.ended.len() >= ENDED_MAX {
             state.ended.pop_front();
         }

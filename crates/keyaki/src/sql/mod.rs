@@ -137,10 +137,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
     let parsed = parse(statement)?;
     let is_recorded = !matches!(&parsed, Parsed::Sql(sql) if !queries::is_recorded(sql));
     let work = Box::pin(run_parsed(session, execution, parsed));
-    match is_recorded {
-        true => queries::recorded(session, execution, statement.text, work).await,
-        false => work.await,
-    }
+    queries::recorded(session, execution, is_recorded.then_some(statement.text), work).await
 }
 
 async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Parsed) -> Result<Outcome> {

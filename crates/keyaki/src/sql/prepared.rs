@@ -346,11 +346,7 @@ impl Prepared {
             }
             self.run_long(session, execution, &arrays).await
         });
-        let outcome = match self.is_recorded() {
-            true => queries::recorded(session, execution, &self.text, work).await?,
-            false => work.await?,
-        };
-        Ok(Executed::Outcome(outcome))
+        queries::recorded(session, execution, self.recorded_text(), work).await.map(Executed::Outcome)
     }
 
     /// Executes the statement on the long path, with values that were converted to the types of the description.
@@ -364,17 +360,16 @@ impl Prepared {
         values: &[ArrayRef],
     ) -> Result<Outcome> {
         let work = Box::pin(self.run_long(session, execution, values));
-        match self.is_recorded() {
-            true => queries::recorded(session, execution, &self.text, work).await,
-            false => work.await,
-        }
+        queries::recorded(session, execution, self.recorded_text(), work).await
     }
 
-    fn is_recorded(&self) -> bool {
-        match &self.body {
+    /// The text, if executions are recorded.
+    fn recorded_text(&self) -> Option<&str> {
+        let is_recorded = match &self.body {
             Body::Own => true,
             Body::Sql(sql) => queries::is_recorded(sql),
-        }
+        };
+        is_recorded.then_some(&self.text)
     }
 
     async fn run_long(&self, session: &SqlSession, execution: &Execution<'_>, values: &[ArrayRef]) -> Result<Outcome> {

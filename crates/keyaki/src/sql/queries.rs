@@ -28,6 +28,7 @@ pub(super) fn is_recorded(statement: &Sql) -> bool {
             | Sql::Savepoint { .. }
             | Sql::ReleaseSavepoint { .. }
             | Sql::Set(_)
+            | Sql::Reset(_)
             | Sql::ShowVariable { .. }
             | Sql::Prepare { .. }
             | Sql::Execute { .. }
@@ -35,16 +36,17 @@ pub(super) fn is_recorded(statement: &Sql) -> bool {
     )
 }
 
-/// Runs a statement and records it, until the end of its rows.
+/// Runs a statement and records it under its text until the end of its rows, unless the text is `None`.
 ///
 /// # Errors
 /// Errors of the statement.
 pub(super) async fn recorded(
     session: &SqlSession,
     execution: &Execution<'_>,
-    text: &str,
+    text: Option<&str>,
     work: impl Future<Output = Result<Outcome>>,
 ) -> Result<Outcome> {
+    let Some(text) = text else { return work.await };
     let mut query = session.start(execution, text);
     match work.await {
         Ok(Outcome::Rows(rows)) => Ok(Outcome::Rows(watched(rows, query))),

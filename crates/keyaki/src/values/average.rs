@@ -20,7 +20,8 @@ use datafusion::logical_expr::{
 
 use crate::base::intervals::INTERVAL;
 
-use super::sum::{CountedSum, DistinctSum, GroupSums, LANE_GROUPS, LANES, PlainSum, Total};
+use super::group_sums::{GroupSums, count};
+use super::sum::{CountedSum, DistinctSum, PlainSum, Total};
 
 /// The function.
 pub(crate) fn average() -> AggregateUDF {
@@ -215,24 +216,6 @@ impl GroupAverages {
     }
 }
 
-/// Adds the number of rows of each group to its count. Successive rows of few groups add to counts of their own, as in
-/// `GroupSums`.
-fn count(groups: &[usize], counts: &mut [u64]) {
-    if counts.len() > LANE_GROUPS {
-        groups.iter().for_each(|group| counts[*group] += 1);
-        return;
-    }
-    let mut lanes = [[0_u64; LANE_GROUPS]; LANES];
-    let (rows, rest) = groups.as_chunks::<LANES>();
-    for groups in rows {
-        lanes.iter_mut().zip(groups).for_each(|(lane, group)| lane[*group] += 1);
-    }
-    rest.iter().for_each(|group| lanes[0][*group] += 1);
-    for (group, count) in counts.iter_mut().enumerate() {
-        *count += lanes.iter().map(|lane| lane[group]).sum::<u64>();
-    }
-}
-
 impl GroupsAccumulator for GroupAverages {
     fn update_batch(
         &mut self,
@@ -301,16 +284,6 @@ mod tests {
     fn quotient(precision: u8, scale: i8) -> Quotient {
         let argument = Field::new("a", DataType::Decimal128(38, 2), true);
         Quotient::of(&argument, &DataType::Decimal128(precision, scale)).expect("a decimal")
-    }
-
-    proptest! {
-        #[test]
-        fn counts_of_few_groups_equal_those_of_many(groups in prop::collection::vec(0_usize..5, 0..40)) {
-            let (mut few, mut many) = (vec![7; 5], vec![7; LANE_GROUPS + 1]);
-            count(&groups, &mut few);
-            count(&groups, &mut many);
-            assert_eq!(few[..], many[..5]);
-        }
     }
 
     /// The average with four more digits.

@@ -50,6 +50,7 @@ pub(crate) mod extremes;
 pub(crate) mod floats;
 pub(crate) mod frames;
 pub(crate) mod functions;
+mod group_sums;
 pub(crate) mod intervals;
 pub(crate) mod json;
 pub(crate) mod kinds;
