@@ -114,7 +114,9 @@ pub enum Command {
     Demo(DemoArguments),
     /// Measure the device under a database or directory and store the result there
     Calibrate(CalibrateArguments),
-    /// Record the memory accesses of a query, or replay such a trace in a simulated cache
+    /// Draw the reads of a query over time, out of order and in order, as an SVG
+    Plot(PlotArguments),
+    /// Record the reads or the memory accesses of a query, or replay the latter in a simulated cache
     Trace(TraceArguments),
 }
 
@@ -194,14 +196,59 @@ pub struct CalibrateArguments {
 }
 
 #[derive(Debug, Args)]
+pub struct PlotArguments {
+    /// The database to query
+    pub database: PathBuf,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Which executions to draw
+    #[arg(long, value_enum, default_value_t)]
+    pub execution: PlotExecution,
+    /// Keep the pages in the cache before each execution [default: read them from the device]
+    #[arg(long)]
+    pub warm: bool,
+    #[command(flatten)]
+    pub open: OpenArguments,
+    /// The query
+    #[arg(last = true, required = true)]
+    pub sql: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum PlotExecution {
+    /// Out of order, then in order
+    #[default]
+    Both,
+    /// As many lookups at a time as the device takes
+    OutOfOrder,
+    /// One lookup after another
+    InOrder,
+}
+
+impl PlotExecution {
+    /// The values of the setting `keyaki.execution`.
+    pub fn settings(self) -> &'static [&'static str] {
+        match self {
+            PlotExecution::Both => &["out_of_order", "in_order"],
+            PlotExecution::OutOfOrder => &["out_of_order"],
+            PlotExecution::InOrder => &["in_order"],
+        }
+    }
+}
+
+#[derive(Debug, Args)]
 pub struct TraceArguments {
     /// The database to query
     pub database: Option<PathBuf>,
+    /// Write the scans and pipelines of the query and their reads over time to this file, as JSON for Perfetto or chrome://tracing
+    #[arg(short, long, value_name = "FILE", requires = "database")]
+    pub output: Option<PathBuf>,
     /// Record the memory accesses of the query in this file
     #[arg(long, value_name = "FILE", requires = "database")]
     pub memory: Option<PathBuf>,
     /// Replay this trace and show the misses of the last-level cache, with and without partitioning
-    #[arg(long, value_name = "FILE", conflicts_with = "memory")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["memory", "output"])]
     pub replay: Option<PathBuf>,
     /// Size of the simulated last-level cache in KiB [default: 10240]
     #[arg(long, value_name = "KIB", requires = "replay", value_parser = clap::value_parser!(u64).range(64..=1 << 20))]

@@ -1,4 +1,4 @@
-//! The `keyaki` program: the SQL shell, the demonstration, calibration and memory traces.
+//! The `keyaki` program: the SQL shell, the demonstration, calibration, figures and traces of queries.
 //!
 //! Modules are layered (`cargo xtask layers`): terminal and output helpers at the bottom, then the command line and the runner
 //! of statements, then one module per command.
@@ -14,7 +14,9 @@ mod calibrate;
 mod demo;
 mod device;
 mod directories;
+mod events;
 mod failure;
+mod figure;
 mod interrupt;
 mod output;
 mod pager;
@@ -78,6 +80,7 @@ fn start(arguments: Arguments) -> Result<()> {
         None => shell(&runtime, arguments.shell, interrupts),
         Some(Command::Demo(arguments)) => runtime.block_on(demo::run(&arguments)),
         Some(Command::Calibrate(arguments)) => calibrate::run(&arguments),
+        Some(Command::Plot(arguments)) => runtime.block_on(figure::run(&arguments, interrupts)),
         Some(Command::Trace(arguments)) => runtime.block_on(trace::run(&arguments, interrupts)),
     }
 }

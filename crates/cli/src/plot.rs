@@ -8,7 +8,7 @@ use crate::terminal::significant;
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Mean reads in flight in each of `width` equal parts of `[0, elapsed_ns)`. A sample holds until the next one.
-fn bins(timeline: &[Sample], elapsed_ns: u64, width: usize) -> Vec<f64> {
+pub fn bins(timeline: &[Sample], elapsed_ns: u64, width: usize) -> Vec<f64> {
     let mut sums = vec![0.0; width];
     let bin_ns = elapsed_ns as f64 / width as f64;
     if bin_ns <= 0.0 {
@@ -26,6 +26,29 @@ fn bins(timeline: &[Sample], elapsed_ns: u64, width: usize) -> Vec<f64> {
         }
     }
     sums
+}
+
+/// Reads completed per second in each of `width` equal parts of `[0, elapsed_ns)`. Reads between two samples are spread evenly.
+pub fn rates(timeline: &[Sample], elapsed_ns: u64, width: usize) -> Vec<f64> {
+    let mut rates = vec![0.0; width];
+    let bin_ns = elapsed_ns as f64 / width as f64;
+    if bin_ns <= 0.0 {
+        return rates;
+    }
+    let mut before = Sample::default();
+    for sample in timeline {
+        let (mut from_ns, end_ns) = (before.at_ns as f64, sample.at_ns as f64);
+        let per_ns = sample.reads.saturating_sub(before.reads) as f64 / (end_ns - from_ns).max(1.0);
+        while from_ns < end_ns {
+            let bin = ((from_ns / bin_ns) as usize).min(width - 1);
+            let to_ns = if bin + 1 == width { end_ns } else { end_ns.min((bin + 1) as f64 * bin_ns) };
+            rates[bin] += per_ns * (to_ns - from_ns) / bin_ns * 1e9;
+            // Ensures progress if rounding gives an empty interval.
+            from_ns = if to_ns > from_ns { to_ns } else { end_ns };
+        }
+        before = *sample;
+    }
+    rates
 }
 
 /// The highest mean in a plot of this width. Several plots share a scale by their common maximum.
@@ -65,6 +88,16 @@ mod tests {
 
     fn samples(points: &[(u64, u32)]) -> Vec<Sample> {
         points.iter().map(|&(at_ns, in_flight)| Sample { at_ns, in_flight, reads: 0 }).collect()
+    }
+
+    #[test]
+    fn rates_count_each_read_once() {
+        let sample = |at_ns, reads| Sample { at_ns, in_flight: 1, reads };
+        let timeline = [sample(100, 10), sample(300, 10), sample(400, 40)];
+        assert_eq!(rates(&timeline, 400, 4), [1e8, 0.0, 0.0, 3e8]);
+        assert_eq!(rates(&timeline, 400, 1), [1e8]);
+        assert_eq!(rates(&[], 400, 2), [0.0, 0.0]);
+        assert_eq!(rates(&timeline, 0, 2), [0.0, 0.0]);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub enum Target {
     #[default]
     Stdout,
     File(BufWriter<File>),
+    /// Rows are formatted and dropped.
+    Nowhere,
 }
 
 /// A session and the output settings of its results.
@@ -119,6 +121,7 @@ impl Runner {
     fn writer(&mut self, to_terminal: Option<(usize, usize)>) -> Writer<'_> {
         match (&mut self.target, to_terminal) {
             (Target::File(file), _) => Writer::File(file),
+            (Target::Nowhere, _) => Writer::Nowhere(io::sink()),
             (Target::Stdout, Some((_, lines))) if self.interactive => {
                 Writer::Pager(Pager::new(lines.saturating_sub(1)))
             }
@@ -158,6 +161,7 @@ enum Writer<'a> {
     Stdout(BufWriter<io::Stdout>),
     Pager(Pager),
     File(&'a mut BufWriter<File>),
+    Nowhere(io::Sink),
 }
 
 /// The writer of one result. Erases the progress line before the first byte.
@@ -170,7 +174,7 @@ impl Out<'_> {
     fn finish(self) -> Result<()> {
         match self.writer {
             Writer::Pager(pager) => pager.finish().or_else(|error| ignore_broken_pipe(error).map_err(Failure::Output)),
-            Writer::Stdout(_) | Writer::File(_) => Ok(()),
+            Writer::Stdout(_) | Writer::File(_) | Writer::Nowhere(_) => Ok(()),
         }
     }
 
@@ -196,6 +200,7 @@ impl Write for Out<'_> {
             Writer::Stdout(writer) => writer.write(bytes),
             Writer::Pager(writer) => writer.write(bytes),
             Writer::File(writer) => writer.write(bytes),
+            Writer::Nowhere(writer) => writer.write(bytes),
         }
     }
 
@@ -204,6 +209,7 @@ impl Write for Out<'_> {
             Writer::Stdout(writer) => writer.flush(),
             Writer::Pager(writer) => writer.flush(),
             Writer::File(writer) => writer.flush(),
+            Writer::Nowhere(writer) => writer.flush(),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `keyaki trace`: records the memory accesses of a query, and replays them in a simulated cache.
+//! `keyaki trace`: records the reads of a query over time ([`crate::events`]), or its memory accesses, and replays these in a
+//! simulated cache.
 //!
 //! The replay follows the published experiment with TPC-H: the query runs, a sweep reads twice the size of the cache, and the query
 //! runs again. Only the second run is counted. With partitioning, the first run allocates in all ways but [`FEWEST_WAYS`], as PIN
@@ -16,6 +17,7 @@ use keyaki_llc::sim::trace::TraceReader;
 use keyaki_llc::sim::{Access, CLASSES_MAX, Machine, Report, Simulator};
 
 use crate::arguments::TraceArguments;
+use crate::events;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupts;
 use crate::output::Mode;
@@ -30,13 +32,12 @@ const FEWEST_WAYS: u32 = 2;
 const SWEEP_AT: u64 = 1 << 62;
 
 pub async fn run(arguments: &TraceArguments, interrupts: std::sync::Arc<Interrupts>) -> Result<()> {
-    match (&arguments.memory, &arguments.replay, &arguments.database) {
-        (Some(file), None, Some(database)) => record(file, database, &arguments.sql, interrupts).await?,
-        (None, Some(_), None) => {}
+    match (&arguments.database, arguments.output.is_some() || arguments.memory.is_some(), &arguments.replay) {
+        (Some(database), true, None) => record(arguments, database, interrupts).await?,
+        (None, false, Some(_)) => {}
         _ => {
-            return Err(Failure::Usage(
-                "usage: keyaki trace DATABASE --memory FILE -- SQL, or keyaki trace --replay FILE".into(),
-            ));
+            let usage = "usage: keyaki trace DATABASE [-o FILE] [--memory FILE] -- SQL, or keyaki trace --replay FILE";
+            return Err(Failure::Usage(usage.into()));
         }
     }
     if let Some(file) = &arguments.replay {
@@ -45,19 +46,25 @@ pub async fn run(arguments: &TraceArguments, interrupts: std::sync::Arc<Interrup
     Ok(())
 }
 
-async fn record(file: &Path, database: &Path, sql: &[String], interrupts: std::sync::Arc<Interrupts>) -> Result<()> {
-    let sql = sql.join(" ");
+async fn record(arguments: &TraceArguments, database: &Path, interrupts: std::sync::Arc<Interrupts>) -> Result<()> {
+    let sql = arguments.sql.join(" ");
     if sql.trim().is_empty() {
-        return Err(Failure::Usage("a query is missing (usage: keyaki trace DATABASE --memory FILE -- SQL)".into()));
+        return Err(Failure::Usage("a query is missing (usage: keyaki trace DATABASE -o FILE -- SQL)".into()));
     }
     let options = keyaki::Options { must_exist: true, ..Default::default() };
     let database = Database::open(database, options)?;
     let mut runner = Runner::new(&database, Mode::Table, interrupts);
-    let trace = database.start_memory_trace(file)?;
+    let memory = arguments.memory.as_ref().map(|file| database.start_memory_trace(file)).transpose()?;
     let result = runner.statement(&sql).await;
-    let accesses = database.end_memory_trace(&trace)?;
+    if let (Some(trace), Some(file)) = (memory, &arguments.memory) {
+        let accesses = database.end_memory_trace(&trace)?;
+        eprintln!("{} accesses recorded in {}", thousands(accesses), file.display());
+    }
     result?;
-    eprintln!("{} accesses recorded in {}", thousands(accesses), file.display());
+    if let Some(file) = &arguments.output {
+        let count = events::write(file, &sql, &runner.session.last_stats())?;
+        eprintln!("{} events of the query's reads written to {}", thousands(count as u64), file.display());
+    }
     Ok(())
 }
 

@@ -183,6 +183,17 @@ fn caches_and_traces() {
     assert_eq!(run(&["trace", "--replay", path]).status.code(), Some(1));
     assert_eq!(run(&["trace", path, "--memory", file]).status.code(), Some(2));
     assert_eq!(run(&["trace"]).status.code(), Some(2));
+    let (events, figure) = (directory.path().join("events.json"), directory.path().join("figure.svg"));
+    let output = run(&["trace", path, "-o", events.to_str().unwrap(), "--", "SELECT sum(a) FROM t WHERE id < 9000"]);
+    assert!(output.status.success() && text(&output.stderr).contains("events of the query's reads"), "{output:?}");
+    let document = std::fs::read_to_string(&events).unwrap();
+    assert!(document.contains("\"traceEvents\"") && document.contains("pages requested"), "{document}");
+    let output = run(&["plot", path, "-o", figure.to_str().unwrap(), "--", "SELECT sum(a) FROM t WHERE a < 500"]);
+    assert!(output.status.success() && text(&output.stdout).contains("in order"), "{output:?}");
+    assert!(std::fs::read_to_string(&figure).unwrap().contains("reads per second"));
+    let output = run(&["plot", path, "-o", figure.to_str().unwrap(), "--", "SELECT 1"]);
+    assert!(text(&output.stderr).contains("read no pages from the device"), "{output:?}");
+    assert_eq!(run(&["plot", path, "--", "SELECT 1"]).status.code(), Some(2));
     assert_eq!(run(&["calibrate"]).status.code(), Some(2));
     assert_eq!(run(&["calibrate", "--cache", "/no/such/database"]).status.code(), Some(1));
 }

@@ -76,6 +76,8 @@ pub struct StatsSnapshot {
     pub tasks: u64,
     /// Rows per level after its filter: those of the driver (or scan), then those of each step.
     pub rows: Vec<u64>,
+    /// The device's clock at the start.
+    pub started_ns: u64,
     /// Nanoseconds of the device's clock from start to end, or until now.
     pub elapsed_ns: u64,
     /// Samples in ascending order of time.
@@ -127,6 +129,7 @@ impl Stats {
             in_flight_max: c.in_flight_max.load(Relaxed),
             tasks: c.tasks.load(Relaxed),
             rows: c.rows.iter().map(|rows| rows.load(Relaxed)).collect(),
+            started_ns: c.started_ns,
             elapsed_ns: match c.ended_ns.load(Relaxed) {
                 0 => c.clock.as_ref().map_or(0, |clock| clock.now_ns().saturating_sub(c.started_ns)),
                 ended => ended - 1,
