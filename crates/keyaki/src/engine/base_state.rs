@@ -69,7 +69,6 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     let mut config = SessionConfig::new()
         .with_target_partitions(threads)
         .with_batch_size(batch_rows(query_bytes, threads))
-        .with_information_schema(true)
         .with_default_catalog_and_schema(CATALOG_NAME, PUBLIC)
         .with_create_default_catalog_and_schema(false);
     let options = config.options_mut();

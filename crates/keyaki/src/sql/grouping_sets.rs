@@ -1,12 +1,19 @@
+//! Clauses of grouping in the forms that DataFusion has.
+//!
 //! `GROUP BY a, ROLLUP (b)` becomes `GROUP BY GROUPING SETS ((a, b), (a))`, and `GROUP BY (a, b)` becomes `GROUP BY a, b`.
 //!
 //! DataFusion adds functionally dependent columns to all sets: if `a` is a key of the table, all sets contain `b`.
+//!
+//! `HAVING c` without GROUP BY and aggregates, which makes all rows one group, becomes `HAVING c AND count(*) >= 0`. Positions in DISTINCT ON become
+//! the expressions of the select list.
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, Select, SelectItem, Value, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Distinct, Expr, GroupByExpr, Select, SelectItem, Value, Visit, VisitMut, VisitorMut,
+};
 
-use crate::sql::visit::walk_mut;
+use crate::sql::visit::{visit_expressions, walk_mut};
 use crate::{Error, Result};
 
 /// Maximum number of sets, PostgreSQL's.
@@ -33,6 +40,17 @@ impl VisitorMut for Combine {
     type Break = Error;
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        if let Some(Distinct::On(keys)) = &mut select.distinct {
+            keys.iter_mut().for_each(|key| with_column(key, &select.projection));
+        }
+        let is_ungrouped = matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
+        let has_calls = calls_functions(&select.projection) || calls_functions(&select.having);
+        if let Some(condition) = select.having.take_if(|_| is_ungrouped && !has_calls) {
+            match crate::sql::parse_expr("count(*) >= 0") {
+                Ok(always) => select.having = Some(conjunction(condition, always)),
+                Err(error) => return ControlFlow::Break(error),
+            }
+        }
         if let GroupByExpr::Expressions(elements, _) = &mut select.group_by {
             with_columns(elements, &select.projection);
             if elements.iter().any(|element| matches!(element, Expr::Tuple(_))) {
@@ -64,20 +82,34 @@ fn has_tuple(element: &Expr) -> bool {
     matches!(element, Expr::Rollup(parts) | Expr::Cube(parts) if parts.iter().any(|part| part.len() != 1))
 }
 
+/// Replaces a position by the column of the select list.
+fn with_column(key: &mut Expr, projection: &[SelectItem]) {
+    if let Expr::Value(value) = key
+        && let Value::Number(position, _) = &value.value
+        && let Some(i) = position.parse::<usize>().ok().and_then(|position| position.checked_sub(1))
+        && let Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = projection.get(i)
+    {
+        *key = expr.clone();
+    }
+}
+
+/// True if there may be aggregates.
+fn calls_functions(node: &impl Visit) -> bool {
+    let is_call = |expr: &Expr| matches!(expr, Expr::Function(_));
+    visit_expressions(node, |expr| if is_call(expr) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        .is_break()
+}
+
+fn conjunction(left: Expr, right: Expr) -> Expr {
+    let nested = |expr| Box::new(Expr::Nested(Box::new(expr)));
+    Expr::BinaryOp { left: nested(left), op: BinaryOperator::And, right: nested(right) }
+}
+
 /// Replaces the positions in the elements of sets by the columns of the select list.
 fn with_columns(elements: &mut [Expr], projection: &[SelectItem]) {
-    let column = |key: &mut Expr| {
-        if let Expr::Value(value) = key
-            && let Value::Number(position, _) = &value.value
-            && let Some(i) = position.parse::<usize>().ok().and_then(|position| position.checked_sub(1))
-            && let Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = projection.get(i)
-        {
-            *key = expr.clone();
-        }
-    };
     for element in elements {
         if let Expr::GroupingSets(sets) | Expr::Rollup(sets) | Expr::Cube(sets) = element {
-            sets.iter_mut().flatten().for_each(column);
+            sets.iter_mut().flatten().for_each(|key| with_column(key, projection));
         }
     }
 }

@@ -47,6 +47,7 @@ mod file_tables;
 mod grouping_sets;
 mod index;
 pub(crate) mod info;
+mod information_schema;
 mod interval_literals;
 mod json_calls;
 mod names;
@@ -71,6 +72,7 @@ pub(crate) mod sequences;
 mod series;
 mod session;
 mod settings;
+mod shadowed;
 mod short;
 pub(crate) mod show;
 mod skipped;
@@ -237,9 +239,10 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
     }
     let unsupported = |what: &str| Err(Error::Unsupported(what.into()));
     match statement {
-        Sql::Query(_) | Sql::ShowTables { .. } | Sql::ShowColumns { .. } | Sql::ShowFunctions { .. } => {
-            query(session, statement).await
+        Sql::ShowTables { terse: _, history: false, extended: false, full: false, external: false, show_options } => {
+            query(session, show::tables(&show_options)?).await
         }
+        Sql::Query(_) | Sql::ShowColumns { .. } | Sql::ShowFunctions { .. } => query(session, statement).await,
         Sql::ExplainTable { describe_alias: _, hive_format: None, has_table_keyword: _, table_name } => {
             describe::relation(session, &table_name).await
         }
@@ -321,11 +324,29 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         | Sql::Savepoint { .. }
         | Sql::ReleaseSavepoint { .. } => transaction::run(session, execution, statement).await,
         Sql::Vacuum(_) => unsupported("VACUUM (free space is reused automatically)"),
-        other => unsupported(&first_words(&other)),
+        other => unsupported(&match alternative(&other) {
+            Some(alternative) => format!("{} ({alternative})", first_words(&other)),
+            None => first_words(&other),
+        }),
     }
 }
 
 /// The first three words of a statement, for error messages.
+/// What does the same as a statement that is not supported.
+fn alternative(statement: &Sql) -> Option<&'static str> {
+    Some(match statement {
+        Sql::CreateType { .. } => "use TEXT with CHECK (column IN (…)) for an enumeration",
+        Sql::CreateDomain(_) => "use CHECK constraints of the columns",
+        Sql::CreateTrigger(_) | Sql::CreateFunction(_) | Sql::CreateProcedure { .. } => {
+            "use generated columns, constraints, or the program that uses the database"
+        }
+        Sql::CreateExtension(_) => "all functions are built in",
+        Sql::LockTables { .. } | Sql::Lock(_) => "use BEGIN IMMEDIATE",
+        Sql::Declare { .. } | Sql::Fetch { .. } => "results are read row by row as they are computed",
+        _ => return None,
+    })
+}
+
 fn first_words(statement: &Sql) -> String {
     statement.to_string().split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
 
+use super::information_schema;
 pub(crate) use crate::base::identifiers::quoted;
 use crate::catalog::{Catalog, HIDDEN_ROWID, PUBLIC, RelationName, SYSTEM_PREFIX, TEMPORARY_PREFIX};
 use crate::engine::CATALOG_NAME;
@@ -19,7 +20,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// Another name of the schema `public`.
 const MAIN: &str = "main";
 /// Reserved schema names. Names starting with `pg_` or the prefix of system views are reserved as well.
-const RESERVED_SCHEMAS: [&str; 2] = ["information_schema", TEMPORARY_SCHEMAS[1]];
+const RESERVED_SCHEMAS: [&str; 2] = [information_schema::NAME, TEMPORARY_SCHEMAS[1]];
 /// Names of the schema of the session's temporary objects.
 const TEMPORARY_SCHEMAS: [&str; 2] = ["pg_temp", "temp"];
 

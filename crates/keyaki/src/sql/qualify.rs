@@ -19,6 +19,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::dml::{RETURNED_PREFIX, TARGET_PREFIX, is_target};
+use super::information_schema;
 use super::names::{SearchPath, full_sql, ident, plain_ident, relation_name, stored_name};
 use super::renames::NewName;
 use super::sequences;
@@ -230,7 +231,7 @@ impl<'a> Qualify<'a> {
         let [schema, table, ..] = parts[database..] else { return Ok((0, None)) };
         let (schema, table, shown) = (self.path.schema(schema), plain_ident(table), plain_ident(schema));
         let is_alias = |entry: &Entry| entry.alias == shown && entry.distinct.is_none();
-        let is_schema = self.catalog.has_schema(&schema) || schema == "information_schema";
+        let is_schema = self.catalog.has_schema(&schema) || schema == information_schema::NAME;
         if !is_schema || self.scopes.iter().flatten().any(is_alias) {
             // A field of a structure.
             return Ok((0, None));

@@ -93,9 +93,9 @@ fn is_used(body: &SetExpr, name: &str) -> bool {
 }
 
 /// Renames a relation, which keeps its name as alias.
-struct Rename<'a> {
-    from: &'a str,
-    to: &'a Ident,
+pub(super) struct Rename<'a> {
+    pub from: &'a str,
+    pub to: &'a Ident,
 }
 
 impl VisitorMut for Rename<'_> {

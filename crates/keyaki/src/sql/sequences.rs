@@ -34,6 +34,7 @@ use crate::catalog::{
     types,
 };
 use crate::engine::Engine;
+use crate::engine::sequences::Sequences;
 use crate::sql::visit::walk;
 use crate::{Error, ObjectKind, Result};
 
@@ -356,6 +357,35 @@ pub(super) fn remove_from(
         return Ok(());
     }
     remove(batch, DocumentKind::Sequence, name)?;
+    without_users(changed, batch, name, cascades.then_some(()).ok_or(&format!("drop sequence \"{name}\"")))
+}
+
+/// As [`without_users`], for the sequences of the identity columns of a table that is no longer in `changed`.
+///
+/// # Errors
+/// As [`without_users`].
+pub(super) fn without_users_of(
+    changed: &mut Catalog,
+    batch: &mut WriteBatch,
+    table: &TableDef,
+    cascades: std::result::Result<(), &str>,
+) -> Result<()> {
+    let identities = table.columns.iter().filter_map(|column| column.identity.as_ref());
+    identities
+        .map(|identity| &identity.sequence.name)
+        .try_for_each(|name| without_users(changed, batch, name, cascades))
+}
+
+/// Removes the defaults that use a sequence. `cascades`: `Ok`, or the action that is refused if there are any.
+///
+/// # Errors
+/// `DependentColumn` with such a default.
+fn without_users(
+    changed: &mut Catalog,
+    batch: &mut WriteBatch,
+    name: &RelationName,
+    cascades: std::result::Result<(), &str>,
+) -> Result<()> {
     let tables: Vec<Arc<Table>> = changed.tables.values().cloned().collect();
     for table in tables {
         let mut def = table.def.clone();
@@ -363,10 +393,9 @@ pub(super) fn remove_from(
             if !uses(column, name)? {
                 continue;
             }
-            if !cascades {
+            if let Err(action) = cascades {
                 let dependent = format!("the default of column \"{}\" of table \"{}\"", column.name, table.def.name);
-                let action = format!("drop sequence \"{name}\"");
-                return Err(Error::DependentColumn { action, dependent });
+                return Err(Error::DependentColumn { action: action.into(), dependent });
             }
             column.default = None;
         }
@@ -469,6 +498,14 @@ pub(super) fn identity(name: RelationName, column: &SqlColumn, ty: ColumnType) -
     }
     let Some((always, options)) = found else { return Ok(None) };
     Ok(Some(IdentityDef { always, sequence: definition(name, ty, &options)? }))
+}
+
+/// The identity column of another table, with a sequence of its own that begins at its start.
+pub(super) fn copied(identity: &IdentityDef, name: RelationName) -> IdentityDef {
+    let mut sequence = identity.sequence.clone();
+    sequence.renew(Sequences::new_id());
+    let sequence = SequenceDef { name, origin: None, restart: None, comment: None, ..sequence };
+    IdentityDef { sequence, ..identity.clone() }
 }
 
 /// True for GENERATED … AS IDENTITY.

@@ -3,14 +3,19 @@
 //! CREATE TABLE omits UNIQUE and FOREIGN KEY constraints, unless it stands alone (SHOW CREATE). They are rendered as ALTER
 //! TABLE, beside the other indexes and after all tables.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::physical_plan::memory::MemoryStream;
-use datafusion::sql::sqlparser::ast::{ObjectName, ShowCreateObject};
+use datafusion::sql::sqlparser::ast::{
+    ObjectName, ObjectNamePart, ShowCreateObject, ShowStatementFilter, ShowStatementFilterPosition,
+    ShowStatementInParentType, ShowStatementOptions, Statement, Value,
+};
 
-use super::names::{quoted, shown_sql};
+use super::information_schema;
+use super::names::{plain_ident, quoted, shown_sql};
 use crate::catalog::{
     Catalog, ForeignKeyDef, IndexDef, IndexKey, IndexMethod, OnCommit, ReferentialAction, SequenceDef, TableDef,
     ViewDef,
@@ -40,6 +45,46 @@ pub(crate) fn show_create(session: &SqlSession, kind: &ShowCreateObject, name: &
     let column = |text: String| Arc::new(StringArray::from(vec![text]));
     let batch = RecordBatch::try_new(schema.clone(), vec![column(name.to_string()), column(definition)])?;
     Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
+}
+
+/// The query of SHOW TABLES: the tables and views of all schemas, or of one (`FROM schema`), whose names match a pattern
+/// (`LIKE`).
+///
+/// # Errors
+/// `Unsupported` for other clauses.
+pub(super) fn tables(options: &ShowStatementOptions) -> Result<Statement> {
+    let ShowStatementOptions { show_in, starts_with, limit, limit_from, filter_position } = options;
+    let unsupported = |clause: &dyn Display| Err(Error::Unsupported(format!("SHOW TABLES {clause}")));
+    if starts_with.is_some() || limit.is_some() || limit_from.is_some() {
+        return unsupported(&"with STARTS WITH or LIMIT (use information_schema.tables)");
+    }
+    let mut sql = format!(
+        "SELECT table_catalog, table_schema, table_name, table_type FROM {0}.tables WHERE table_schema <> '{0}'",
+        information_schema::NAME
+    );
+    if let Some(show_in) = show_in {
+        match (&show_in.parent_type, show_in.parent_name.as_ref().map(|name| name.0.as_slice())) {
+            (None | Some(ShowStatementInParentType::Schema), Some([ObjectNamePart::Identifier(schema)])) => {
+                sql.push_str(&format!(" AND table_schema = {}", Value::SingleQuotedString(plain_ident(schema))));
+            }
+            _ => return unsupported(show_in),
+        }
+    }
+    use ShowStatementFilterPosition::{Infix, Suffix};
+    match filter_position {
+        None => {}
+        Some(Infix(filter) | Suffix(filter)) => match filter {
+            ShowStatementFilter::Like(pattern) | ShowStatementFilter::NoKeyword(pattern) => {
+                sql.push_str(&format!(" AND table_name LIKE {}", Value::SingleQuotedString(pattern.clone())));
+            }
+            ShowStatementFilter::ILike(pattern) => {
+                sql.push_str(&format!(" AND table_name ILIKE {}", Value::SingleQuotedString(pattern.clone())));
+            }
+            ShowStatementFilter::Where(condition) => sql.push_str(&format!(" AND ({condition})")),
+        },
+    }
+    sql.push_str(" ORDER BY table_schema, table_name");
+    Ok(Statement::Query(super::parse_query(&sql)?))
 }
 
 /// All statements that recreate a table, each with a semicolon.

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use datafusion::catalog::information_schema::InformationSchemaProvider;
 use datafusion::catalog::{
-    CatalogProvider, CatalogProviderList, MemoryCatalogProviderList, SchemaProvider, TableProvider,
+    CatalogProvider, CatalogProviderList, MemoryCatalogProviderList, SchemaProvider, TableFunction, TableProvider,
 };
 use datafusion::common::TableReference;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::datasource::ViewTable;
+use datafusion::datasource::{MemTable, ViewTable};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::{Expr, LogicalPlan};
@@ -35,15 +36,14 @@ use crate::engine::{CATALOG_NAME, Engine};
 use crate::plan::{register, share_with_queries};
 use crate::sql::names::{SearchPath, relation_name};
 use crate::sql::{
-    SqlSession, casts, columns, constants, file_tables, interval_literals, qualify, quantified, row_values, schemas,
-    sequences, synonyms, using, with_queries, zones,
+    SqlSession, casts, columns, constants, file_tables, information_schema, interval_literals, qualify, quantified,
+    row_values, schemas, sequences, synonyms, using, with_queries, zones,
 };
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
 use crate::values::zone::Zone;
 use crate::{Error, Result, SessionOptions};
 
-const INFORMATION_SCHEMA: &str = "information_schema";
 /// Maximum nesting depth of views.
 const VIEW_DEPTH_MAX: usize = 50;
 /// An index pipeline may use this fraction of the query memory: one eighth.
@@ -55,6 +55,8 @@ const PIPELINE_SHARE: usize = 8;
 pub(crate) struct Planning {
     context: PlanContext,
     state: SessionState,
+    /// The table functions of `state`, for the information schema.
+    table_functions: Arc<HashMap<String, Arc<TableFunction>>>,
 }
 
 /// The cached state of the session; rebuilt if it was invalidated or if the calibration has changed.
@@ -71,7 +73,9 @@ fn planning(session: &SqlSession) -> Result<Planning> {
     let config = super::settings::apply_overrides(session, base.config().clone())?;
     let builder = SessionStateBuilder::new_from_existing(base).with_config(config);
     let builder = sequences::registered(register(builder, context.clone(), session.zone()));
-    let planning = Planning { state: builder.build(), context };
+    let state = builder.build();
+    let table_functions = Arc::new(state.table_functions().clone());
+    let planning = Planning { state, context, table_functions };
     Ok(cached.insert(planning).clone())
 }
 
@@ -125,7 +129,7 @@ impl StatementState {
     }
 
     pub fn new(session: &SqlSession, catalog: Arc<Catalog>, snapshot: Snapshot) -> Result<Self> {
-        let Planning { context, mut state } = planning(session)?;
+        let Planning { context, mut state, table_functions } = planning(session)?;
         let (zone, path) = (session.zone(), session.path());
         let tables = Arc::new(StatementTables {
             engine: session.engine.clone(),
@@ -133,6 +137,7 @@ impl StatementState {
             snapshot: snapshot.clone(),
             context: context.clone(),
             temporary: path.temporary().cloned(),
+            table_functions,
             extra: RwLock::default(),
         });
         let catalogs = MemoryCatalogProviderList::new();
@@ -225,6 +230,7 @@ impl StatementState {
     ) -> BoxFuture<'a, Result<LogicalPlan>> {
         Box::pin(async move {
             with_queries::gathered(&mut statement)?;
+            super::shadowed::rename(&mut statement);
             super::recursion::limited(&mut statement)?;
             columns::name(&mut statement);
             synonyms::replace(&mut statement)?;
@@ -265,10 +271,9 @@ impl StatementState {
     /// information schema uses all views that it shows.
     pub fn relations_used(&self, statement: &DfStatement) -> Result<Vec<RelationName>> {
         let mut used = self.relations_named(statement)?;
-        if used.iter().any(|name| *name.schema == *INFORMATION_SCHEMA) {
-            used.retain(|name| *name.schema != *INFORMATION_SCHEMA);
-            let is_shown = |name: &&RelationName| !name.is_temporary() || self.path.temporary() == Some(&name.schema);
-            used.extend(self.catalog.views.keys().filter(is_shown).cloned());
+        if used.iter().any(|name| *name.schema == *information_schema::NAME) {
+            used.retain(|name| *name.schema != *information_schema::NAME);
+            used.extend(information_schema::shown_views(&self.catalog, &self.path).cloned());
         }
         Ok(used)
     }
@@ -354,6 +359,7 @@ struct StatementTables {
     context: PlanContext,
     /// The schema of the session's temporary objects.
     temporary: Option<Arc<str>>,
+    table_functions: Arc<HashMap<String, Arc<TableFunction>>>,
     /// Planned views, and tables visible only to this statement.
     extra: RwLock<HashMap<RelationName, Arc<dyn TableProvider>>>,
 }
@@ -369,6 +375,12 @@ impl CatalogProvider for StatementCatalog {
     }
 
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        if name == information_schema::NAME {
+            // Settings and functions depend on no catalog.
+            let others = InformationSchemaProvider::new(Arc::new(MemoryCatalogProviderList::new()))
+                .with_table_functions(HashMap::clone(&self.0.table_functions));
+            return Some(Arc::new(InformationSchema { tables: self.0.clone(), others }));
+        }
         let schema = || StatementSchema { name: name.into(), tables: self.0.clone() };
         self.0.catalog.has_schema(name).then(|| Arc::new(schema()) as Arc<dyn SchemaProvider>)
     }
@@ -379,6 +391,42 @@ impl CatalogProvider for StatementCatalog {
 struct StatementSchema {
     name: Arc<str>,
     tables: Arc<StatementTables>,
+}
+
+/// The information schema of one statement.
+#[derive(Debug)]
+struct InformationSchema {
+    tables: Arc<StatementTables>,
+    /// DataFusion's views of settings and functions.
+    others: InformationSchemaProvider,
+}
+
+#[async_trait]
+impl SchemaProvider for InformationSchema {
+    fn table_names(&self) -> Vec<String> {
+        let own = information_schema::NAMES.iter().map(|name| name.to_string());
+        let others = self.others.table_names().into_iter();
+        own.chain(others.filter(|name| !information_schema::NAMES.contains(&name.as_str()))).collect()
+    }
+
+    async fn table(&self, name: &str) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
+        let StatementTables { catalog, temporary, extra, .. } = &*self.tables;
+        let plans = extra
+            .read()
+            .iter()
+            .filter(|(name, _)| catalog.views.contains_key(name))
+            .filter_map(|(name, view)| Some((name.clone(), view.get_logical_plan()?.into_owned())))
+            .collect();
+        let source = information_schema::Source { catalog, temporary: temporary.as_ref(), plans };
+        match information_schema::view(&source, name)? {
+            Some(rows) => Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?))),
+            None => self.others.table(name).await,
+        }
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        information_schema::NAMES.contains(&name) || self.others.table_exist(name)
+    }
 }
 
 impl StatementTables {

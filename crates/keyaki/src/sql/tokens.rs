@@ -3,9 +3,10 @@
 //! | text | becomes |
 //! |---|---|
 //! | `trim(both FROM s)`, `trim(FROM s)`, also with `leading` and `trailing` | `trim(both ' ' FROM s)` |
+//! | `TABLE t` as a query: at the beginning, or after AS | `SELECT * FROM t` |
 //! | `a->-1`, `a*-1` | `a-> -1`, `a* -1`: an operator ends with a sign only if it has one of the characters ``~!@#%^&\|`?`` |
 
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace};
 
 use super::split::DIALECT;
 
@@ -23,6 +24,15 @@ pub(super) fn correct(tokens: &mut Vec<TokenWithSpan>) {
                     at += count - 1;
                 }
             }
+            token if is_word(token, &["table"]) && is_query_begun(&tokens[..at]) => {
+                let span = tokens[at].span;
+                let words = ["SELECT", "FROM"].map(|word| Token::make_keyword(word));
+                let [select, from] = words;
+                let blank = || Token::Whitespace(Whitespace::Space);
+                let query = [select, blank(), Token::Mul, blank(), from].map(|token| TokenWithSpan::new(token, span));
+                tokens.splice(at..=at, query);
+                at += 4;
+            }
             token if has_trim && is_word(token, &["from"]) && is_trim_without_text(&tokens[..at]) => {
                 let blank = Token::SingleQuotedString(" ".into());
                 tokens.insert(at, TokenWithSpan::new(blank, tokens[at].span));
@@ -32,6 +42,12 @@ pub(super) fn correct(tokens: &mut Vec<TokenWithSpan>) {
         }
         at += 1;
     }
+}
+
+/// True at the beginning of a statement or behind AS.
+fn is_query_begun(before: &[TokenWithSpan]) -> bool {
+    let last = before.iter().rev().map(|token| &token.token).find(|token| !matches!(token, Token::Whitespace(_)));
+    last.is_none_or(|last| is_word(last, &["as"]))
 }
 
 /// The operator and the signs behind it; `None` if it has no signs at its end, or if they belong to it.

@@ -96,7 +96,8 @@ fn check_plain(create: &CreateView) -> Result<()> {
     let expected = self::plain(create.name.clone(), create.columns.clone(), create.query.clone());
     let expected = CreateView { temporary: create.temporary, ..expected };
     if plain != expected {
-        return Err(Error::Unsupported(format!("this form of CREATE VIEW: {create}")));
+        let hint = if create.materialized { " (use CREATE TABLE … AS)" } else { "" };
+        return Err(Error::Unsupported(format!("this form of CREATE VIEW{hint}: {create}")));
     }
     match create.columns.iter().any(|c| c.data_type.is_some() || c.options.is_some()) {
         true => Err(Error::Unsupported("types and options of columns in CREATE VIEW".into())),

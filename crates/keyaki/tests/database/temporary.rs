@@ -76,6 +76,8 @@ fn temporary_objects_end_with_their_session() {
     let version = number(&b, "SELECT count(*) FROM information_schema.tables WHERE table_schema LIKE 'pg_temp%'");
     assert_eq!(version, 0);
     assert_eq!(number(&a, "SELECT count(*) FROM information_schema.tables WHERE table_schema LIKE 'pg_temp%'"), 2);
+    let temporary = "SELECT count(*) FROM information_schema.tables WHERE table_type = 'LOCAL TEMPORARY'";
+    assert_eq!((number(&a, temporary) > 0, number(&b, temporary)), (true, 0));
     drop(a);
     b.execute_batch("CREATE TABLE t (id BIGINT)").unwrap();
     assert_eq!(database.tables().len(), 1);

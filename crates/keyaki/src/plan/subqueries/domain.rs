@@ -13,21 +13,24 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, JoinType, NullEquality};
+use datafusion::common::{Column, DFSchema, ExprSchema, JoinType, NullEquality};
 use datafusion::error::Result;
+use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr::Case;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema};
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, Distinct, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, Join, JoinConstraint,
-    Limit, LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType, Sort, SortExpr, Union, Window, lit,
+    Aggregate, BinaryExpr, Distinct, DistinctOn, Expr, ExprFunctionExt, ExprSchemable, FetchType, Filter, Join,
+    JoinConstraint, Limit, LogicalPlan, LogicalPlanBuilder, Operator, Projection, SkipType, Sort, SortExpr, Union,
+    Window, lit,
 };
 
 use super::lateral::is_lateral;
-use super::references::{bind, outer_columns};
+use super::references::bind;
 use super::values::Input;
 use super::{Rewriter, unsupported};
 use crate::base::tree::Tree;
@@ -44,6 +47,12 @@ impl Domain {
     /// The columns as expressions.
     pub fn expressions(&self) -> Vec<Expr> {
         self.columns.iter().map(|(_, new)| Expr::Column(new.clone())).collect()
+    }
+
+    /// The types of the columns.
+    pub fn types(&self) -> Result<Vec<DataType>> {
+        let field = |new: &Column| Ok(self.plan.schema().field_from_column(new)?.data_type().clone());
+        self.columns.iter().map(|(_, new)| field(new)).collect()
     }
 
     /// Replaces outer columns in an expression over `scope`.
@@ -96,7 +105,7 @@ impl Rewriter {
 
     /// The rows of a subquery for each value of the domain: its columns and those of the domain.
     pub(super) fn for_all(&mut self, plan: &LogicalPlan, domain: &Domain) -> Result<LogicalPlan> {
-        if outer_columns(plan)?.is_empty() {
+        if !self.depends(plan)? {
             return LogicalPlanBuilder::from(domain.plan.clone()).cross_join(plan.clone())?.build();
         }
         let scope = merge_schema(&plan.inputs());
@@ -119,6 +128,9 @@ impl Rewriter {
             LogicalPlan::Distinct(Distinct::All(input)) => {
                 Ok(LogicalPlan::Distinct(Distinct::All(Arc::new(self.for_all(input, domain)?))))
             }
+            LogicalPlan::Distinct(Distinct::On(distinct)) => self.distinct_on_for_all(distinct, &scope, domain),
+            LogicalPlan::RecursiveQuery(query) => self.recursive_for_all(query, domain),
+            LogicalPlan::TableScan(scan) if let Some(rows) = self.work_table_for_all(scan, domain)? => Ok(rows),
             LogicalPlan::Sort(sort) if sort.fetch.is_none() => self.for_all(&sort.input, domain),
             LogicalPlan::Limit(limit) => self.limit(limit, domain),
             LogicalPlan::Aggregate(aggregate) => self.aggregate(aggregate, &scope, domain),
@@ -163,7 +175,8 @@ impl Rewriter {
     fn limit(&mut self, limit: &Limit, domain: &Domain) -> Result<LogicalPlan> {
         let (SkipType::Literal(skip), FetchType::Literal(fetch)) = (limit.get_skip_type()?, limit.get_fetch_type()?)
         else {
-            return Err(unsupported("a correlated subquery whose LIMIT is not a constant"));
+            let computed = self.computed_limit(limit.clone())?;
+            return self.for_all(&computed, domain);
         };
         let lower = |input: &Arc<LogicalPlan>| Limit { input: input.clone(), ..limit.clone() };
         // The order is that of a sort below projections, which keep rows.
@@ -199,7 +212,7 @@ impl Rewriter {
 
     /// Sort keys as columns of the input, with its original columns. DataFusion takes `abs(x - y)` for sorted within the values of
     /// y if y is a column of PARTITION BY.
-    fn keys_as_columns(
+    pub(super) fn keys_as_columns(
         &mut self,
         input: LogicalPlan,
         mut keys: Vec<SortExpr>,
@@ -216,6 +229,23 @@ impl Rewriter {
         }
         let input = LogicalPlan::Projection(Projection::try_new(computed, Arc::new(input))?);
         Ok((input, keys, columns))
+    }
+
+    /// The first row for each value of the domain and of the expressions of DISTINCT ON.
+    fn distinct_on_for_all(&mut self, distinct: &DistinctOn, scope: &DFSchema, domain: &Domain) -> Result<LogicalPlan> {
+        let input = self.for_all(&distinct.input, domain)?;
+        let keys = domain.bind_keys(distinct.sort_expr.as_deref().unwrap_or_default(), scope)?;
+        let (input, keys, _) = self.keys_as_columns(input, keys)?;
+        let mut groups = domain.expressions();
+        for expr in &distinct.on_expr {
+            groups.push(domain.bind(expr.clone(), scope)?);
+        }
+        let number = self.name("number");
+        let numbered = row_number().partition_by(groups).order_by(keys).build()?.alias(&number);
+        let is_first = Expr::Column(Column::new_unqualified(&number)).eq(lit(1_u64));
+        let mut columns = domain.expressions();
+        columns.extend(domain.bind_all(&distinct.select_expr, scope)?);
+        LogicalPlanBuilder::from(input).window(vec![numbered])?.filter(is_first)?.project(columns)?.build()
     }
 
     fn aggregate(&mut self, aggregate: &Aggregate, scope: &DFSchema, domain: &Domain) -> Result<LogicalPlan> {
@@ -290,13 +320,14 @@ impl Rewriter {
         // The rows of the input that the join preserves have the columns of the domain.
         let other = self.renamed(domain)?;
         let (left, right, shared) = match join.join_type {
-            J::Inner | J::Left | J::LeftSemi | J::LeftAnti if outer_columns(&join.right)?.is_empty() => {
+            J::Inner | J::Left | J::LeftSemi | J::LeftAnti if !self.depends(&join.right)? => {
                 (self.for_all(&join.left, domain)?, join.right.as_ref().clone(), false)
             }
             J::Inner | J::Left | J::LeftSemi | J::LeftAnti => {
                 (self.for_all(&join.left, domain)?, self.for_all(&join.right, &other)?, true)
             }
             J::Right => (self.for_all(&join.left, &other)?, self.for_all(&join.right, domain)?, true),
+            J::Full => (self.for_all(&join.left, domain)?, self.for_all(&join.right, &other)?, true),
             kind => {
                 let kind = kind.to_string().to_uppercase();
                 return Err(unsupported(format!("a correlated subquery with a {kind} join")));
@@ -313,6 +344,12 @@ impl Rewriter {
         let (left, right, nulls) = (Arc::new(left), Arc::new(right), join.null_equality);
         let joined = Join::try_new(left, right, on, filter, join.join_type, JoinConstraint::On, nulls, false)?;
         let mut columns = domain.expressions();
+        if join.join_type == J::Full {
+            let both = domain.columns.iter().zip(other.expressions());
+            let either =
+                both.map(|((_, new), other)| coalesce(vec![Expr::Column(new.clone()), other]).alias(&new.name));
+            columns = either.collect();
+        }
         columns.extend(join.schema.columns().into_iter().map(Expr::Column));
         Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(LogicalPlan::Join(joined)))?))
     }
@@ -330,8 +367,6 @@ fn renamed_columns(domain: &Domain, input: LogicalPlan, old: &DFSchema, new: &DF
 fn construct(plan: &LogicalPlan) -> &'static str {
     match plan {
         LogicalPlan::Sort(_) => "ORDER BY and LIMIT",
-        LogicalPlan::Distinct(_) => "DISTINCT ON",
-        LogicalPlan::RecursiveQuery(_) => "WITH RECURSIVE",
         _ => "a table function",
     }
 }

@@ -11,9 +11,12 @@
 //! | [`values`] | EXISTS, IN, ANY, ALL and scalar subqueries as columns of joins, with NULL as a third truth value |
 //! | [`nullable`] | the nullability of scalar subqueries |
 //! | [`lateral`] | LATERAL subqueries in FROM |
+//! | [`outer_joins`] | conditions of outer joins |
+//! | [`limits`] | LIMIT and OFFSET |
 //! | [`references`] | references to outer queries: finding and replacing them |
 //! | [`types`] | the types of such references |
 //! | [`domain`] | a correlated subquery for all values of the outer columns at once |
+//! | [`recursive`] | such a subquery with WITH RECURSIVE |
 //! | [`single`] | the aggregate function that fails for more than one row |
 //!
 //! *Invariant.* The rewritten plan has the columns of the original one.
@@ -34,7 +37,10 @@ use datafusion::optimizer::AnalyzerRule;
 mod domain;
 mod forms;
 mod lateral;
+mod limits;
 mod nullable;
+mod outer_joins;
+mod recursive;
 mod references;
 mod single;
 mod types;
@@ -73,6 +79,8 @@ fn unsupported(what: impl Into<String>) -> DataFusionError {
 struct Rewriter {
     /// Number of the names given so far.
     names: usize,
+    /// The recursive queries whose recursive terms are being rewritten, the innermost last.
+    recursions: Vec<recursive::Recursion>,
 }
 
 impl Rewriter {
@@ -127,6 +135,7 @@ impl Rewriter {
             LogicalPlan::Sort(sort) => self.sort(sort),
             LogicalPlan::Distinct(Distinct::On(distinct)) => self.distinct_on(distinct, &names),
             LogicalPlan::Join(join) => self.join(join, &schema),
+            LogicalPlan::Limit(limit) => self.computed_limit(limit),
             other => Ok(other),
         }
     }
@@ -170,9 +179,10 @@ impl Rewriter {
     /// Sort keys with subqueries become columns below the sort.
     fn sort(&mut self, sort: Sort) -> Result<LogicalPlan> {
         let schema = sort.input.schema().clone();
+        let sort = self.with_hidden_columns(sort)?;
         let keys: Vec<Expr> = sort.expr.iter().map(|key| key.expr.clone()).collect();
         let mut input = Input::new(&sort.input, &keys, self)?;
-        let mut columns: Vec<Expr> = schema.columns().into_iter().map(Expr::Column).collect();
+        let mut columns: Vec<Expr> = sort.input.schema().columns().into_iter().map(Expr::Column).collect();
         let mut keys = sort.expr;
         for key in keys.iter_mut().filter(|key| is_subquery_in(&key.expr)) {
             let name = self.name("key");
@@ -181,6 +191,36 @@ impl Rewriter {
         }
         let input = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input.finish()?))?);
         restricted(LogicalPlan::Sort(Sort { expr: keys, input: Arc::new(input), fetch: sort.fetch }), &schema)
+    }
+
+    /// The columns of FROM that subqueries among the keys use, and the select list does not have, become columns of it under
+    /// other names.
+    fn with_hidden_columns(&mut self, mut sort: Sort) -> Result<Sort> {
+        let LogicalPlan::Projection(projection) = sort.input.as_ref() else { return Ok(sort) };
+        let mut hidden: Vec<(Column, Column)> = Vec::new();
+        for key in sort.expr.iter().filter(|key| is_subquery_in(&key.expr)) {
+            for column in references::used_columns(&key.expr)? {
+                let is_missing =
+                    !projection.schema.has_column(&column) && projection.input.schema().has_column(&column);
+                if is_missing && !hidden.iter().any(|(known, _)| *known == column) {
+                    hidden.push((column, Column::new_unqualified(self.name("hidden"))));
+                }
+            }
+        }
+        if hidden.is_empty() {
+            return Ok(sort);
+        }
+        let replace = |column: &Column| hidden.iter().find(|(known, _)| known == column).map(|(_, new)| new.clone());
+        for key in &mut sort.expr {
+            let expr = std::mem::take(&mut key.expr).transform_up_dyn(&mut |expr| {
+                references::with_subquery(expr, |plan| references::rename_outer(plan, &replace)).map(Transformed::yes)
+            })?;
+            key.expr = expr.data;
+        }
+        let hidden = hidden.iter().map(|(column, new)| Expr::Column(column.clone()).alias(&new.name));
+        let columns = projection.expr.iter().cloned().chain(hidden).collect();
+        sort.input = Arc::new(LogicalPlan::Projection(Projection::try_new(columns, projection.input.clone())?));
+        Ok(sort)
     }
 
     /// Expressions with subqueries become columns below DISTINCT ON.
@@ -225,14 +265,18 @@ impl Rewriter {
         let mut conditions = without;
         let mut left = Input::new(&join.left, &with, self)?;
         let mut right = Input::new(&join.right, &with, self)?;
-        for condition in with {
-            let outer = references::used_columns(&condition)?;
-            let side = [&mut left, &mut right]
-                .into_iter()
-                .find(|side| outer.iter().all(|column| side.plan.schema().has_column(column)));
-            let Some(side) = side else {
-                return Err(unsupported("a subquery in ON of an outer join that uses columns of both tables"));
-            };
+        let mut sides = Vec::with_capacity(with.len());
+        for condition in &with {
+            let outer = references::used_columns(condition)?;
+            let has_all = |side: &Input| outer.iter().all(|column| side.plan.schema().has_column(column));
+            sides.push(if has_all(&left) { Some(true) } else { has_all(&right).then_some(false) });
+        }
+        if sides.contains(&None) {
+            join.filter = conjunction(conditions);
+            return self.outer_join(join, with);
+        }
+        for (condition, is_left) in with.into_iter().zip(sides.into_iter().flatten()) {
+            let side = if is_left { &mut left } else { &mut right };
             conditions.push(self.value(condition, side, Position::Value)?);
         }
         let Join { on, join_type, join_constraint, null_equality, null_aware, .. } = join;

@@ -10,6 +10,7 @@ use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ExprSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 
@@ -117,8 +118,11 @@ pub(super) fn bind(expr: Expr, scope: &DFSchema, replace: &dyn Fn(&Column) -> Op
 pub(super) fn rename_outer(plan: LogicalPlan, replace: &dyn Fn(&Column) -> Option<Column>) -> Result<LogicalPlan> {
     let renamed = plan.transform_down_dyn(&mut |node| {
         let scope = merge_schema(&node.inputs());
+        let names = NamePreserver::new(&node);
         let node = node.map_expressions_dyn(&mut |expr| {
-            expr.transform_up_dyn(&mut |expr| match expr {
+            // A reference alone is a column whose name other nodes use.
+            let name = names.save(&expr);
+            let renamed = expr.transform_up_dyn(&mut |expr| match expr {
                 Expr::OuterReferenceColumn(field, column) => {
                     let column = replace(&column).unwrap_or(column);
                     Ok(Transformed::yes(Expr::OuterReferenceColumn(field, column)))
@@ -128,7 +132,8 @@ pub(super) fn rename_outer(plan: LogicalPlan, replace: &dyn Fn(&Column) -> Optio
                     rename_outer(plan, &outside)
                 })
                 .map(Transformed::yes),
-            })
+            });
+            Ok(renamed?.update_data(|expr| name.restore(expr)))
         })?;
         let mut join = match node.data {
             LogicalPlan::Join(join) if lateral_of(&join).is_some() => join,

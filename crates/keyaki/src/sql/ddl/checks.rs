@@ -58,7 +58,7 @@ fn free_name(def: &TableDef, condition: &Expr) -> String {
 }
 
 /// The columns that a condition uses, without repetitions.
-pub(super) fn columns_of(def: &TableDef, condition: &Expr) -> Vec<usize> {
+pub(in crate::sql) fn columns_of(def: &TableDef, condition: &Expr) -> Vec<usize> {
     struct Columns<'a>(&'a TableDef, Vec<usize>);
     impl Visitor for Columns<'_> {
         type Break = ();

@@ -17,11 +17,14 @@ use keyaki_store::WriteBatch;
 use super::drop::remove_from;
 use super::{Plain, checks, constraint_positions, foreign_keys, free_index_name};
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, ColumnDef, IndexDef, OnCommit, RelationName, SqlType, Table, TableDef, types};
+use crate::catalog::{
+    Catalog, ColumnDef, IndexDef, IndexMethod, OnCommit, RelationName, SqlType, Table, TableDef, types,
+};
 use crate::engine::Writer;
 use crate::sql::columns::shown;
 use crate::sql::dml::{defaults, insert};
 use crate::sql::names::{is_temporary, new_name};
+use crate::sql::skipped::like_options;
 use crate::sql::state::StatementState;
 use crate::sql::{Outcome, SqlSession, documents, expressions, sequences, synonyms, views};
 use crate::write::schema;
@@ -77,7 +80,10 @@ pub(crate) async fn create_table(
     }
     let mut design = Design { on_commit, ..Design::new(name) };
     if let Some(CreateTableLikeKind::Plain(like) | CreateTableLikeKind::Parenthesized(like)) = &create.like {
-        design.columns_like(&*state.table(&like.name)?, like.defaults == Some(CreateTableLikeDefaults::Including))?;
+        let (name, options) = like_options(&like.name)?;
+        let table = state.table(&name)?;
+        let parts = LikeParts::of(&options, like.defaults.as_ref())?;
+        design.columns_like(&table.def, parts)?;
     }
     for column in &create.columns {
         design.column(&state, column)?;
@@ -228,7 +234,48 @@ struct Design {
     unique: Vec<(Option<String>, Vec<usize>)>,
     checks: Vec<CheckConstraint>,
     foreign_keys: Vec<ForeignKeyConstraint>,
+    /// Indexes of another table. They get names of their own.
+    indexes: Vec<IndexDef>,
     on_commit: Option<OnCommit>,
+}
+
+/// What LIKE copies besides the names and types of columns, and NOT NULL.
+#[derive(Debug, Clone, Copy, Default)]
+struct LikeParts {
+    comments: bool,
+    constraints: bool,
+    defaults: bool,
+    generated: bool,
+    identity: bool,
+    indexes: bool,
+}
+
+impl LikeParts {
+    /// # Errors
+    /// `Syntax` for an unknown option.
+    fn of(options: &[(String, bool)], defaults: Option<&CreateTableLikeDefaults>) -> Result<LikeParts> {
+        let mut parts = LikeParts {
+            defaults: matches!(defaults, Some(CreateTableLikeDefaults::Including)),
+            ..LikeParts::default()
+        };
+        for (option, included) in options {
+            let LikeParts { comments, constraints, defaults, generated, identity, indexes } = &mut parts;
+            let chosen: &mut [&mut bool] = match option.as_str() {
+                "ALL" => &mut [comments, constraints, defaults, generated, identity, indexes],
+                "COMMENTS" => &mut [comments],
+                "CONSTRAINTS" => &mut [constraints],
+                "DEFAULTS" => &mut [defaults],
+                "GENERATED" => &mut [generated],
+                "IDENTITY" => &mut [identity],
+                "INDEXES" => &mut [indexes],
+                // They have no counterpart here.
+                "COMPRESSION" | "STATISTICS" | "STORAGE" => &mut [],
+                _ => return Err(Error::syntax(format!("unknown option \"{option}\" of LIKE"))),
+            };
+            chosen.iter_mut().for_each(|part| **part = *included);
+        }
+        Ok(parts)
+    }
 }
 
 impl Design {
@@ -240,6 +287,7 @@ impl Design {
             unique: Vec::new(),
             checks: Vec::new(),
             foreign_keys: Vec::new(),
+            indexes: Vec::new(),
             on_commit: None,
         }
     }
@@ -255,13 +303,43 @@ impl Design {
         Ok(())
     }
 
-    /// Adds the columns of another table: their types, and whether they are NOT NULL.
-    fn columns_like(&mut self, table: &Table, with_defaults: bool) -> Result<()> {
-        table.def.columns.iter().try_for_each(|column| {
-            let default = column.default.clone().filter(|_| with_defaults);
-            let nullable = column.nullable;
-            self.push(ColumnDef { nullable, default, ..ColumnDef::new(column.name.clone(), column.ty) })
-        })
+    /// Adds the columns of another table: their types, whether they are NOT NULL, and the parts of LIKE.
+    fn columns_like(&mut self, def: &TableDef, parts: LikeParts) -> Result<()> {
+        for column in &def.columns {
+            let mut copy = ColumnDef::new(column.name.clone(), column.ty);
+            copy.nullable = column.nullable;
+            copy.default = column.default.clone().filter(|_| parts.defaults);
+            copy.generated = column.generated.clone().filter(|_| parts.generated);
+            copy.comment = column.comment.clone().filter(|_| parts.comments);
+            copy.identity = column.identity.as_ref().filter(|_| parts.identity).map(|identity| {
+                let name = self.name.sibling(format!("{}_{}_seq", self.name.name, column.name));
+                sequences::copied(identity, name)
+            });
+            self.push(copy)?;
+        }
+        if parts.constraints {
+            for check in &def.checks {
+                let name = Some(Ident::with_quote('"', &check.name));
+                let expr = Box::new(crate::sql::parse_expr(&check.sql)?);
+                self.checks.push(CheckConstraint { name, expr, enforced: None });
+            }
+        }
+        if parts.indexes {
+            if !def.hidden_rowid {
+                self.set_primary_key(None, def.primary_key.clone())?;
+            }
+            if let Some(index) = def.indexes.iter().find(|index| index.method != IndexMethod::Betree) {
+                return Err(Error::Unsupported(format!(
+                    "LIKE with index \"{}\" USING {} (EXCLUDING INDEXES, and create it afterwards)",
+                    index.name, index.method
+                )));
+            }
+            self.indexes = def.indexes.clone();
+            if !parts.comments {
+                self.indexes.iter_mut().for_each(|index| index.comment = None);
+            }
+        }
+        Ok(())
     }
 
     fn column(&mut self, state: &StatementState, column: &SqlColumn) -> Result<()> {
@@ -342,6 +420,11 @@ impl Design {
                 return Err(Error::AlreadyExists { kind: ObjectKind::Constraint, name });
             }
             def.indexes.push(IndexDef { constraint: true, ..IndexDef::unique(name, store.new_tree_id(), columns) });
+        }
+        for index in self.indexes {
+            let columns: Vec<usize> = index.key_columns().collect();
+            let name = free_index_name(catalog, &def, &columns, if index.constraint { "key" } else { "idx" });
+            def.indexes.push(IndexDef { name, tree: store.new_tree_id(), ..index });
         }
         sequences::name_identities(&mut def, catalog);
         for check in &self.checks {

@@ -1,5 +1,5 @@
 //! DROP TABLE and DROP INDEX: remove definitions and trees of all named objects in one batch, all of them or none. With
-//! CASCADE, foreign keys and views that depend on them are dropped, too.
+//! CASCADE, foreign keys, views and defaults that depend on them are dropped, too.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::foreign_keys;
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, DocumentKind, RelationName, Table, put, remove_table};
 use crate::sql::state::StatementState;
-use crate::sql::{Outcome, SqlSession, views};
+use crate::sql::{Outcome, SqlSession, sequences, views};
 use crate::{Error, ObjectKind, Result};
 
 pub(crate) async fn drop_table(
@@ -42,6 +42,12 @@ pub(crate) async fn drop_table(
             false => return Err(Error::NotFound { kind: ObjectKind::Table, name: name.to_string() }),
         }
         dropped.push(name);
+    }
+    for name in &dropped {
+        let Some(table) = catalog.tables.get(name) else { continue };
+        let action = format!("drop table \"{name}\"");
+        let cascades = if cascades { Ok(()) } else { Err(action.as_str()) };
+        sequences::without_users_of(&mut changed, &mut batch, &table.def, cascades)?;
     }
     let state = StatementState::new(session, catalog, snapshot)?;
     if cascades {

@@ -5,11 +5,16 @@
 //! targets only of columns without WHERE. This module changes the tokens: definitions, lists of columns and conflict
 //! targets get the form that the parser reads, and other words that it would drop are errors.
 
+mod create;
+
 use std::collections::BTreeMap;
 
 use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, ObjectNamePart};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Word};
+
+pub(in crate::sql) use create::like_options;
+use create::{with_like, with_ordered_options, with_query};
 
 use crate::base::syntax;
 use crate::{Error, Result};
@@ -29,6 +34,8 @@ const OTHER: [&str; 4] = ["ASC", "DESC", "SRID", "IDENTITY"];
 /// | `CREATE UNLOGGED TABLE` | `CREATE TABLE`: its rows are in the log, too |
 /// | `t (a, b) AS query` | `t AS SELECT * FROM (query) AS t (a, b)` |
 /// | `AS query WITH NO DATA` | `AS (query) LIMIT 0` |
+/// | `IDENTITY (START 5 INCREMENT 2)` | `IDENTITY (INCREMENT 2 START 5)` |
+/// | `(LIKE t INCLUDING a EXCLUDING b)` | `(LIKE t."including a excluding b")`: see [`like_options`] |
 /// | `[GENERATED ALWAYS] AS (e) [STORED \| VIRTUAL]` | `GENERATED ALWAYS AS (e) STORED` |
 ///
 /// # Errors
@@ -39,6 +46,9 @@ pub(super) fn in_create(tokens: &[TokenWithSpan]) -> Result<Vec<TokenWithSpan>> 
         tokens.remove(1);
     }
     if let Some(tokens) = with_query(&tokens) {
+        return Ok(tokens);
+    }
+    if let Some(tokens) = with_like(&tokens) {
         return Ok(tokens);
     }
     let mut depth = 0_usize;
@@ -59,63 +69,7 @@ pub(super) fn in_create(tokens: &[TokenWithSpan]) -> Result<Vec<TokenWithSpan>> 
             _ => {}
         }
     }
-    Ok(edited(&tokens, &edits))
-}
-
-/// The tokens of a CREATE TABLE AS with names of columns, or with a clause about its rows; `None` for other statements.
-fn with_query(tokens: &[&TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
-    let has = |place: usize, expected: &str| is_word(tokens.get(place).copied(), expected);
-    let mut depth = 0_usize;
-    let start = (0..tokens.len()).find(|&place| {
-        match tokens[place].token {
-            Token::LParen => depth += 1,
-            Token::RParen => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth == 0 && has(place, "AS")
-    })?;
-    let length = tokens.len();
-    let (end, is_empty) = match length {
-        3.. if has(length - 3, "WITH") && has(length - 2, "NO") && has(length - 1, "DATA") => (length - 3, true),
-        2.. if has(length - 2, "WITH") && has(length - 1, "DATA") => (length - 2, false),
-        _ => (length, false),
-    };
-    // A list of names.
-    let is_name = |token: &&&TokenWithSpan| matches!(token.token, Token::Word(_));
-    let list = tokens[..start].iter().position(|token| token.token == Token::LParen).filter(|&open| {
-        closing(tokens, open) == Some(start - 1)
-            && items(&tokens[open + 1..start - 1])
-                .iter()
-                .all(|item| item.len() == 1 && item.iter().all(|t| is_name(&t)))
-    });
-    if list.is_none() && end == length {
-        return None;
-    }
-    let span = tokens[start].span;
-    let added = |words: &[&str]| -> Vec<TokenWithSpan> {
-        words.iter().map(|word| TokenWithSpan::new(as_token(word), span)).collect()
-    };
-    let copied = |range: std::ops::Range<usize>| tokens[range].iter().map(|&token| token.clone()).collect();
-    let mut read: Vec<TokenWithSpan> = copied(0..list.unwrap_or(start));
-    read.extend(added(&["AS"]));
-    if list.is_some() {
-        read.extend(added(&["SELECT"]));
-        read.push(TokenWithSpan::new(Token::Mul, span));
-        read.extend(added(&["FROM"]));
-    }
-    read.extend(added(&["("]));
-    read.extend::<Vec<TokenWithSpan>>(copied(start + 1..end));
-    read.extend(added(&[")"]));
-    if let Some(open) = list {
-        read.extend(added(&["AS"]));
-        read.push(TokenWithSpan::new(Token::make_word("rows", Some('"')), span));
-        read.extend::<Vec<TokenWithSpan>>(copied(open..start));
-    }
-    if is_empty {
-        read.extend(added(&["LIMIT"]));
-        read.push(TokenWithSpan::new(Token::Number("0".into(), false), span));
-    }
-    Some(read)
+    Ok(with_ordered_options(edited(&tokens, &edits)))
 }
 
 /// The tokens of a DROP INDEX CONCURRENTLY statement without this word: no DROP INDEX waits for other statements longer than
@@ -156,7 +110,7 @@ pub(super) fn in_alter(tokens: &[TokenWithSpan]) -> Result<Vec<TokenWithSpan>> {
             _ => {}
         }
     }
-    Ok(edited(&tokens, &edits))
+    Ok(with_ordered_options(edited(&tokens, &edits)))
 }
 
 /// The tokens of a MERGE statement in the form that the parser reads; `None` if they have it already:
@@ -238,8 +192,34 @@ pub(super) fn overriding(column: &ObjectName) -> Option<&str> {
 /// `Syntax`, and `Unsupported` for an expression or condition that is not the same after parsing its text.
 pub(super) fn in_insert(tokens: &[TokenWithSpan]) -> Result<Option<Vec<TokenWithSpan>>> {
     let overriding = with_overriding(tokens);
-    let conflict = with_target(overriding.as_deref().unwrap_or(tokens))?;
-    Ok(conflict.or(overriding))
+    let ended = with_ended_query(overriding.as_deref().unwrap_or(tokens)).or(overriding);
+    let conflict = with_target(ended.as_deref().unwrap_or(tokens))?;
+    Ok(conflict.or(ended))
+}
+
+/// The tokens with WHERE TRUE between a query without FROM and ON CONFLICT: the parser reads ON as the alias of its last
+/// column.
+fn with_ended_query(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
+    const CLAUSES: [&str; 8] = ["FROM", "WHERE", "GROUP", "HAVING", "WINDOW", "ORDER", "LIMIT", "OFFSET"];
+    let tokens: Vec<&TokenWithSpan> = significant(tokens).collect();
+    let has = |place: usize, expected: &str| is_word(tokens.get(place).copied(), expected);
+    let (mut depth, mut is_open) = (0_usize, false);
+    for (place, token) in tokens.iter().enumerate() {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            _ if depth > 0 => {}
+            _ if has(place, "SELECT") => is_open = true,
+            _ if CLAUSES.iter().any(|clause| has(place, clause)) => is_open = false,
+            _ if is_open && has(place, "ON") && has(place + 1, "CONFLICT") => {
+                let condition = ["WHERE", "TRUE"].map(|word| TokenWithSpan::new(as_token(word), token.span));
+                let parts = [&tokens[..place], &condition.iter().collect::<Vec<_>>(), &tokens[place..]];
+                return Some(parts.concat().into_iter().cloned().collect());
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 /// The tokens with the word after OVERRIDING as the last column.
