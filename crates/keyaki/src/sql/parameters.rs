@@ -13,6 +13,7 @@ use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{
     Expr, Statement as Sql, Value as SqlValue, ValueWithSpan, VisitMut, Visitor, VisitorMut,
 };
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::base::arrays::innermost;
@@ -30,14 +31,19 @@ use super::short::parameter_index;
 /// Maximum number of parameters of a statement, as in PostgreSQL's protocol.
 const PARAMETERS_MAX: usize = 65_535;
 
-/// Replaces every `?` by the next of `$1`, `$2` ….
+/// Replaces every `?` by the next of `$1`, `$2` …, except the operator of JSON.
 ///
 /// # Errors
 /// `Syntax` if the statement uses both forms.
 pub(crate) fn number(tokens: &mut [TokenWithSpan]) -> Result<()> {
     let (mut marks, mut numbered) = (0, false);
-    for token in tokens {
+    let operators: Vec<usize> = (0..tokens.len()).filter(|&place| is_operator(tokens, place)).collect();
+    for (place, token) in tokens.iter_mut().enumerate() {
         let is_mark = match &token.token {
+            _ if operators.contains(&place) => {
+                token.token = Token::Question;
+                continue;
+            }
             Token::Question => true,
             Token::Placeholder(id) => id == "?",
             _ => continue,
@@ -49,6 +55,60 @@ pub(crate) fn number(tokens: &mut [TokenWithSpan]) -> Result<()> {
         }
     }
     if marks > 0 && numbered { Err(mixed()) } else { Ok(()) }
+}
+
+fn is_question_mark(token: &Token) -> bool {
+    matches!(token, Token::Question) || matches!(token, Token::Placeholder(id) if id == "?")
+}
+
+/// True for a question mark between two operands, the second of which is a text, a parameter or in parentheses: `doc ? 'key'`.
+fn is_operator(tokens: &[TokenWithSpan], place: usize) -> bool {
+    /// Words before parameters.
+    const CLAUSES: [Keyword; 25] = [
+        Keyword::ALL,
+        Keyword::AND,
+        Keyword::AS,
+        Keyword::BETWEEN,
+        Keyword::BY,
+        Keyword::CASE,
+        Keyword::DISTINCT,
+        Keyword::ELSE,
+        Keyword::ESCAPE,
+        Keyword::FROM,
+        Keyword::HAVING,
+        Keyword::ILIKE,
+        Keyword::IN,
+        Keyword::LIKE,
+        Keyword::LIMIT,
+        Keyword::NOT,
+        Keyword::OFFSET,
+        Keyword::ON,
+        Keyword::OR,
+        Keyword::RETURNING,
+        Keyword::SELECT,
+        Keyword::SET,
+        Keyword::THEN,
+        Keyword::WHEN,
+        Keyword::WHERE,
+    ];
+    if !is_question_mark(&tokens[place].token) {
+        return false;
+    }
+    let is_significant = |token: &&TokenWithSpan| !matches!(token.token, Token::Whitespace(_));
+    let before = tokens[..place].iter().rev().find(is_significant).map(|token| &token.token);
+    let after = tokens[place + 1..].iter().find(is_significant).map(|token| &token.token);
+    let follows_operand = match before {
+        Some(Token::RParen | Token::RBracket | Token::SingleQuotedString(_) | Token::Placeholder(_)) => true,
+        Some(Token::Question) => true,
+        Some(Token::Word(word)) => !CLAUSES.contains(&word.keyword),
+        _ => false,
+    };
+    let precedes_operand = match after {
+        Some(Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_) | Token::LParen) => true,
+        Some(token) => matches!(token, Token::Placeholder(_)) || is_question_mark(token),
+        None => false,
+    };
+    follows_operand && precedes_operand
 }
 
 fn mixed() -> Error {
@@ -289,6 +349,8 @@ mod tests {
         assert_eq!(count(&parsed("SELECT $3, '?', \"?\"").unwrap()).unwrap(), 3);
         assert_eq!(count(&parsed("INSERT INTO t VALUES (?, 'a?', ?)").unwrap()).unwrap(), 2);
         assert_eq!(count(&parsed("SELECT 1 LIMIT $1").unwrap()).unwrap(), 1);
+        let keys = parsed("SELECT d ? 'a' FROM t WHERE (e -> ?) ? (k) AND d ? ? AND b = ?").unwrap();
+        assert_eq!(keys.to_string(), "SELECT d ? 'a' FROM t WHERE (e -> $1) ? (k) AND d ? $2 AND b = $3");
         for wrong in ["SELECT ?, $1", "SELECT $1, ?", "SELECT $0", "SELECT $65536", "SELECT $name"] {
             let error = parsed(wrong).and_then(|statement| count(&statement)).unwrap_err();
             assert!(matches!(error, Error::Syntax { .. }), "{wrong}: {error}");

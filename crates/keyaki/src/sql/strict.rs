@@ -70,10 +70,12 @@ impl Visitor for Strict {
         let FunctionArguments::List(list) = &function.args else { return ControlFlow::Continue(()) };
         let is_row = |arg: &FunctionArg| matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(_)));
         let Some(row) = list.args.iter().find(|arg| is_row(arg)) else { return ControlFlow::Continue(()) };
-        let is_count = function.name.to_string().eq_ignore_ascii_case("count");
+        // DataFusion counts all rows, also those that an outer join adds. Other functions take rows, or refuse them.
+        if !function.name.to_string().eq_ignore_ascii_case("count") {
+            return ControlFlow::Continue(());
+        }
         let is_distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
-        refuse_if(!is_count || is_distinct, format!("{row} as an argument (use its columns)"))?;
-        // The rows that an outer join adds do not count.
+        refuse_if(is_distinct, format!("count(DISTINCT {row}) (use its columns, or a subquery with DISTINCT)"))?;
         let is_optional = self.outer.last().copied().unwrap_or(false);
         refuse_if(is_optional, format!("count({row}) beside an outer join (use a column that is not NULL)"))
     }

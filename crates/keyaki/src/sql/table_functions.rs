@@ -281,6 +281,9 @@ fn name_columns(body: &mut SetExpr) {
 
 /// The subquery for a function in FROM; `None` for other tables.
 fn subquery(factor: &TableFactor) -> Result<Option<TableFactor>> {
+    if let Some(subquery) = record(factor)? {
+        return Ok(Some(subquery));
+    }
     let (name, mut arguments, alias, with_ordinality) = match factor {
         TableFactor::Table { name, args: Some(args), alias, with_ordinality, .. } if args.settings.is_none() => {
             let Some(name) = plain(name) else { return Ok(None) };
@@ -345,6 +348,53 @@ fn subquery(factor: &TableFactor) -> Result<Option<TableFactor>> {
         columns: Vec::new(),
         at: None,
     });
+    Ok(Some(TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None }))
+}
+
+/// The subquery for `json_to_record(doc) AS r(a INT, …)` and `json_to_recordset(doc)`: the members of an object, or of the
+/// objects that are the elements of an array, as columns.
+///
+/// # Errors
+/// `Syntax` if the columns have no types, `Unsupported` for columns that are arrays.
+fn record(factor: &TableFactor) -> Result<Option<TableFactor>> {
+    let (name, args, alias) = match factor {
+        TableFactor::Table { name, args: Some(args), alias, with_ordinality: false, .. } => (name, &args.args, alias),
+        TableFactor::Function { name, args, alias, with_ordinality: false, .. } => (name, args, alias),
+        _ => return Ok(None),
+    };
+    let is_set = match plain(name).as_deref() {
+        Some("json_to_record" | "jsonb_to_record") => false,
+        Some("json_to_recordset" | "jsonb_to_recordset") => true,
+        _ => return Ok(None),
+    };
+    let args = expressions(args);
+    let (Some([document]), Some(alias)) = (args.as_deref(), alias) else {
+        return Err(Error::syntax(format!("{name} needs a document and a list of columns: AS r(a INT, b TEXT)")));
+    };
+    let row = match is_set {
+        true => format!("{UNNEST}(json_values({document}))"),
+        false => format!("({document})"),
+    };
+    let columns = alias.columns.iter().map(|column| {
+        let Some(ty) = &column.data_type else {
+            return Err(Error::syntax(format!("column \"{}\" of {name} needs a type", column.name)));
+        };
+        let member = Value::SingleQuotedString(normalized(&column.name));
+        Ok(match ty {
+            DataType::JSON | DataType::JSONB => format!("({row} -> {member}) AS {}", column.name),
+            DataType::Array(_) => {
+                let what = format!("column \"{}\" of {name} with an array type (use JSON)", column.name);
+                return Err(Error::Unsupported(what));
+            }
+            ty => format!("CAST({row} ->> {member} AS {ty}) AS {}", column.name),
+        })
+    });
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    if columns.is_empty() {
+        return Err(Error::syntax(format!("{name} needs a list of columns: AS r(a INT, b TEXT)")));
+    }
+    let subquery = super::parse_query(&format!("SELECT {}", columns.join(", ")))?;
+    let alias = TableAlias { columns: Vec::new(), ..alias.clone() };
     Ok(Some(TableFactor::Derived { lateral: true, subquery, alias: Some(alias), sample: None }))
 }
 

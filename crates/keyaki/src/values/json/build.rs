@@ -163,10 +163,17 @@ pub(crate) enum Kind {
     Texts,
     /// Two documents.
     Contains,
+    /// A document and a text: the name of a member, an element, or the string itself.
+    Has,
+    /// A document and an array of texts.
+    HasAny,
+    HasAll,
+    /// A document and a path as an array of texts.
+    RemovePath,
 }
 
 impl Kind {
-    const ALL: [Kind; 20] = [
+    const ALL: [Kind; 24] = [
         Kind::Object,
         Kind::Array,
         Kind::Member,
@@ -187,6 +194,10 @@ impl Kind {
         Kind::Values,
         Kind::Texts,
         Kind::Contains,
+        Kind::Has,
+        Kind::HasAny,
+        Kind::HasAll,
+        Kind::RemovePath,
     ];
 
     fn name(self) -> &'static str {
@@ -211,6 +222,10 @@ impl Kind {
             Kind::Values => "json_values",
             Kind::Texts => "json_texts",
             Kind::Contains => "json_contains_parts",
+            Kind::Has => "jsonb_exists",
+            Kind::HasAny => "jsonb_exists_any",
+            Kind::HasAll => "jsonb_exists_all",
+            Kind::RemovePath => "json_remove_path",
         }
     }
 
@@ -232,7 +247,9 @@ impl Kind {
             (Kind::RemoveAt, 2) => vec![Utf8View, Int64],
             (Kind::SetAt, 3) => vec![Utf8View, list(), Utf8View],
             (Kind::SetAt, 4) => vec![Utf8View, list(), Utf8View, Boolean],
-            (Kind::Member | Kind::RemovePart | Kind::Patch | Kind::Concat | Kind::Contains, 2) => vec![Utf8View; 2],
+            (Kind::HasAny | Kind::HasAll | Kind::RemovePath, 2) => vec![Utf8View, list()],
+            (Kind::Member | Kind::RemovePart | Kind::Patch | Kind::Concat, 2) => vec![Utf8View; 2],
+            (Kind::Contains | Kind::Has, 2) => vec![Utf8View; 2],
             (Kind::StripNulls | Kind::Pretty | Kind::Keys | Kind::Values | Kind::Texts, 1) => vec![Utf8View],
             _ => return None,
         })
@@ -270,7 +287,7 @@ impl ScalarUDFImpl for DocumentFunction {
     fn return_type(&self, _: &[DataType]) -> DfResult<DataType> {
         Ok(match self.kind {
             Kind::Keys | Kind::Values | Kind::Texts => list_of(DataType::Utf8),
-            Kind::Contains => DataType::Boolean,
+            kind if kind.is_condition() => DataType::Boolean,
             _ => DataType::Utf8View,
         })
     }
@@ -306,17 +323,11 @@ impl ScalarUDFImpl for DocumentFunction {
                 }
                 Arc::new(builder.finish())
             }
-            Kind::Contains => {
-                let contains = |row: usize| match is_null(row) {
-                    true => Ok(None),
-                    false => {
-                        let (outer, inner) = (arguments.text(0, row), arguments.text(1, row));
-                        let found = parts::contains(outer, inner)
-                            .ok_or_else(|| invalid(if Parts::of(outer).is_none() { outer } else { inner }));
-                        found.map(Some)
-                    }
+            kind if kind.is_condition() => {
+                let holds = |row: usize| {
+                    if is_null(row) { Ok(None) } else { kind.holds(&arguments, row).map(Some) }
                 };
-                Arc::new((0..rows).map(contains).collect::<Result<BooleanArray>>()?)
+                Arc::new((0..rows).map(holds).collect::<Result<BooleanArray>>()?)
             }
             _ => Arc::new((0..rows).map(value).collect::<Result<StringViewArray>>()?),
         };
@@ -361,6 +372,12 @@ impl<'a> Arguments<'a> {
         Parts::of(self.text(0, row)).ok_or_else(|| invalid(self.text(0, row)))
     }
 
+    /// The elements of an array of texts; `None` for NULL.
+    fn texts(&self, argument: usize, row: usize) -> Vec<Option<String>> {
+        let lists: &ListArray = self.arrays[argument].as_list();
+        lists.value(row).as_string_view().iter().map(|text| text.map(String::from)).collect()
+    }
+
     /// The elements of an array of texts.
     fn elements(&self, argument: usize, row: usize) -> Vec<String> {
         let lists: &ListArray = self.arrays[argument].as_list();
@@ -384,6 +401,31 @@ impl<'a> Arguments<'a> {
 }
 
 impl Kind {
+    fn is_condition(self) -> bool {
+        matches!(self, Kind::Contains | Kind::Has | Kind::HasAny | Kind::HasAll)
+    }
+
+    /// The value of a condition for a row whose arguments are not NULL.
+    fn holds(self, args: &Arguments<'_>, row: usize) -> Result<bool> {
+        if self == Kind::Contains {
+            let (outer, inner) = (args.text(0, row), args.text(1, row));
+            return parts::contains(outer, inner)
+                .ok_or_else(|| invalid(if Parts::of(outer).is_none() { outer } else { inner }));
+        }
+        let document = args.document(row)?;
+        let has = |key: &str| match &document {
+            Parts::Object(members) => members.iter().any(|(name, _)| name == key),
+            Parts::Array(elements) => elements.iter().any(|text| parts::string(text).as_deref() == Some(key)),
+            Parts::Scalar(text) => parts::string(text).as_deref() == Some(key),
+        };
+        let keys = |args: &Arguments<'_>| args.texts(1, row);
+        Ok(match self {
+            Kind::HasAny => keys(args).iter().flatten().any(|key| has(key)),
+            Kind::HasAll => keys(args).iter().flatten().all(|key| has(key)),
+            _ => has(args.text(1, row)),
+        })
+    }
+
     /// The names, positions, documents or texts of the parts of a document.
     fn list(self, parts: Parts<'_>) -> Vec<Option<String>> {
         let value = |text: &str| match self {
@@ -475,7 +517,12 @@ impl Kind {
                 parts::put_indented(args.text(0, row), 0, &mut text).ok_or_else(|| invalid(args.text(0, row)))?;
                 text
             }
-            Kind::Keys | Kind::Values | Kind::Texts | Kind::Contains => {
+            Kind::RemovePath => {
+                let path = args.elements(1, row);
+                let path = path::elements(path.iter().map(String::as_str));
+                Self::changed(args, row, &path, Change::Remove, false)?
+            }
+            Kind::Keys | Kind::Values | Kind::Texts | Kind::Contains | Kind::Has | Kind::HasAny | Kind::HasAll => {
                 return Err(Error::Internal(format!("{} does not return a document", self.name())));
             }
         })

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray, StringViewArray};
 use arrow::datatypes::DataType;
-use datafusion::common::DFSchema;
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
@@ -57,7 +57,7 @@ pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
 
 /// True if a function returns documents, or arrays of documents.
 pub(crate) fn returns_documents(name: &str) -> bool {
-    const FUNCTIONS: [&str; 19] = [
+    const FUNCTIONS: [&str; 20] = [
         "json",
         "json_array_of",
         "json_build_array",
@@ -72,6 +72,7 @@ pub(crate) fn returns_documents(name: &str) -> bool {
         "json_remove",
         "json_remove_at",
         "json_remove_part",
+        "json_remove_path",
         "json_replace",
         "json_set",
         "json_strip_nulls",
@@ -114,11 +115,25 @@ fn keys_of_list(path: &Expr) -> Option<Vec<Expr>> {
     elements.iter().map(key).collect()
 }
 
+/// The array of texts of a literal such as `{key,0}`; `None` for other expressions.
+fn texts_of_list(literal: &Expr) -> Option<Expr> {
+    let Expr::Literal(value, _) = literal else { return None };
+    let (lists, malformed) = arrays::split(&StringViewArray::from(vec![value.try_as_str()??]), false);
+    if malformed.is_some() {
+        return None;
+    }
+    Some(lit(ScalarValue::List(Arc::new(lists))))
+}
+
 /// The operator of two documents or texts as a function.
 fn of_documents(expr: &RawBinaryExpr, schema: &DFSchema) -> Option<Expr> {
     let (kind, left, right) = match expr.op {
         BinaryOperator::AtArrow => (build::Kind::Contains, &expr.left, &expr.right),
         BinaryOperator::ArrowAt => (build::Kind::Contains, &expr.right, &expr.left),
+        BinaryOperator::Question => (build::Kind::Has, &expr.left, &expr.right),
+        BinaryOperator::QuestionPipe => (build::Kind::HasAny, &expr.left, &expr.right),
+        BinaryOperator::QuestionAnd => (build::Kind::HasAll, &expr.left, &expr.right),
+        BinaryOperator::HashMinus => (build::Kind::RemovePath, &expr.left, &expr.right),
         BinaryOperator::Minus => {
             let is_position = expr.right.get_type(schema).is_ok_and(|ty| ty.is_integer());
             let kind = if is_position { build::Kind::RemoveAt } else { build::Kind::RemovePart };
@@ -127,8 +142,15 @@ fn of_documents(expr: &RawBinaryExpr, schema: &DFSchema) -> Option<Expr> {
         _ => return None,
     };
     let is_text = |expr: &Expr| expr.get_type(schema).is_ok_and(|ty| ty.is_string());
-    (is_text(left) && (is_text(right) || matches!(kind, build::Kind::RemoveAt)))
-        .then(|| build::call(kind, vec![left.clone(), right.clone()]))
+    // An array as a literal is a text.
+    let takes_list = matches!(kind, build::Kind::HasAny | build::Kind::HasAll | build::Kind::RemovePath);
+    let right = match right {
+        Expr::Literal(value, _) if takes_list && value.data_type().is_string() => texts_of_list(right)?,
+        right => right.clone(),
+    };
+    let is_known = is_text(&right) || matches!(kind, build::Kind::RemoveAt);
+    let is_untyped = matches!(kind, build::Kind::Has) && matches!(right, Expr::Placeholder(_));
+    (is_text(left) && (takes_list || is_known || is_untyped)).then(|| build::call(kind, vec![left.clone(), right]))
 }
 
 impl ExprPlanner for Operators {
