@@ -33,7 +33,8 @@ pub use base::{
     Schema, TreeId, TreeKind, UpsertFunction, UpsertFunctions, successor,
 };
 pub use engine::{
-    BulkWriter, Loaded, MemoryBuilder, MemoryTreeStats, Savepoint, Store, StoreStats, Submitted, Transaction,
+    BulkWriter, DamagedKeys, Loaded, MemoryBuilder, MemoryTreeStats, QuarantinedTree, Savepoint, Store, StoreStats,
+    Submitted, Transaction,
 };
 pub use locator::{Displacement, Goal, LocatorOptions, LocatorStats};
 pub use message::WriteBatch;

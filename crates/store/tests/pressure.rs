@@ -77,6 +77,17 @@ fn failing_upsert_functions_give_errors() {
         assert!(store.checkpoint().is_err());
         // Rows with other keys remain readable.
         assert_eq!(map.get(&7_u32.to_be_bytes()).unwrap(), Some(vec![1; 100]));
+        // The tree can be dropped although the buffers are full, and then there is room again.
+        let mut batch = WriteBatch::new();
+        batch.drop_tree(TREE);
+        let dropped = store.commit(batch);
+        match function {
+            REFUSE => dropped.map(drop).unwrap(),
+            // The panic may have been one of a flush.
+            _ => continue,
+        }
+        let other = KeyValue::open(&store, TreeId::new(3)).unwrap();
+        (0..1000_u32).for_each(|i| other.insert(&i.to_be_bytes(), &[1; 100]).unwrap());
     }
 }
 

@@ -82,6 +82,16 @@ pub enum Error {
         /// The expected and the found values.
         detail: String,
     },
+    /// A flush found the tree damaged. Its intact rows remain readable, its committed changes are kept, and it can be
+    /// dropped. All other changes of it are refused until the database is opened again. SQLSTATE XX001
+    /// `data_corrupted`.
+    #[error("tree {tree} is damaged and accepts no changes (drop or truncate it): {cause}")]
+    Quarantined {
+        /// The tree.
+        tree: TreeId,
+        /// The error of the flush.
+        cause: Arc<Error>,
+    },
     /// No database exists at this path, and [`crate::Options::create`] is false. SQLSTATE 3D000 `invalid_catalog_name`.
     #[error("database \"{}\" does not exist", .path.display())]
     DatabaseNotFound {
@@ -272,6 +282,17 @@ pub enum Error {
     /// wrapped error has its own SQLSTATE.
     #[error(transparent)]
     PageSource(Arc<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// True for errors that come from a damaged or unreadable part of a tree.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Error::Corrupt { .. } => true,
+            Error::Device(error) => error.operation == Operation::Read,
+            _ => false,
+        }
+    }
 }
 
 /// The text for a byte range of a file, empty if its length is 0.

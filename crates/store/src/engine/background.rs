@@ -7,6 +7,10 @@
 //! 4. write and sync the superblock;
 //! 5. release the previous checkpoint, whose extents may be overwritten from then on, and remove the log before the cut.
 //!
+//! A tree that a flush finds damaged is quarantined: its buffers become runs of its root, for which nothing of the tree
+//! is read, so that neither the other trees nor checkpoints need to wait, and no committed change is lost. From then on
+//! it accepts no changes but to be dropped.
+//!
 //! *Invariants.* A crash before step 4 finds the previous checkpoint and the complete log. Messages reach the medium in
 //! runs only after their log records are durable, unless the durability is `Off`. After a failed superblock write, the
 //! store is poisoned and both checkpoints keep their extents.
@@ -25,10 +29,10 @@ use parking_lot::Mutex;
 
 use crate::base::{Durability, Error, Result, TreeId};
 use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, node_table};
-use crate::log::LogPosition;
+use crate::log::{LogPosition, LogReserve};
 use crate::message::WriteBatch;
 use crate::pages::{NODE_TABLE_BYTES_MAX, Superblock};
-use crate::tree::{Delta, Flusher, InnerNode, RowCounts, Run, SampledMessages, StoreVersion, TreeSample, TreeVersion};
+use crate::tree::{Delta, Flusher, InnerNode, RowCounts, Run, SampledMessages, StoreVersion, TreeVersion};
 
 /// Time that the background thread waits after a failure before it retries.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -120,12 +124,13 @@ impl Shared {
         }
     }
 
-    /// Blocks a writer while the buffers exceed twice their budget.
+    /// Blocks a writer while the buffers exceed twice their budget, unless its batch drops trees, and with them their
+    /// buffers.
     ///
     /// # Errors
     /// The error of a failed flush; [`Error::Poisoned`].
-    pub fn wait_for_room(&self) -> Result<()> {
-        if self.buffer_bytes() <= 2 * self.options.buffer_bytes {
+    pub fn wait_for_room(&self, batch: &WriteBatch) -> Result<()> {
+        if self.buffer_bytes() <= 2 * self.options.buffer_bytes || batch.frees_space()?.drops_trees {
             return Ok(());
         }
         let mut work = self.work.lock();
@@ -139,6 +144,7 @@ impl Shared {
             self.ask_for_work(&mut work);
             self.work_changed.wait(&mut work);
             if work.attempts > attempt
+                && self.buffer_bytes() > 2 * self.options.buffer_bytes
                 && let Some(error) = &work.failed
             {
                 return Err(error.clone());
@@ -277,56 +283,89 @@ impl Shared {
             ..PARALLEL_BYTES_MIN => 1,
             _ => std::thread::available_parallelism().map_or(1, NonZero::get).min(FLUSH_THREADS_MAX).min(pending.len()),
         };
-        let (pending, roots) = (Mutex::new(pending), Mutex::new(HashMap::new()));
-        let work = || -> Result<()> {
+        let (pending, flushed, failed) = (Mutex::new(pending), Mutex::new(HashMap::new()), Mutex::new(None));
+        let work = || {
             loop {
-                let Some((tree, version, _)) = pending.lock().pop() else { return Ok(()) };
-                let flushed = self.flush_tree(tree, version).inspect_err(|_| pending.lock().clear())?;
-                roots.lock().insert(tree, flushed);
+                let Some((tree, version, _)) = pending.lock().pop() else { return };
+                match self.flush_tree(tree, version) {
+                    Ok(version) => drop(flushed.lock().insert(tree, version)),
+                    // The other trees are flushed nevertheless.
+                    Err(error) => drop(failed.lock().get_or_insert(error)),
+                }
             }
         };
         std::thread::scope(|scope| {
             let helpers: Vec<_> = (1..threads)
                 .map_while(|_| std::thread::Builder::new().name("keyaki-flush".into()).spawn_scoped(scope, work).ok())
                 .collect();
-            let own = work();
-            let others = helpers.into_iter().map(|helper| helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            others.fold(own, Result::and)
-        })?;
-        let mut roots = roots.into_inner();
-        let flushed = trees.map(|(&tree, version)| {
-            let (root, sample) = roots.remove(&tree).unwrap_or_else(|| (version.root.clone(), version.sample.clone()));
-            (tree, Arc::new(version.with_root(root, sample)))
+            work();
+            helpers.into_iter().for_each(|helper| helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
         });
-        Ok(StoreVersion { trees: flushed.collect() })
+        if let Some(error) = failed.into_inner() {
+            return Err(error);
+        }
+        let mut flushed = flushed.into_inner();
+        let all = trees.map(|(&tree, version)| {
+            let flushed = flushed.remove(&tree).unwrap_or_else(|| version.without_buffers());
+            (tree, Arc::new(flushed))
+        });
+        Ok(StoreVersion { trees: all.collect() })
     }
 
-    /// Flushes the frozen buffers of a tree, and publishes and returns its new root and sample.
-    fn flush_tree(&self, tree: TreeId, version: &TreeVersion) -> Result<(Arc<InnerNode>, Option<Arc<TreeSample>>)> {
+    /// Flushes the frozen buffers of a tree, and publishes the new tree. Returns it without buffers. If the tree is
+    /// damaged, it is quarantined.
+    fn flush_tree(&self, tree: TreeId, version: &TreeVersion) -> Result<TreeVersion> {
+        let flushed = match &version.damage {
+            Some(damage) => self.quarantine(tree, version, damage.clone()),
+            None => match self.flush_into_tree(tree, version) {
+                Err(error) if error.is_damage() => {
+                    tracing::error!(%error, %tree, "a tree is damaged and accepts no more changes");
+                    self.quarantine(tree, version, Arc::new(error))
+                }
+                flushed => flushed,
+            },
+        }?;
+        // Before the buffers leave the state, so that a conflict check finds them in one of the two places. Their
+        // messages are durable or need not be, so they are visible.
+        self.transactions.flushed(tree, &version.frozen, self.visible(), self.options.buffer_bytes);
+        self.publish(tree, version, &flushed);
+        self.leaves_changed();
+        Ok(flushed)
+    }
+
+    /// The tree with its frozen buffers flushed.
+    fn flush_into_tree(&self, tree: TreeId, version: &TreeVersion) -> Result<TreeVersion> {
         let flusher = self.flusher(tree, version);
         let (mut root, mut sample) = (InnerNode::clone(&version.root), version.sample.clone());
         for buffer in version.frozen.iter().rev() {
-            self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
             (root, sample) = flusher.flush_buffer(&root, sample.as_ref(), buffer)?;
+            self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
         }
-        let root = Arc::new(root);
-        // Before the buffers leave the state, so that a conflict check finds them in one of the two places. Their messages
-        // are durable or need not be, so they are visible.
-        self.transactions.flushed(tree, &version.frozen, self.visible(), self.options.buffer_bytes);
-        self.publish(tree, version, &root, &sample);
-        self.leaves_changed();
-        Ok((root, sample))
+        Ok(version.with_root(Arc::new(root), sample))
     }
 
-    /// Publishes `root`, which has all messages of the frozen buffers, as the tree's current root, with its sample. No effect
-    /// if the tree was dropped during the flush, even if another tree was created under the same id.
-    fn publish(&self, tree: TreeId, frozen: &TreeVersion, root: &Arc<InnerNode>, sample: &Option<Arc<TreeSample>>) {
+    /// The tree with its frozen buffers as runs of the root, which accepts no more changes. Reads nothing of the tree.
+    /// The sample is given up, because bringing it up to date may need damaged pages.
+    fn quarantine(&self, tree: TreeId, version: &TreeVersion, damage: Arc<Error>) -> Result<TreeVersion> {
+        let flusher = self.flusher(tree, version);
+        let mut root = InnerNode::clone(&version.root);
+        for buffer in version.frozen.iter().rev() {
+            root = flusher.keep_as_run(&root, buffer)?;
+            self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
+        }
+        Ok(TreeVersion { damage: Some(damage), ..version.with_root(Arc::new(root), None) })
+    }
+
+    /// Publishes the root of `flushed`, which has all messages of the frozen buffers, with its sample and its damage.
+    /// No effect if the tree was dropped during the flush, even if another tree was created under the same id.
+    fn publish(&self, tree: TreeId, frozen: &TreeVersion, flushed: &TreeVersion) {
         let mut current = self.state.write();
         let mut state = StoreVersion::clone(&current);
         let version = state.trees.get_mut(&tree);
         if let Some(version) = version.filter(|version| Arc::ptr_eq(&version.codecs, &frozen.codecs)) {
-            let (root, sample) = (root.clone(), sample.clone());
-            *version = Arc::new(TreeVersion { root, sample, frozen: Vec::new(), ..TreeVersion::clone(version) });
+            let TreeVersion { root, sample, damage, .. } = flushed.clone();
+            let published = TreeVersion { root, sample, damage, frozen: Vec::new(), ..TreeVersion::clone(version) };
+            *version = Arc::new(published);
             self.replace_state(&mut current, state);
         }
     }
@@ -492,6 +531,7 @@ impl Shared {
         let built = self.check_built(&current, batch, built)?;
         for (tree, loaded) in loaded {
             let version = next.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
+            version.check_intact(tree)?;
             let (rows, has_new_keys) = (loaded.rows(), loaded.has_new_keys());
             let (loaded, of_loaded) = loaded.take_sample();
             // Harmless if the installation fails: bounds may be too large.
@@ -518,6 +558,7 @@ impl Shared {
         }
         for (tree, spilled) in spilled {
             let version = next.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
+            version.check_intact(tree)?;
             if let Some(bounds) = &spilled.bounds {
                 version.bounds.raise_to(bounds);
             }
@@ -534,7 +575,7 @@ impl Shared {
         }
         // The log requires a record for each sequence number. The record is empty: a crash before the superblock is
         // written undoes the whole installation.
-        self.log.append(sequence, &[])?;
+        self.log.append(sequence, &[], LogReserve::Keep)?;
         let durable = self
             .log
             .cut()
@@ -572,8 +613,9 @@ impl Shared {
     /// lock is held.
     fn settle(&self, _checkpointed: &Checkpointed, tree: TreeId) -> Result<()> {
         let Some(version) = self.state.read().trees.get(&tree).cloned() else { return Ok(()) };
+        version.check_intact(tree)?;
         let root = self.flusher(tree, &version).settle_root(InnerNode::clone(&version.root))?;
-        self.publish(tree, &version, &Arc::new(root), &version.sample);
+        self.publish(tree, &version, &version.with_root(Arc::new(root), version.sample.clone()));
         self.leaves_changed();
         Ok(())
     }

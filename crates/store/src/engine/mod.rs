@@ -4,6 +4,7 @@
 //! store          handles, snapshots, commits, the lock order
 //! apply          application of a commit to the buffers and counts of its trees
 //! open           creation and recovery of a database directory
+//! quarantine     the list of damaged trees
 //! replay         checks of batches, replay of the log into buffers
 //! bulk_load      sorted rows written directly into extents
 //! background     flushes, checkpoints, installation of loaded rows
@@ -25,6 +26,7 @@ mod locator_thread;
 mod memory_trees;
 mod node_table;
 mod open;
+mod quarantine;
 mod replay;
 mod store;
 mod transaction;
@@ -37,6 +39,7 @@ pub(crate) use conflicts::Transactions;
 pub(crate) use locator_thread::LocatorThread;
 pub(crate) use memory_trees::next_id;
 pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
+pub use quarantine::{DamagedKeys, QuarantinedTree};
 pub(crate) use replay::{BatchContents, Replay, check, check_new};
 pub(crate) use store::{Checkpointed, CommitToken, Shared, Visibility};
 pub use store::{Store, StoreStats, Submitted};

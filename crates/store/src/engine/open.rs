@@ -57,7 +57,8 @@ pub(crate) fn prepare_directory(device: &dyn Device, dir: &Path) -> Result<()> {
             device.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
         }
     }
-    let ours = |name: &String| matches!(name.as_str(), "LOCK" | "data.new" | "tmp") || name.starts_with("log-");
+    let ours =
+        |name: &String| matches!(name.as_str(), "LOCK" | "data.new" | "tmp" | "log.spare") || name.starts_with("log-");
     match device.list(dir)?.into_iter().find(|name| !ours(name)) {
         Some(other) => Err(Error::NotADatabase {
             path: dir.to_path_buf(),

@@ -43,7 +43,7 @@ pub(crate) struct BatchContents {
 /// # Errors
 /// [`Error::InvalidBatch`], [`Error::InvalidKey`], [`Error::InvalidRow`], [`Error::TooLarge`], [`Error::TooMany`],
 /// [`Error::TreeExists`], [`Error::TreeNotFound`], [`Error::TreeMismatch`], [`Error::WrongTreeKind`],
-/// [`Error::UnknownUpsert`].
+/// [`Error::UnknownUpsert`], [`Error::Quarantined`].
 pub(crate) fn check(
     state: &StoreVersion,
     payload: &[u8],
@@ -58,10 +58,14 @@ pub(crate) fn check(
             Some(changed) => changed.as_ref(),
             None => state.trees.get(&tree).map(|version| &version.codecs),
         };
+        let intact_codecs = |tree: TreeId| match (changed.get(&tree), state.trees.get(&tree)) {
+            (None, Some(version)) => version.check_intact(tree).map(|()| &version.codecs),
+            _ => codecs(tree).ok_or(Error::TreeNotFound(tree)),
+        };
         match operation {
             Operation::Message { tree, key, message, .. } => {
                 check_kind(tree, kind)?;
-                let codecs = codecs(tree).ok_or(Error::TreeNotFound(tree))?;
+                let codecs = intact_codecs(tree)?;
                 if key.len() > KEY_LIMIT {
                     let (bytes, limit) = (key.len() as u64, KEY_LIMIT as u64);
                     return Err(Error::TooLarge { what: "key", bytes, limit });
@@ -87,7 +91,7 @@ pub(crate) fn check(
             Operation::ExtendTree { tree, schema } => {
                 check_kind(tree, TreeKind::Disk)?;
                 check_kind(tree, kind)?;
-                let known = codecs(tree).ok_or(Error::TreeNotFound(tree))?;
+                let known = intact_codecs(tree)?;
                 if !schema.extends(&known.schema) {
                     return Err(Error::TreeMismatch { tree, reason: "it has other columns than those to be extended" });
                 }

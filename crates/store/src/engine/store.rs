@@ -24,7 +24,7 @@ use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId,
 use crate::codec::{Page, PageRef};
 use crate::engine::{BatchContents, LocatorThread, Transactions, Work, apply, check, next_id};
 use crate::locator::Locators;
-use crate::log::Log;
+use crate::log::{Log, LogReserve};
 use crate::message::WriteBatch;
 use crate::pages::{BlockingPages, Cache, Files, Priority};
 use crate::tree::{BatchBounds, Snapshot, StoreVersion};
@@ -250,8 +250,10 @@ impl Store {
     /// - [`Error::TreeNotFound`], [`Error::TreeExists`], [`Error::TooMany`], [`Error::TooLarge`], [`Error::UnknownUpsert`]:
     ///   the batch is not applicable;
     /// - [`Error::InvalidKey`], [`Error::InvalidRow`] for bytes that do not encode a row of their tree;
-    /// - [`Error::DiskFull`]: the commit changed nothing and may be repeated;
-    /// - errors of background flushes while the buffers are full;
+    /// - [`Error::DiskFull`]: the commit changed nothing and may be repeated. Batches that drop trees or only delete
+    ///   rows use a reserve, which other batches do not use up;
+    /// - [`Error::Quarantined`]: the batch changes a tree that is damaged, without dropping it;
+    /// - errors of background flushes while the buffers are full, unless the batch drops trees;
     /// - [`Error::Poisoned`], [`Error::Closed`].
     pub fn commit(&self, batch: WriteBatch) -> Result<u64> {
         self.submit(batch)?.wait()
@@ -542,10 +544,14 @@ impl Shared {
     pub fn submit(
         self: &Arc<Self>,
         batch: &WriteBatch,
-        check: impl FnOnce(&StoreVersion) -> Result<()>,
+        check: impl Fn(&StoreVersion) -> Result<()>,
     ) -> Result<Submitted> {
         let generation = self.generation.load(Ordering::Acquire);
-        let submitted = self.checked(self.try_submit(batch, check));
+        let mut submitted = self.try_submit(batch, &check, LogReserve::Keep);
+        if matches!(submitted, Err(Error::DiskFull { .. })) && batch.frees_space()?.any() {
+            submitted = self.try_submit(batch, &check, LogReserve::Use);
+        }
+        let submitted = self.checked(submitted);
         if self.generation.load(Ordering::Acquire) != generation {
             // The batch has created or dropped trees.
             self.tell_generation();
@@ -555,11 +561,16 @@ impl Shared {
     }
 
     /// Applies a batch. Returns its sequence number, and the newest logged one.
-    fn try_submit(&self, batch: &WriteBatch, check: impl FnOnce(&StoreVersion) -> Result<()>) -> Result<(u64, u64)> {
+    fn try_submit(
+        &self,
+        batch: &WriteBatch,
+        check: impl Fn(&StoreVersion) -> Result<()>,
+        log: LogReserve,
+    ) -> Result<(u64, u64)> {
         batch.check()?;
         self.check_poison()?;
         if !batch.bytes.is_empty() {
-            self.wait_for_room()?;
+            self.wait_for_room(batch)?;
         }
         // Dropped after the commit lock is released: freeing the extents of a dropped tree may take long.
         let state;
@@ -570,7 +581,7 @@ impl Shared {
             let changes_trees = self.check_commit(&state, batch)?;
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
             // A commit to memory trees only has a sequence number, but no bytes for the log.
-            self.log.append(sequence, &batch.bytes)?;
+            self.log.append(sequence, &batch.bytes, log)?;
             if !batch.bytes.is_empty() {
                 self.logged.store(sequence, Ordering::Release);
             }

@@ -12,6 +12,8 @@
 //! Invariants:
 //! - A new group starts at a fresh block, so that no write can damage acknowledged data.
 //! - Groups are written in the order of their sequence numbers, by one leader at a time.
+//! - Ordinary records are refused unless there is a spare segment, so that on a full disk there is space for records of
+//!   commits that free space, and for the cut of a checkpoint.
 //! - After a failed write or sync nothing more is written, because the contents of the medium are unknown.
 //!
 //! The bytes, the recovery rules and their proof are in `docs/format.md`.
@@ -48,6 +50,15 @@ pub struct LogPosition {
     pub offset: u64,
 }
 
+/// The use of the space that the log keeps for a full disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogReserve {
+    /// The record is refused if it would leave no spare segment.
+    Keep,
+    /// The record may use all space of the log, because its commit frees space.
+    Use,
+}
+
 /// The log of one store. Records have consecutive sequence numbers. All methods take `&self`.
 ///
 /// Closing or dropping the log writes pending records, and syncs them unless the durability is `Off`.
@@ -81,7 +92,9 @@ impl Log {
         let found = recover::recover(&device, dir, from, first, apply)?;
         let log_id = found.log_id.unwrap_or_else(random_id);
         let segments = LogSegments { device, dir: dir.to_path_buf(), log_id };
-        let state = State::new(durability, found.next_segment, found.next_sequence - 1, found.tail);
+        let mut state = State::new(durability, found.next_segment, found.next_sequence - 1, found.tail);
+        // A new log needs no reserve before its first record.
+        state.spare = if found.log_id.is_some() { segments.recover_spare()? } else { None };
         let writer = Arc::new(Writer::new(segments, state, found.bytes));
         let background = std::thread::Builder::new()
             .name("keyaki-log".into())
@@ -97,13 +110,14 @@ impl Log {
     /// log is full or a new segment is needed.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] if the disk has no space for another segment: the record was not appended, and the call can
-    /// be retried. [`Error::TooLarge`] if the payload exceeds 2 GiB. [`Error::Poisoned`].
+    /// [`Error::DiskFull`] if the disk has no space for another segment, or for the spare one that `reserve` keeps: the
+    /// record was not appended, and the call can be retried. [`Error::TooLarge`] if the payload exceeds 2 GiB.
+    /// [`Error::Poisoned`].
     ///
     /// # Panics
     /// If `sequence` does not follow the last record.
-    pub fn append(&self, sequence: u64, payload: &[u8]) -> Result<()> {
-        self.writer.append(sequence, payload)
+    pub fn append(&self, sequence: u64, payload: &[u8], reserve: LogReserve) -> Result<()> {
+        self.writer.append(sequence, payload, reserve)
     }
 
     /// With durability `Full`, waits until record `sequence` is synced; concurrent callers share a sync. Otherwise

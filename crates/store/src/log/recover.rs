@@ -268,6 +268,8 @@ impl Recovery<'_> {
     /// Truncates the log at the end of the stream, and makes the stream durable.
     fn finish(&self, numbers: &[u64], index: usize, offset: u64, stale: &[u64]) -> Result<Recovered> {
         self.remove_from(&numbers[index + 1..])?;
+        // The disk is full, so the log continues in its last segment.
+        let continues = !self.segments.has_spare()? && self.expected == Some(self.missing());
         let mut last = None;
         for &number in &numbers[..=index] {
             let file = self.segments.device.open(&self.segments.path(number), OpenMode::ReadWrite)?;
@@ -275,11 +277,12 @@ impl Recovery<'_> {
                 write_again(&*file, group)?;
             }
             if number == numbers[index] {
-                cut_tail(&*file, offset, stale)?;
+                cut_tail(&*file, offset, stale, !continues)?;
             } else {
                 file.sync_data()?;
             }
-            last = Some(Tail { number, file, capacity: offset, offset, written_to: offset });
+            let capacity = (file.len()? / BLOCK as u64 * BLOCK as u64).max(offset);
+            last = Some(Tail { number, file, capacity, offset, written_to: offset });
         }
         self.segments.device.sync_dir(&self.segments.dir)?;
         let number = numbers[index];
@@ -287,7 +290,8 @@ impl Recovery<'_> {
             .checked_add(1)
             .ok_or_else(|| damaged(&self.segments.path(number), 0, "segment numbers are exhausted".into()))?;
         // A segment with only an opening group can be filled, if this group states the next sequence number.
-        let tail = last.filter(|tail| tail.offset == BLOCK as u64 && self.expected == Some(self.missing()));
+        let tail =
+            last.filter(|tail| continues || tail.offset == BLOCK as u64 && self.expected == Some(self.missing()));
         Ok(Recovered { log_id: self.log_id, next_sequence: self.missing(), next_segment, bytes: self.bytes, tail })
     }
 

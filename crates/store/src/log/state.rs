@@ -16,6 +16,7 @@ use std::task::Waker;
 use keyaki_device::{BLOCK, Buffer, File};
 
 use super::format::{GroupHeader, HEADER_BYTES, MAX_BODY_BYTES, RECORD_HEADER_BYTES, encode_record, round_up};
+use super::segment::Spare;
 use crate::base::Durability;
 
 /// Maximum length of a group in bytes. A longer record forms a group of its own.
@@ -24,6 +25,9 @@ pub(super) const GROUP_BYTES: usize = if cfg!(test) { 16 << 10 } else { 1 << 20 
 const ZERO_BYTES: usize = if cfg!(test) { 32 << 10 } else { 256 << 10 };
 /// Number of group buffers kept for reuse.
 const POOLED_BUFFERS: usize = 4;
+
+/// Bytes at the end of a segment that are kept for a mark, see [`State::push_mark`].
+pub(super) const MARK_BYTES: u64 = BLOCK as u64;
 
 const _: () = {
     assert!(GROUP_BYTES.is_multiple_of(BLOCK) && GROUP_BYTES > HEADER_BYTES + RECORD_HEADER_BYTES);
@@ -122,6 +126,10 @@ pub(super) struct State {
     pub tail: Option<Tail>,
     /// Number of the next segment to create.
     pub next_segment: u64,
+    /// The file of the next segment. `None` while a thread uses it, if the log is new, and if the disk is full.
+    pub spare: Option<Spare>,
+    /// Offset of the last group of the segment, if it is a mark.
+    mark: Option<u64>,
     /// True while a thread creates a segment outside the mutex. Appends wait for it.
     pub rolling: bool,
     /// Full groups, oldest first. `open` is the group being filled.
@@ -158,6 +166,8 @@ impl State {
             poison: None,
             tail,
             next_segment,
+            spare: None,
+            mark: None,
             rolling: false,
             sealed: Vec::new(),
             open: None,
@@ -181,7 +191,8 @@ impl State {
     pub(super) fn push(&mut self, sequence: u64, payload: &[u8]) -> bool {
         if !self.open.as_mut().is_some_and(|group| group.push(sequence, payload)) {
             self.close_group();
-            let Some(mut group) = self.begin_group(sequence, payload.len()) else { return false };
+            let Some(mut group) = self.begin_group(sequence, payload.len(), MARK_BYTES) else { return false };
+            self.mark = None;
             let pushed = group.push(sequence, payload);
             assert!(pushed, "a new group has room for its first record");
             self.open = Some(group);
@@ -192,11 +203,12 @@ impl State {
         true
     }
 
-    /// Starts a group at the tail of the segment; `None` if the segment has no space for its first record.
-    fn begin_group(&mut self, first_sequence: u64, payload: usize) -> Option<Group> {
+    /// Starts a group at the tail of the segment; `None` if the segment has no space for its first record and `kept`
+    /// bytes behind it.
+    fn begin_group(&mut self, first_sequence: u64, payload: usize, kept: u64) -> Option<Group> {
         let tail = self.tail.as_ref()?;
         let needed = group_span(payload);
-        let room = usize::try_from(tail.capacity - tail.offset).unwrap_or(usize::MAX);
+        let room = usize::try_from((tail.capacity - tail.offset).saturating_sub(kept)).unwrap_or(usize::MAX);
         if room < needed {
             return None;
         }
@@ -233,13 +245,16 @@ impl State {
         std::mem::take(&mut self.sealed)
     }
 
-    /// Adds a group without records at the tail and returns its offset; `None` if the segment has no space for it.
+    /// Adds a group without records at the tail, unless the last one has none, and returns its offset; `None` if the
+    /// segment has no space for it.
     pub(super) fn push_mark(&mut self) -> Option<u64> {
-        self.close_group();
-        self.open = self.begin_group(self.appended + 1, 0);
-        let offset = self.open.as_ref()?.offset;
-        self.close_group();
-        Some(offset)
+        if self.mark.is_none() {
+            self.close_group();
+            self.open = self.begin_group(self.appended + 1, 0, 0);
+            self.mark = Some(self.open.as_ref()?.offset);
+            self.close_group();
+        }
+        self.mark
     }
 
     /// Returns true if everything is written and synced.
@@ -268,6 +283,7 @@ impl State {
         self.close_group();
         assert!(self.tail.as_ref().is_none_or(|old| old.number < tail.number), "segment numbers ascend");
         self.tail = Some(tail);
+        self.mark = None;
     }
 
     /// Returns true if the current segment has no record, written or pending.

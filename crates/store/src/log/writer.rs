@@ -13,11 +13,11 @@ use std::time::Duration;
 use keyaki_device::{BLOCK, Buffer, File, Operation};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::LogPosition;
 use super::format::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
 use super::gate::Gate;
-use super::segment::{LogSegments, allocate, empty_group};
-use super::state::{GROUP_BYTES, Group, State, Tail, Zeros, group_span};
+use super::segment::{LogSegments, SMALL_SEGMENT_BYTES, allocate, empty_group};
+use super::state::{GROUP_BYTES, Group, MARK_BYTES, State, Tail, Zeros, group_span};
+use super::{LogPosition, LogReserve};
 use crate::base::{Durability, Error, Result};
 
 /// Bytes appended and not yet written above which `append` waits for a turn.
@@ -68,7 +68,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn append(&self, sequence: u64, payload: &[u8]) -> Result<()> {
+    pub(super) fn append(&self, sequence: u64, payload: &[u8], reserve: LogReserve) -> Result<()> {
         if payload.len() > MAX_RECORD_BYTES {
             let (bytes, limit) = (payload.len() as u64, MAX_RECORD_BYTES as u64);
             return Err(Error::TooLarge { what: "log record", bytes, limit });
@@ -81,6 +81,8 @@ impl Writer {
                 self.rolled.wait(&mut state);
             } else if state.pending_bytes > 0 && state.pending_bytes + payload.len() > PENDING_BYTES_MAX {
                 self.take_turn(&mut state, SyncTarget::Written);
+            } else if reserve == LogReserve::Keep && state.spare.is_none() {
+                self.provide_spare(&mut state)?;
             } else if state.push(sequence, payload) {
                 break;
             } else {
@@ -277,24 +279,47 @@ impl Writer {
         Ok(())
     }
 
-    /// Provides space for a group of `needed` bytes: extends the current segment if it is empty, otherwise starts a new
-    /// one.
+    /// Creates the spare segment.
+    fn provide_spare(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
+        assert!(!state.rolling && state.spare.is_none(), "one thread at a time changes segments");
+        state.rolling = true;
+        let created = MutexGuard::unlocked(state, || self.segments.create_spare());
+        state.rolling = false;
+        self.rolled.notify_all();
+        match created {
+            Ok(spare) => {
+                state.spare = Some(spare);
+                Ok(())
+            }
+            Err(error) => self.failed(state, error),
+        }
+    }
+
+    /// Provides space for a group of `needed` bytes and a mark: extends the current segment if it is empty, otherwise
+    /// starts a new one.
     fn roll(&self, state: &mut MutexGuard<'_, State>, needed: u64) -> Result<()> {
+        let needed = needed + MARK_BYTES;
         if state.tail_is_empty()
             && let Some(tail) = state.tail.as_mut()
         {
             // Happens only after opening, or for a record longer than a segment, so the mutex may be held.
-            return match allocate(&*tail.file, tail.capacity, tail.offset + needed - tail.capacity) {
+            match allocate(&*tail.file, tail.capacity, tail.offset + needed - tail.capacity) {
                 Ok(capacity) => {
                     tail.capacity = capacity;
-                    Ok(())
+                    return Ok(());
                 }
-                Err(error) => self.failed(state, error),
-            };
+                // The spare segment may have the space.
+                Err(Error::DiskFull { .. }) if state.spare.is_some() => {}
+                Err(error) => return self.failed(state, error),
+            }
         }
+        if state.spare.is_none() {
+            self.provide_spare(state)?;
+        }
+        let Some(spare) = state.spare.take() else { unreachable!("it was provided under the mutex") };
         state.rolling = true;
         let (number, next, durable) = (state.next_segment, state.appended + 1, state.durable);
-        let created = MutexGuard::unlocked(state, || self.segments.create(number, next, durable, needed));
+        let created = MutexGuard::unlocked(state, || self.segments.create(spare, number, next, durable, needed));
         state.rolling = false;
         self.rolled.notify_all();
         match (created, number.checked_add(1)) {
@@ -304,7 +329,10 @@ impl Writer {
                 Ok(())
             }
             (Ok(_), None) => self.failed(state, Error::TooMany { what: "log segments", limit: u64::MAX }),
-            (Err(error), _) => self.failed(state, error),
+            (Err((error, spare)), _) => {
+                state.spare = spare;
+                self.failed(state, error)
+            }
         }
     }
 
@@ -357,14 +385,40 @@ impl Writer {
         assert!(removed <= before, "{removed} bytes of {before} removed from the log");
         // Pending groups of the segments to be removed must not be written to removed files.
         self.reach_appended(SyncTarget::Synced)?;
-        let removed = self.segments.remove_before(position.segment);
+        let mut state = self.state.lock();
+        while state.rolling {
+            self.rolled.wait(&mut state);
+        }
+        state.check()?;
+        state.rolling = true;
+        let spare = state.spare.take();
+        let removed = MutexGuard::unlocked(&mut state, || self.segments.remove_before(position.segment, spare));
+        state.rolling = false;
+        self.rolled.notify_all();
+        let removed = removed.map(|spare| state.spare = spare);
+        drop(state);
         if let Err(Error::Device(error)) = &removed
             && error.operation == Operation::SyncDir
         {
             // The directory also has the entries of later segments.
             self.poison(&error.to_string());
         }
-        removed
+        removed?;
+        // Before other files take the space of the removed segments.
+        self.keep_spare()
+    }
+
+    fn keep_spare(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        state.check()?;
+        // A log without records needs none yet.
+        if state.spare.is_some() || state.rolling || state.tail.is_none() {
+            return Ok(());
+        }
+        match self.provide_spare(&mut state) {
+            Err(Error::DiskFull { .. }) => Ok(()),
+            result => result,
+        }
     }
 
     pub(super) fn durable(&self) -> u64 {
@@ -446,13 +500,24 @@ impl Writer {
         let mut state = self.state.lock();
         let durable = state.durable;
         let Some(Tail { number, file, capacity, mut offset, .. }) = state.tail.take() else { return Ok(()) };
-        let has_records = offset > BLOCK as u64;
+        let (has_records, spare) = (offset > BLOCK as u64, state.spare.take());
         if has_records && durable == state.appended && offset < capacity {
             file.write_at(offset, &empty_group(self.segments.log_id, number, offset, durable + 1, durable))?;
             offset += BLOCK as u64;
         }
-        file.truncate(offset)?;
-        if target == SyncTarget::Synced { Ok(file.sync_data()?) } else { Ok(()) }
+        // Without a spare segment, the next process needs the space of this one.
+        let is_needed = spare.is_none() && capacity - offset < SMALL_SEGMENT_BYTES;
+        if !is_needed {
+            file.truncate(offset)?;
+        }
+        if target == SyncTarget::Synced {
+            file.sync_data()?;
+        }
+        match spare {
+            Some(spare) => spare.shorten(),
+            None if is_needed => Ok(()),
+            None => self.segments.recover_spare().map(drop),
+        }
     }
 }
 

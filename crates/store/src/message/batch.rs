@@ -63,6 +63,21 @@ pub(crate) enum Operation<'a> {
     ExtendTree { tree: TreeId, schema: Schema },
 }
 
+/// The reasons for which a commit frees space on disk.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FreesSpace {
+    /// It drops or truncates trees.
+    pub drops_trees: bool,
+    /// It deletes rows and does nothing else.
+    pub only_deletes: bool,
+}
+
+impl FreesSpace {
+    pub fn any(self) -> bool {
+        self.drops_trees || self.only_deletes
+    }
+}
+
 impl WriteBatch {
     /// An empty batch.
     pub fn new() -> Self {
@@ -349,6 +364,20 @@ impl WriteBatch {
             })?;
         }
         Ok(())
+    }
+
+    /// The reasons for which the commit of the batch frees space on disk, sooner or later.
+    ///
+    /// # Errors
+    /// As [`decode`].
+    pub(crate) fn frees_space(&self) -> Result<FreesSpace> {
+        let mut found = FreesSpace { drops_trees: false, only_deletes: !self.bytes.is_empty() };
+        decode(&self.bytes, |operation| {
+            found.drops_trees |= matches!(operation, Operation::DropTree { .. });
+            found.only_deletes &= matches!(operation, Operation::Message { message: MessageBytes::Delete, .. });
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     /// The schemas for which the rows of trees were encoded.

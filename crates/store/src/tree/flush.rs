@@ -69,12 +69,31 @@ impl Flusher<'_> {
         buffer: &Arc<RootBuffer>,
         sketches: Option<&mut Sketches>,
     ) -> Result<InnerNode> {
+        self.settle_root(self.add_run(root, buffer, sketches)?)
+    }
+
+    /// As [`flush_buffer`](Self::flush_buffer), without reading anything of the tree, which may be damaged.
+    ///
+    /// # Errors
+    /// Device errors, [`Error::DiskFull`], errors of upsert functions.
+    pub fn keep_as_run(&self, root: &InnerNode, buffer: &Arc<RootBuffer>) -> Result<InnerNode> {
+        self.add_run(root, buffer, None)
+    }
+
+    fn add_run(
+        &self,
+        root: &InnerNode,
+        buffer: &Arc<RootBuffer>,
+        sketches: Option<&mut Sketches>,
+    ) -> Result<InnerNode> {
         let mut messages = self.rewrite(Output::Messages).observed(sketches);
         messages.add_buffer(buffer);
         let run = self.write_run(messages)?;
         let mut root = root.clone();
-        root.runs.insert(0, run);
-        self.settle_root(root)
+        if !run.parts.is_empty() {
+            root.runs.insert(0, run);
+        }
+        Ok(root)
     }
 
     pub(super) fn rewrite(&self, output: Output) -> Rewrite<'_> {

@@ -38,12 +38,15 @@ pub(crate) struct TreeVersion {
     pub bounds: Arc<ValueBounds>,
     /// The sample of the rows of `root`, if there is one.
     pub sample: Option<Arc<TreeSample>>,
+    /// The error of a flush, after which the tree accepts no changes.
+    pub damage: Option<Arc<Error>>,
 }
 
 impl TreeVersion {
     /// A version without buffered messages.
     pub fn new(codecs: Arc<Codecs>, root: Arc<InnerNode>, counts: Arc<RowCounts>, bounds: Arc<ValueBounds>) -> Self {
-        TreeVersion { codecs, root, frozen: Vec::new(), active: Arc::default(), counts, bounds, sample: None }
+        let (frozen, active) = (Vec::new(), Arc::default());
+        TreeVersion { codecs, root, frozen, active, counts, bounds, sample: None, damage: None }
     }
 
     /// A tree on disk without rows.
@@ -57,13 +60,21 @@ impl TreeVersion {
         let counts = RowCounts::new(0, Some(active.len() as u64));
         let bounds = ValueBounds::unknown(&codecs);
         let root = Arc::new(InnerNode::empty());
-        TreeVersion { codecs, root, frozen: Vec::new(), active, counts, bounds, sample: None }
+        TreeVersion { codecs, root, frozen: Vec::new(), active, counts, bounds, sample: None, damage: None }
     }
 
     /// The version after its buffers have been written to `root`, of which `sample` is the sample.
     pub fn with_root(&self, root: Arc<InnerNode>, sample: Option<Arc<TreeSample>>) -> Self {
         let version = TreeVersion::new(self.codecs.clone(), root, self.counts.clone(), self.bounds.clone());
-        TreeVersion { sample, ..version }
+        TreeVersion { sample, damage: self.damage.clone(), ..version }
+    }
+
+    /// Checks that the tree accepts changes.
+    ///
+    /// # Errors
+    /// [`Error::Quarantined`].
+    pub fn check_intact(&self, tree: TreeId) -> Result<()> {
+        self.damage.as_ref().map_or(Ok(()), |cause| Err(Error::Quarantined { tree, cause: cause.clone() }))
     }
 
     /// The version without its buffers.
@@ -118,9 +129,14 @@ impl TreeVersion {
         self.sample.iter().flat_map(|sample| &sample.leaves).for_each(visit);
     }
 
+    /// All buffers, newest first.
+    pub fn buffers(&self) -> impl Iterator<Item = &Arc<RootBuffer>> {
+        std::iter::once(&self.active).chain(&self.frozen)
+    }
+
     /// Bytes of the buffers in memory.
     pub fn buffer_bytes(&self) -> usize {
-        std::iter::once(&self.active).chain(&self.frozen).map(|buffer| buffer.bytes()).sum()
+        self.buffers().map(|buffer| buffer.bytes()).sum()
     }
 }
 

@@ -104,7 +104,7 @@ fn an_empty_log_can_be_cut_and_reopened_without_growing() {
         assert!(records.is_empty());
         position = log.cut().unwrap();
     }
-    assert_eq!(medium.list(dir()).unwrap().len(), 1);
+    assert_eq!(segment_count(&medium), 1);
     let (log, _) = open_at(&medium, position, 1, Durability::Full).unwrap();
     append(&log, 1, 10);
     log.commit(1).unwrap();
@@ -139,8 +139,8 @@ fn sequence_numbers_must_be_consecutive() {
     let (log, _) = open(&medium);
     append(&log, 1, 1);
     let panics = |call: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err();
-    assert!(panics(&|| log.append(1, b"").unwrap()));
-    assert!(panics(&|| log.append(3, b"").unwrap()));
+    assert!(panics(&|| log.append(1, b"", LogReserve::Keep).unwrap()));
+    assert!(panics(&|| log.append(3, b"", LogReserve::Keep).unwrap()));
     assert!(panics(&|| log.commit(2).unwrap()));
     assert!(panics(&|| drop(open_at(&medium, LogPosition::default(), 0, Durability::Full))));
     assert!(panics(&|| drop(open_at(&medium, LogPosition { segment: 0, offset: 12 }, 1, Durability::Full))));
@@ -160,13 +160,16 @@ fn a_failure_poisons_the_log() {
     assert!(matches!(log.commit(2), Err(Error::Poisoned { .. })));
     assert!(matches!(log.commit(2), Err(Error::Poisoned { .. })));
     assert!(matches!(log.commit(1), Err(Error::Poisoned { .. })));
-    assert!(matches!(log.append(3, b""), Err(Error::Poisoned { .. })));
+    assert!(matches!(log.append(3, b"", LogReserve::Keep), Err(Error::Poisoned { .. })));
     assert!(matches!(log.sync(), Err(Error::Poisoned { .. })));
     assert!(matches!(log.cut(), Err(Error::Poisoned { .. })));
 
     let (log, _) = open(&device(0));
     log.poison("a reason");
-    assert_eq!(log.append(1, b"").unwrap_err().to_string(), Error::Poisoned { cause: "a reason".into() }.to_string());
+    assert_eq!(
+        log.append(1, b"", LogReserve::Keep).unwrap_err().to_string(),
+        Error::Poisoned { cause: "a reason".into() }.to_string()
+    );
 }
 
 #[test]
@@ -176,7 +179,7 @@ fn a_full_disk_refuses_only_the_record() {
     medium.set_capacity(Some(3 * SEGMENT_BYTES + 8192));
     let mut sequence = 0;
     let refused = loop {
-        let result = log.append(sequence + 1, &payload(sequence + 1, 12_000));
+        let result = log.append(sequence + 1, &payload(sequence + 1, 12_000), LogReserve::Keep);
         match result {
             Ok(()) => sequence += 1,
             Err(error) => break error,
@@ -184,28 +187,42 @@ fn a_full_disk_refuses_only_the_record() {
     };
     assert!(matches!(&refused, Error::DiskFull { .. }), "{refused}");
     log.commit(sequence).unwrap();
-    assert!(log.append(sequence + 1, &payload(sequence + 1, 12_000)).is_err());
-    // A checkpoint can still be possible.
+    assert!(log.append(sequence + 1, &payload(sequence + 1, 12_000), LogReserve::Keep).is_err());
     medium.set_capacity(Some(medium.used_bytes()));
+    // Records of commits that free space are accepted: at least those that fit into a spare segment.
+    let mut used = 0;
+    while log.append(sequence + 1, &payload(sequence + 1, 5000), LogReserve::Use).is_ok() {
+        sequence += 1;
+        used += 1;
+        log.commit(sequence).unwrap();
+    }
+    assert!(used >= 2, "{used} records in the reserve");
+    // A checkpoint is still possible, also a second one after one that failed.
     let position = log.cut().unwrap();
+    assert_eq!(log.cut().unwrap(), position);
     assert!(position.segment > 0 && position.offset > 0);
-    log.remove_before(position).unwrap();
     let (again, records) = open_at(&copy(&medium), position, sequence + 1, Durability::Full).unwrap();
     assert!(records.is_empty());
     drop(again);
+    // It frees the older segments, whose space the spare segment takes.
+    log.remove_before(position).unwrap();
     let first = sequence + 1;
-    while log.append(sequence + 1, &payload(sequence + 1, 500)).is_ok() {
+    while log.append(sequence + 1, &payload(sequence + 1, 500), LogReserve::Keep).is_ok() {
         sequence += 1;
         log.commit(sequence).unwrap();
     }
+    assert!(sequence >= first, "nothing fits after the removal of segments");
     let (again, records) = open_at(&copy(&medium), position, first, Durability::Full).unwrap();
     assert_eq!(records.len() as u64, sequence + 1 - first);
     drop(again);
-    // Once the segment is full, a cut fails. Reopening needs no space.
-    assert!(log.cut().is_err());
+    // Reopening needs no space, and keeps the spare segment.
     drop(log);
+    medium.set_capacity(Some(medium.used_bytes()));
     let (log, records) = open_at(&medium, position, first, Durability::Full).unwrap();
     assert_eq!(records.len() as u64, sequence + 1 - first);
+    sequence += 1;
+    log.append(sequence, &payload(sequence, 500), LogReserve::Use).unwrap();
+    log.commit(sequence).unwrap();
     medium.set_capacity(None);
     sequence += 1;
     append(&log, sequence, 12_000);

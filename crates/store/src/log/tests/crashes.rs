@@ -73,7 +73,7 @@ impl Model {
     /// Appends a record. A full disk only refuses the record.
     fn append(&mut self, log: &Log) -> Result<()> {
         let sequence = self.appended + 1;
-        match log.append(sequence, &payload(sequence, len_of(sequence))) {
+        match log.append(sequence, &payload(sequence, len_of(sequence)), LogReserve::Keep) {
             Ok(()) => self.appended = sequence,
             Err(Error::DiskFull { .. }) => {}
             Err(error) => return Err(error),

@@ -11,7 +11,8 @@ use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_device::{BLOCK, Buffer, Device, OpenMode};
 
 use super::format::segment_name;
-use super::{Log, LogPosition};
+use super::segment::LogSegments;
+use super::{Log, LogPosition, LogReserve};
 use crate::base::{Durability, Result};
 
 type Records = Vec<(u64, Vec<u8>)>;
@@ -43,6 +44,11 @@ pub(crate) fn bytes(device: &Simulated, path: &Path) -> Vec<u8> {
 /// Replaces the contents of a file, durably.
 pub(crate) fn set_bytes(device: &Simulated, path: &Path, bytes: Vec<u8>) {
     device.insert(path, std::io::Cursor::new(bytes)).unwrap();
+}
+
+/// Number of segments, without the spare one.
+fn segment_count(device: &Simulated) -> u64 {
+    LogSegments::list(device, dir()).unwrap().len() as u64
 }
 
 /// A device with the same files.
@@ -86,5 +92,5 @@ fn payload(sequence: u64, len: usize) -> Vec<u8> {
 }
 
 fn append(log: &Log, sequence: u64, len: usize) {
-    log.append(sequence, &payload(sequence, len)).unwrap();
+    log.append(sequence, &payload(sequence, len), LogReserve::Keep).unwrap();
 }
