@@ -203,7 +203,7 @@ fn a_full_disk_stops_writes_and_loses_nothing() {
             let mut workload = Workload::new();
             workload.run(&simulated, &mut random, 10).unwrap();
             simulated.set_capacity(Some(simulated.used_bytes() + random.below(200_000)));
-            match workload.run(&simulated, &mut random, 2000) {
+            match workload.run(&simulated, &mut random, 300) {
                 Err(Error::DiskFull { .. }) => {}
                 Err(other) => panic!("unexpected error of a full disk: {other}"),
                 Ok(()) => {}

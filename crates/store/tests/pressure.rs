@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Call, Hooked, eventually, key_value_rows};
-use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_device::simulated::{FaultKind, Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
 use keyaki_store::{
@@ -113,7 +113,9 @@ fn a_panic_in_a_flush_poisons_the_store() {
         }
     }
     assert!(matches!(stopped, Some(Error::Poisoned { .. })), "{stopped:?}");
-    assert_eq!(map.range(.., Direction::Ascending).unwrap().filter(Result::is_ok).count() as u32, acknowledged);
+    // The commit that failed may be in the log, and visible.
+    let rows = map.range(.., Direction::Ascending).unwrap().filter(Result::is_ok).count() as u32;
+    assert!((acknowledged..=acknowledged + 1).contains(&rows), "{rows} rows, {acknowledged} acknowledged");
     drop((map, store));
     let (_store, map) = open(&simulated, options());
     let rows = map.range(.., Direction::Ascending).unwrap().map(Result::unwrap).count() as u32;
@@ -242,31 +244,15 @@ fn a_failed_checkpoint_is_repeated() {
     write(10);
     store.checkpoint().unwrap();
     write(900);
-    // Fill the free space of the data file, so that the checkpoint must extend the file.
-    let mut writer = store.bulk_writer(TREE, &Schema::key_value());
-    let used = store.stats();
-    let free = used.data_file_bytes - used.data_bytes_used;
-    simulated.set_capacity(Some(simulated.used_bytes()));
-    let mut key = 0_u64;
-    let mut loaded = 0;
-    while loaded + (100 << 10) < free {
-        let value: Vec<u8> = (0..50_000).map(|_| random.below(256) as u8).collect();
-        let rows = [(&key.to_be_bytes()[..], &value[..])];
-        if writer.push(&key_value_rows(rows.into_iter())).is_err() {
-            break;
-        }
-        key += 1;
-        loaded += 53_248;
-    }
     let checkpoints = store.stats().checkpoints;
-    assert!(matches!(store.checkpoint(), Err(Error::DiskFull { .. })));
-    simulated.set_capacity(None);
-    drop(writer);
-    let mut random = Random::new(2);
-    for i in 0..200_u32 {
-        let value: Vec<u8> = (0..1000).map(|_| random.below(256) as u8).collect();
-        map.insert(&i.to_be_bytes(), &value).unwrap();
-    }
+    // There is a reserve for checkpoints, so only a write can fail: here those of the run, in both attempts, because
+    // the flush writes it again in shorter extents.
+    (4..60).for_each(|write| simulated.fail_after(write, FaultKind::NoSpace));
+    let failed = store.checkpoint();
+    assert!(matches!(failed, Err(Error::DiskFull { .. })), "{failed:?}");
+    simulated.clear_faults();
+    assert_eq!(store.stats().checkpoints, checkpoints);
+    write(200);
     eventually("the log is not cut", || store.stats().checkpoints > checkpoints);
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn apply(state: &mut Cow<'_, StoreVersion>, sequence: u64, payload: &
             }
             Operation::CreateTree { tree, schema } => {
                 let version = TreeVersion::empty(Arc::new(Codecs::new(schema)));
+                let version = TreeVersion { created: sequence, ..version };
                 state.to_mut().trees.insert(tree, Arc::new(version));
             }
             Operation::ExtendTree { tree, schema } => {

@@ -11,6 +11,9 @@
 //! is read, so that neither the other trees nor checkpoints need to wait, and no committed change is lost. From then on
 //! it accepts no changes but to be dropped.
 //!
+//! The space for a checkpoint on a full disk, and the return of freed space, are the subject of
+//! [`reserve`](super::reserve).
+//!
 //! *Invariants.* A crash before step 4 finds the previous checkpoint and the complete log. Messages reach the medium in
 //! runs only after their log records are durable, unless the durability is `Off`. After a failed superblock write, the
 //! store is poisoned and both checkpoints keep their extents.
@@ -31,7 +34,7 @@ use crate::base::{Durability, Error, Result, TreeId};
 use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, node_table};
 use crate::log::{LogPosition, LogReserve};
 use crate::message::WriteBatch;
-use crate::pages::{NODE_TABLE_BYTES_MAX, Superblock};
+use crate::pages::{NODE_TABLE_BYTES_MAX, Purpose, Superblock};
 use crate::tree::{Delta, Flusher, InnerNode, RowCounts, Run, SampledMessages, StoreVersion, TreeVersion};
 
 /// Time that the background thread waits after a failure before it retries.
@@ -62,6 +65,8 @@ pub(crate) struct Spilled<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     requested: bool,
+    /// A commit has freed space on a full disk, which a checkpoint returns.
+    pub reclaim: bool,
     stop: bool,
     /// The background thread has ended, because of `stop` or by a panic.
     ended: bool,
@@ -118,7 +123,7 @@ impl Shared {
 
     /// Wakes the background thread unless a request is pending. The check keeps waiting writers, which share the
     /// condition variable, from waking each other endlessly.
-    fn ask_for_work(&self, work: &mut Work) {
+    pub fn ask_for_work(&self, work: &mut Work) {
         if !std::mem::replace(&mut work.requested, true) {
             self.work_changed.notify_all();
         }
@@ -183,7 +188,7 @@ impl Shared {
         // The flush helpers inherit it. Writers that wait for room leave the processors to the flush.
         keyaki_primitives::enter_background();
         loop {
-            {
+            let reclaims = {
                 let mut work = self.work.lock();
                 while !work.requested && !work.stop {
                     if !self.has_garbage() {
@@ -197,11 +202,15 @@ impl Shared {
                     return;
                 }
                 work.requested = false;
-            }
+                std::mem::take(&mut work.reclaim)
+            };
             self.collect_garbage();
-            let result = if self.log.bytes() > self.options.checkpoint_log_bytes {
+            let has_much = self.buffer_bytes() > self.options.buffer_bytes;
+            let result = if reclaims || (has_much && self.files.space.is_full()) {
+                self.make_space()
+            } else if self.log.bytes() > self.options.checkpoint_log_bytes {
                 self.checkpoint()
-            } else if self.buffer_bytes() > self.options.buffer_bytes {
+            } else if has_much {
                 self.flush_buffers()
             } else {
                 Ok(())
@@ -258,7 +267,8 @@ impl Shared {
     }
 
     pub fn flusher<'a>(&'a self, tree: TreeId, version: &'a TreeVersion) -> Flusher<'a> {
-        Flusher { tree, codecs: &version.codecs, files: &self.files, options: &self.options }
+        let (codecs, files, options) = (&version.codecs, &self.files, &self.options);
+        Flusher { tree, codecs, files, options, purpose: Purpose::Settle, extent_bytes: options.leaf_bytes }
     }
 
     /// Flushes the frozen buffers of `frozen`, several trees at a time, and publishes the new trees. Returns the trees on
@@ -272,11 +282,15 @@ impl Shared {
             // Every snapshot sees the messages in runs, so their commits must be durable first.
             self.log.sync()?;
         }
+        let postponed = self.files.postponed.swap(false, Ordering::Relaxed);
+        let has_excess = |tree, version: &TreeVersion| self.flusher(tree, version).has_excess(&version.root);
         let bytes_of = |version: &TreeVersion| version.frozen.iter().map(|buffer| buffer.bytes()).sum::<usize>();
         let trees = frozen.trees.range(..TreeId::MEMORY_START);
         let mut pending: Vec<(TreeId, &TreeVersion, usize)> =
             trees.clone().map(|(&tree, version)| (tree, &**version, bytes_of(version))).collect();
-        pending.retain(|(_, version, _)| !version.frozen.is_empty());
+        pending.retain(|&(tree, version, _)| {
+            !version.frozen.is_empty() || (postponed && version.damage.is_none() && has_excess(tree, version))
+        });
         // The largest last: it is flushed first.
         pending.sort_by_key(|&(.., bytes)| bytes);
         let threads = match pending.iter().map(|(.., bytes)| bytes).sum::<usize>() {
@@ -287,7 +301,7 @@ impl Shared {
         let work = || {
             loop {
                 let Some((tree, version, _)) = pending.lock().pop() else { return };
-                match self.flush_tree(tree, version) {
+                match self.flush_tree(tree, version, postponed) {
                     Ok(version) => drop(flushed.lock().insert(tree, version)),
                     // The other trees are flushed nevertheless.
                     Err(error) => drop(failed.lock().get_or_insert(error)),
@@ -302,6 +316,7 @@ impl Shared {
             helpers.into_iter().for_each(|helper| helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
         });
         if let Some(error) = failed.into_inner() {
+            self.files.postponed.fetch_or(postponed, Ordering::Relaxed);
             return Err(error);
         }
         let mut flushed = flushed.into_inner();
@@ -313,11 +328,11 @@ impl Shared {
     }
 
     /// Flushes the frozen buffers of a tree, and publishes the new tree. Returns it without buffers. If the tree is
-    /// damaged, it is quarantined.
-    fn flush_tree(&self, tree: TreeId, version: &TreeVersion) -> Result<TreeVersion> {
+    /// damaged, it is quarantined. `postponed`: earlier flushes may have left messages above the budgets.
+    fn flush_tree(&self, tree: TreeId, version: &TreeVersion, postponed: bool) -> Result<TreeVersion> {
         let flushed = match &version.damage {
             Some(damage) => self.quarantine(tree, version, damage.clone()),
-            None => match self.flush_into_tree(tree, version) {
+            None => match self.flush_into_tree(tree, version, postponed) {
                 Err(error) if error.is_damage() => {
                     tracing::error!(%error, %tree, "a tree is damaged and accepts no more changes");
                     self.quarantine(tree, version, Arc::new(error))
@@ -334,12 +349,15 @@ impl Shared {
     }
 
     /// The tree with its frozen buffers flushed.
-    fn flush_into_tree(&self, tree: TreeId, version: &TreeVersion) -> Result<TreeVersion> {
+    fn flush_into_tree(&self, tree: TreeId, version: &TreeVersion, postponed: bool) -> Result<TreeVersion> {
         let flusher = self.flusher(tree, version);
         let (mut root, mut sample) = (InnerNode::clone(&version.root), version.sample.clone());
         for buffer in version.frozen.iter().rev() {
             (root, sample) = flusher.flush_buffer(&root, sample.as_ref(), buffer)?;
             self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
+        }
+        if postponed {
+            root = flusher.settle_all(&root)?;
         }
         Ok(version.with_root(Arc::new(root), sample))
     }
@@ -383,16 +401,17 @@ impl Shared {
     }
 
     pub fn checkpoint(&self) -> Result<()> {
-        self.run_structural_change(|| self.make_checkpoint())
+        self.run_structural_change(|| self.make_checkpoint(false))
     }
 
-    fn make_checkpoint(&self) -> Result<()> {
+    /// See [`Store::checkpoint`]. With `again`, also writes one without a commit since the last.
+    pub fn make_checkpoint(&self, again: bool) -> Result<()> {
         let mut checkpointed = self.maintenance.lock();
         self.check_poison()?;
         let (frozen, sequence, position) = {
             let commit = self.commit.lock();
             let sequence = self.inserted.load(Ordering::Relaxed);
-            if sequence == checkpointed.sequence {
+            if sequence == checkpointed.sequence && !again {
                 return Ok(());
             }
             let frozen = self.freeze(&commit);
@@ -410,7 +429,16 @@ impl Shared {
             });
             *version = Arc::new(version.with_counts(RowCounts::new(sequence, rows)));
         }
-        self.write_checkpoint(&mut checkpointed, state, sequence, position)
+        self.write_checkpoint(&mut checkpointed, state, sequence, position)?;
+        self.remove_log_before(position);
+        Ok(())
+    }
+
+    /// Removes the log before the newest checkpoint. A failure does not matter to the checkpoint.
+    fn remove_log_before(&self, position: LogPosition) {
+        if let Err(error) = self.log.remove_before(position) {
+            tracing::warn!(%error, "could not remove the log before a checkpoint");
+        }
     }
 
     /// Writes the node table and the superblock for `state`, which contains all commits up to `sequence`.
@@ -418,7 +446,7 @@ impl Shared {
     /// # Errors
     /// [`Error::TooLarge`] for the node table; [`Error::DiskFull`]; device errors. An error of writing the superblock
     /// poisons the store.
-    fn write_checkpoint(
+    pub fn write_checkpoint(
         &self,
         checkpointed: &mut Checkpointed,
         state: StoreVersion,
@@ -426,7 +454,7 @@ impl Shared {
         log: LogPosition,
     ) -> Result<()> {
         assert!(
-            sequence > checkpointed.sequence,
+            sequence >= checkpointed.sequence,
             "checkpoint at {sequence} follows a checkpoint at {}",
             checkpointed.sequence
         );
@@ -438,7 +466,8 @@ impl Shared {
         }
         let mut buffer = Buffer::zeroed(bytes.len().next_multiple_of(4096));
         buffer[..bytes.len()].copy_from_slice(&bytes);
-        let place = (files.allocate(buffer.len() as u64)?, buffer.len() as u64);
+        let len = buffer.len() as u64;
+        let place = self.place_table(checkpointed, len)?;
         let superblock = Superblock {
             generation: checkpointed.generation + 1,
             sequence,
@@ -450,7 +479,7 @@ impl Shared {
         };
         let written = files.write_at(place.0, &buffer).and_then(|()| files.sync());
         if let Err(error) = written {
-            files.space.free(place.0, place.1);
+            self.set_table_aside(checkpointed, place, len);
             return Err(error);
         }
         let state = Arc::new(state);
@@ -462,16 +491,18 @@ impl Shared {
             return Err(error);
         }
         let generation = superblock.generation;
-        let new = Checkpointed { generation, sequence, meta: place, state, doubtful: None };
+        let spare_table = checkpointed.spare_table;
+        let new = Checkpointed { generation, sequence, log, meta: place, spare_table, state, doubtful: None };
         let old = std::mem::replace(checkpointed, new);
-        files.space.free(old.meta.0, old.meta.1);
+        self.set_table_aside(checkpointed, old.meta, len);
         drop(old);
+        let spare_bytes = checkpointed.spare_table.map_or(0, |spare| spare.1);
+        assert!(spare_bytes >= len, "{spare_bytes} bytes for the node table after one of {len} bytes");
+        files.space.set_spare_bytes(spare_bytes + place.1 - len);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
-        // Both only release disk space, so a failure does not matter to the checkpoint.
-        for result in [self.log.remove_before(log), files.space.trim()] {
-            if let Err(error) = result {
-                tracing::warn!(%error, "could not release disk space after a checkpoint");
-            }
+        // A failure does not matter to the checkpoint.
+        if let Err(error) = files.trim(false).and_then(|()| files.top_up()) {
+            tracing::warn!(%error, "could not adapt the length of the data file after a checkpoint");
         }
         Ok(())
     }
@@ -576,10 +607,11 @@ impl Shared {
         // The log requires a record for each sequence number. The record is empty: a crash before the superblock is
         // written undoes the whole installation.
         self.log.append(sequence, &[], LogReserve::Keep)?;
-        let durable = self
-            .log
-            .cut()
-            .and_then(|position| self.write_checkpoint(&mut checkpointed, next.clone(), sequence, position));
+        let durable = self.log.cut().and_then(|position| {
+            self.write_checkpoint(&mut checkpointed, next.clone(), sequence, position)?;
+            self.remove_log_before(position);
+            Ok(())
+        });
         for version in next.trees.values_mut() {
             // New active buffers, so that the checkpoint does not keep messages of later commits in memory.
             *version = Arc::new(version.without_buffers());

@@ -5,6 +5,7 @@
 //! apply          application of a commit to the buffers and counts of its trees
 //! open           creation and recovery of a database directory
 //! quarantine     the list of damaged trees
+//! reserve        commits that free space, and checkpoints, on a full disk
 //! replay         checks of batches, replay of the log into buffers
 //! bulk_load      sorted rows written directly into extents
 //! background     flushes, checkpoints, installation of loaded rows
@@ -28,6 +29,7 @@ mod node_table;
 mod open;
 mod quarantine;
 mod replay;
+mod reserve;
 mod store;
 mod transaction;
 
@@ -41,6 +43,7 @@ pub(crate) use memory_trees::next_id;
 pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
 pub use quarantine::{DamagedKeys, QuarantinedTree};
 pub(crate) use replay::{BatchContents, Replay, check, check_new};
+pub(crate) use reserve::Place;
 pub(crate) use store::{Checkpointed, CommitToken, Shared, Visibility};
 pub use store::{Store, StoreStats, Submitted};
 pub use transaction::{Savepoint, Transaction};

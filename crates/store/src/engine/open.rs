@@ -8,7 +8,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use keyaki_device::{BLOCK, Buffer, Device, File, Lock, OpenMode};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -19,7 +19,7 @@ use crate::engine::{Checkpointed, CommitToken, LocatorThread, Replay, Shared, Vi
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition};
 use crate::pages::{Cache, Files, RESERVED_BYTES, Space, Superblock};
-use crate::tree::StoreVersion;
+use crate::tree::{FULL_DISK_PARTS, StoreVersion};
 
 /// The first tree id returned by [`Store::new_tree_id`]; lower ids are reserved for the application.
 const FIRST_FREE_TREE: TreeId = TreeId::new(16);
@@ -144,26 +144,35 @@ pub(crate) fn recover(
     let meta_space = (superblock.node_table_offset, superblock.node_table_len.next_multiple_of(4096));
     let mut used = node_table::used_space(&bytes).map_err(in_meta)?;
     used.push(meta_space);
+    // Extents that a flush writes on a full disk, with their last page and their index page.
+    let extent_bytes = options.leaf_bytes / FULL_DISK_PARTS;
+    let slot_bytes = (extent_bytes + extent_bytes / 4 + 2 * options.page_bytes).next_multiple_of(BLOCK) as u64;
     let files = Arc::new(Files {
         device: device.clone(),
-        space: Space::new(data.clone(), used)?,
+        space: Space::new(data.clone(), used, slot_bytes)?,
         data,
         data_path: data_path.as_path().into(),
         cache: Cache::new(options.cache_bytes),
         upserts: options.upserts.clone(),
         page_bytes: superblock.page_bytes,
         pages_read: AtomicU64::new(0),
+        postponed: AtomicBool::new(false),
+        moves: AtomicU64::new(0),
         gate: RwLock::default(),
     });
     let (state, next_tree) = node_table::decode(&bytes, &files).map_err(in_meta)?;
     let checkpointed = Checkpointed {
         generation: superblock.generation,
         sequence: superblock.sequence,
+        log: superblock.log,
         meta: meta_space,
+        // Before anything else is allocated: the range that the previous process has set aside is still free.
+        spare_table: files.space.find(meta_space.1).map(|offset| (offset, meta_space.1)),
         // Without buffers, so that the checkpoint does not keep messages of later commits in memory.
         state: Arc::new(state.without_buffers()),
         doubtful: None,
     };
+    files.space.set_spare_bytes(checkpointed.spare_table.map_or(0, |spare| spare.1));
 
     let mut replay = Replay::new(state, next_tree, superblock.sequence);
     superblock.mirror(&*files.data)?;
@@ -193,6 +202,7 @@ pub(crate) fn recover(
         locator_thread: LocatorThread::default(),
         bytes_flushed: AtomicU64::new(0),
         checkpoints: AtomicU64::new(0),
+        futile: Mutex::default(),
         lock: Mutex::new(Some(lock)),
         options,
     })

@@ -164,6 +164,7 @@ impl Replay {
                 }
                 Operation::CreateTree { tree, schema } => {
                     let version = TreeVersion::empty(Arc::new(Codecs::new(schema)));
+                    let version = TreeVersion { created: sequence, ..version };
                     self.state.trees.insert(tree, Arc::new(version));
                     // Cannot overflow: `check` refuses the last id.
                     self.next_tree = self.next_tree.max(tree.next());

@@ -22,9 +22,9 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use super::open;
 use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId, TreeKind};
 use crate::codec::{Page, PageRef};
-use crate::engine::{BatchContents, LocatorThread, Transactions, Work, apply, check, next_id};
+use crate::engine::{BatchContents, LocatorThread, Place, Transactions, Work, apply, check, next_id};
 use crate::locator::Locators;
-use crate::log::{Log, LogReserve};
+use crate::log::{Log, LogPosition, LogReserve};
 use crate::message::WriteBatch;
 use crate::pages::{BlockingPages, Cache, Files, Priority};
 use crate::tree::{BatchBounds, Snapshot, StoreVersion};
@@ -66,6 +66,9 @@ pub(crate) struct Shared {
     pub locator_thread: LocatorThread,
     pub bytes_flushed: AtomicU64,
     pub checkpoints: AtomicU64,
+    /// Newest sequence number and used bytes of the data file after the last call of [`Shared::make_space`] for a
+    /// commit.
+    pub futile: Mutex<Option<(u64, u64)>>,
     pub lock: Mutex<Option<Box<dyn Lock>>>,
 }
 
@@ -139,8 +142,13 @@ impl Visibility {
 pub(crate) struct Checkpointed {
     pub generation: u64,
     pub sequence: u64,
-    pub meta: (u64, u64),
-    #[expect(dead_code, reason = "keeps the checkpoint's extents from being freed")]
+    /// Position from which the log is replayed.
+    pub log: LogPosition,
+    /// The range of the node table.
+    pub meta: Place,
+    /// A free range for the next node table, if there is one: not shorter than the table of this checkpoint.
+    pub spare_table: Option<Place>,
+    /// Keeps the checkpoint's extents from being freed.
     pub state: Arc<StoreVersion>,
     /// A checkpoint whose superblock write failed and may or may not be on the medium. Keeps its extents from being
     /// freed.
@@ -548,8 +556,8 @@ impl Shared {
     ) -> Result<Submitted> {
         let generation = self.generation.load(Ordering::Acquire);
         let mut submitted = self.try_submit(batch, &check, LogReserve::Keep);
-        if matches!(submitted, Err(Error::DiskFull { .. })) && batch.frees_space()?.any() {
-            submitted = self.try_submit(batch, &check, LogReserve::Use);
+        if matches!(submitted, Err(Error::DiskFull { .. })) {
+            submitted = self.submit_on_full_disk(batch, &check);
         }
         let submitted = self.checked(submitted);
         if self.generation.load(Ordering::Acquire) != generation {
@@ -560,8 +568,9 @@ impl Shared {
         Ok(Submitted { shared: self.clone(), sequence, logged })
     }
 
-    /// Applies a batch. Returns its sequence number, and the newest logged one.
-    fn try_submit(
+    /// Applies a batch. Returns its sequence number, and the newest logged one. With [`LogReserve::Keep`], the batch is
+    /// refused if the disk is full.
+    pub fn try_submit(
         &self,
         batch: &WriteBatch,
         check: impl Fn(&StoreVersion) -> Result<()>,
@@ -571,6 +580,10 @@ impl Shared {
         self.check_poison()?;
         if !batch.bytes.is_empty() {
             self.wait_for_room(batch)?;
+            if log == LogReserve::Keep {
+                let bytes = self.buffer_bytes() + batch.bytes.len();
+                self.files.make_room(bytes as u64 * 3 / 2)?;
+            }
         }
         // Dropped after the commit lock is released: freeing the extents of a dropped tree may take long.
         let state;

@@ -168,6 +168,14 @@ impl Log {
         self.writer.remove_before(position)
     }
 
+    /// Provides the spare segment, if the disk has the space. Returns true if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]; device errors, which poison the log.
+    pub fn keep_spare(&self) -> Result<bool> {
+        self.writer.keep_spare()
+    }
+
     /// Bytes of records since the last checkpoint: read by [`open`](Self::open) or appended later, and not before the
     /// position of a [`remove_before`](Self::remove_before).
     pub fn bytes(&self) -> u64 {

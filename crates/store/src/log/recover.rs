@@ -20,7 +20,7 @@ use keyaki_device::{BLOCK, Buffer, Device, File, OpenMode};
 
 use super::LogPosition;
 use super::format::{GroupHeader, HEADER_BYTES, NoHeader, split_record};
-use super::segment::{LogSegments, cut_tail};
+use super::segment::{LogSegments, capacity_of, cut_tail};
 use super::state::Tail;
 use crate::base::{Error, FORMAT_VERSION, Result};
 
@@ -281,7 +281,7 @@ impl Recovery<'_> {
             } else {
                 file.sync_data()?;
             }
-            let capacity = (file.len()? / BLOCK as u64 * BLOCK as u64).max(offset);
+            let capacity = if number == numbers[index] { capacity_of(&*file, offset)? } else { offset };
             last = Some(Tail { number, file, capacity, offset, written_to: offset });
         }
         self.segments.device.sync_dir(&self.segments.dir)?;

@@ -87,7 +87,7 @@ impl LogSegments {
         let spare = if self.device.exists(&self.spare_path())? {
             let file = self.device.open(&self.spare_path(), OpenMode::ReadWrite)?;
             let len = file.len()? / BLOCK as u64 * BLOCK as u64;
-            if len >= SMALL_SEGMENT_BYTES {
+            if len >= SMALL_SEGMENT_BYTES && is_allocated(&*file, len)? {
                 // A crash may have undone the creation of a segment after its opening group was written.
                 file.write_at(0, &Buffer::zeroed(BLOCK))?;
                 file.sync_data()?;
@@ -193,7 +193,7 @@ impl LogSegments {
         let file = self.device.open(&path, OpenMode::ReadWrite)?;
         let len = file.len()? / BLOCK as u64 * BLOCK as u64;
         let needed = spare.as_ref().map_or(SMALL_SEGMENT_BYTES, |spare| spare.capacity + 1);
-        if len < needed {
+        if len < needed || !is_allocated(&*file, len)? {
             drop(file);
             self.device.remove(&path)?;
             return Ok(spare);
@@ -207,6 +207,26 @@ impl LogSegments {
         let capacity = len.min(SEGMENT_BYTES);
         Ok(Some(Spare { file, capacity, written_to: capacity }))
     }
+}
+
+/// Makes sure that all of a file of `len` bytes is allocated: a crash may have undone a part of the allocation. Returns
+/// false if the disk has no space for it.
+fn is_allocated(file: &dyn File, len: u64) -> Result<bool> {
+    match file.allocate(0, len) {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_no_space() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Length of a segment that ends at `offset`, with the allocated space behind it.
+pub(super) fn capacity_of(file: &dyn File, offset: u64) -> Result<u64> {
+    let len = file.len()? / BLOCK as u64 * BLOCK as u64;
+    if len <= offset || is_allocated(file, len)? {
+        return Ok(len.max(offset));
+    }
+    file.truncate(offset)?;
+    Ok(offset)
 }
 
 /// Extends a spare segment to the length of a segment, or at least to `needed` bytes.
@@ -249,7 +269,7 @@ pub(super) fn allocate(file: &dyn File, from: u64, needed: u64) -> Result<u64> {
 }
 
 /// Ends a segment at `offset`, durably: overwrites the group headers at the offsets `stale` with zeros and, if
-/// `truncates`, truncates the file.
+/// `truncates`, truncates the file, except for the space that makes it the spare segment later.
 pub(super) fn cut_tail(file: &dyn File, offset: u64, stale: &[u64], truncates: bool) -> Result<()> {
     let zeros = Buffer::zeroed(BLOCK);
     for &header in stale {
@@ -258,8 +278,9 @@ pub(super) fn cut_tail(file: &dyn File, offset: u64, stale: &[u64], truncates: b
     if !stale.is_empty() {
         file.sync_data()?;
     }
-    if truncates && file.len()? > offset {
-        file.truncate(offset)?;
+    let kept = offset.max(SMALL_SEGMENT_BYTES);
+    if truncates && file.len()? > kept {
+        file.truncate(kept)?;
     }
     Ok(file.sync_data()?)
 }

@@ -405,19 +405,22 @@ impl Writer {
         }
         removed?;
         // Before other files take the space of the removed segments.
-        self.keep_spare()
+        self.keep_spare().map(drop)
     }
 
-    fn keep_spare(&self) -> Result<()> {
+    pub(super) fn keep_spare(&self) -> Result<bool> {
         let mut state = self.state.lock();
+        while state.rolling {
+            self.rolled.wait(&mut state);
+        }
         state.check()?;
         // A log without records needs none yet.
-        if state.spare.is_some() || state.rolling || state.tail.is_none() {
-            return Ok(());
+        if state.spare.is_some() || state.tail.is_none() {
+            return Ok(true);
         }
         match self.provide_spare(&mut state) {
-            Err(Error::DiskFull { .. }) => Ok(()),
-            result => result,
+            Err(Error::DiskFull { .. }) => Ok(false),
+            result => result.map(|()| true),
         }
     }
 
@@ -505,10 +508,12 @@ impl Writer {
             file.write_at(offset, &empty_group(self.segments.log_id, number, offset, durable + 1, durable))?;
             offset += BLOCK as u64;
         }
-        // Without a spare segment, the next process needs the space of this one.
+        // Without a spare segment, the next process needs the space of this one. If the spare segment is short, the
+        // disk may be full: the next process makes the spare segment its first one, and this one its spare segment.
         let is_needed = spare.is_none() && capacity - offset < SMALL_SEGMENT_BYTES;
         if !is_needed {
-            file.truncate(offset)?;
+            let is_short = spare.as_ref().is_some_and(|spare| !spare.is_long());
+            file.truncate(if is_short { offset.max(SMALL_SEGMENT_BYTES.min(capacity)) } else { offset })?;
         }
         if target == SyncTarget::Synced {
             file.sync_data()?;

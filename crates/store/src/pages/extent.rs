@@ -12,7 +12,7 @@ use crate::base::{Error, Result, TreeId};
 use crate::codec::{
     Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal, set_checksum,
 };
-use crate::pages::{Files, RESERVED_BYTES};
+use crate::pages::{Files, Purpose, RESERVED_BYTES};
 
 /// Position and contents of an extent, as stored by checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,6 +113,7 @@ pub(crate) struct ExtentWriter {
     codecs: Arc<Codecs>,
     files: Arc<Files>,
     target_bytes: usize,
+    purpose: Purpose,
     pages: PageWriter,
     pending: Vec<PendingPage>,
     pending_bytes: usize,
@@ -138,6 +139,7 @@ impl ExtentWriter {
             codecs: codecs.clone(),
             files: files.clone(),
             target_bytes,
+            purpose: Purpose::Load,
             pages: PageWriter::new(codecs.schema.clone(), page_bytes),
             pending: Vec::new(),
             pending_bytes: 0,
@@ -147,6 +149,11 @@ impl ExtentWriter {
             last_key: Vec::new(),
             done: Vec::new(),
         }
+    }
+
+    /// The same writer with another purpose than [`Purpose::Load`].
+    pub fn with_purpose(self, purpose: Purpose) -> Self {
+        ExtentWriter { purpose, ..self }
     }
 
     /// Writes the rows from `from` on, whose keys follow those written before. Unless `all` is set, the last rows are
@@ -233,7 +240,7 @@ impl ExtentWriter {
         let mut index = encode_index(&entries, &self.key_hashes);
         let index_len = index.len();
         let len = offset + index_len as u64;
-        let base = self.files.allocate(len)?;
+        let base = self.files.allocate(len, self.purpose)?;
         let meta = ExtentMeta {
             tree: self.tree,
             offset: base,

@@ -6,14 +6,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use keyaki_device::{Buffer, Device, File};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::base::{Error, Result, Schema, TreeId, UpsertFunctions};
 use crate::codec::{Page, PageRef};
-use crate::pages::{Cache, Extent, Priority, Space};
+use crate::pages::{Cache, Extent, Priority, Purpose, Space};
 
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -25,6 +25,10 @@ pub(crate) struct Files {
     pub upserts: Arc<UpsertFunctions>,
     pub page_bytes: u32,
     pub pages_read: AtomicU64,
+    /// A flush has left messages above their budgets, because the disk is full.
+    pub postponed: AtomicBool,
+    /// Number of times that messages moved down a tree.
+    pub moves: AtomicU64,
     /// Held in shared mode during each access to the data file, and in exclusive mode to change the permitted accesses.
     pub gate: RwLock<Gate>,
 }
@@ -91,8 +95,23 @@ impl Files {
     }
 
     /// Allocates `len` bytes of the data file, which grows if necessary. Returns their offset.
-    pub fn allocate(&self, len: u64) -> Result<u64> {
-        self.writing(|| self.space.allocate(len))
+    pub fn allocate(&self, len: u64, purpose: Purpose) -> Result<u64> {
+        self.writing(|| self.space.allocate(len, purpose))
+    }
+
+    /// See [`Space::make_room`].
+    pub fn make_room(&self, bytes: u64) -> Result<()> {
+        self.writing(|| self.space.make_room(bytes))
+    }
+
+    /// See [`Space::trim`].
+    pub fn trim(&self, others_need_space: bool) -> Result<()> {
+        self.writing(|| self.space.trim(others_need_space))
+    }
+
+    /// See [`Space::top_up`].
+    pub fn top_up(&self) -> Result<()> {
+        self.writing(|| self.space.top_up())
     }
 
     pub fn write_at(&self, offset: u64, buffer: &Buffer) -> Result<()> {

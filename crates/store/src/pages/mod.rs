@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! superblock   two slots that refer to the newest checkpoint
-//! space        free ranges of the file
+//! space        free ranges of the file, and the reserve for full disks
 //! extent       immutable ranges of pages with an index page; freed with the last reference
 //! cache        pages in memory, within a budget
 //! files        the open data file with its space and cache, behind a gate that poisoning and closing shut
@@ -23,5 +23,5 @@ pub use cache::{Cache, Priority};
 pub(crate) use extent::{Extent, ExtentMeta, ExtentWriter};
 pub(crate) use files::Files;
 pub use source::{BlockingPages, PageSource, block_on};
-pub(crate) use space::Space;
+pub(crate) use space::{Purpose, Space};
 pub(crate) use superblock::{NODE_TABLE_BYTES_MAX, RESERVED_BYTES, Superblock};

@@ -9,15 +9,21 @@
 //! messages for their keys. Other loaded extents become a run of the root. A small leaf is joined with a neighbour, as
 //! are inner nodes with few children.
 //!
+//! On a full disk, a flush writes the run of a buffer, and moves messages down as far as the space allows. The rest of
+//! the work is postponed. Nodes then receive fewer messages before they move them down, so that deletes free space
+//! early.
+//!
 //! *Invariants.* A flush never changes a published node: it copies the nodes on its path. Memory is bounded as for
 //! [`Rewrite`], with batches of about two leaves' bytes.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use crate::base::{Key, Options, Result, TreeId};
+use crate::base::{Error, Key, Options, Result, TreeId};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
-use crate::pages::{Extent, ExtentWriter, Files};
+use crate::pages::{Extent, ExtentWriter, Files, Purpose};
 use crate::tree::rewrite::{Output, Rewrite};
 use crate::tree::{InnerNode, Node, Part, Run, Sketches, TreeSample};
 
@@ -27,11 +33,36 @@ pub(crate) struct Flusher<'a> {
     pub codecs: &'a Arc<Codecs>,
     pub files: &'a Arc<Files>,
     pub options: &'a Options,
+    /// Of extents that are not runs of buffers.
+    pub purpose: Purpose,
+    /// Extents are at most about this long.
+    pub extent_bytes: usize,
 }
 
+/// On a full disk, extents for which there is no space are written in so many parts, because the space may be
+/// fragmented.
+pub(crate) const FULL_DISK_PARTS: usize = 4;
+
+/// A node moves messages down, however few bytes they take, if they are more than this part of the rows below it.
+const SMALL_MESSAGES_SHARE: u64 = 4;
+/// The same on a full disk.
+const SMALL_MESSAGES_SHARE_FULL: u64 = 32;
+
 impl Flusher<'_> {
+    /// The same flusher for a transaction that has not committed.
+    pub fn for_transaction(self) -> Self {
+        Flusher { purpose: Purpose::Load, ..self }
+    }
+
+    /// The same flusher with short extents.
+    fn with_short_extents(&self) -> Self {
+        Flusher { extent_bytes: self.options.leaf_bytes / FULL_DISK_PARTS, ..*self }
+    }
+
     pub(super) fn writer(&self, target_bytes: usize) -> ExtentWriter {
-        ExtentWriter::new(self.tree, self.codecs, self.files, self.options.page_bytes, target_bytes)
+        let (page_bytes, target_bytes) = (self.options.page_bytes, target_bytes.min(self.extent_bytes));
+        let writer = ExtentWriter::new(self.tree, self.codecs, self.files, page_bytes, target_bytes);
+        writer.with_purpose(self.purpose)
     }
 
     /// The tree `root` with the messages of `buffer` added, which are newer than all messages of the tree, and its sample.
@@ -51,9 +82,10 @@ impl Flusher<'_> {
         };
         let sample = sample.or(built.as_ref());
         let mut sketches = sample.map(|sample| sample.sketches.clone());
-        let root = match self.straight_to_leaf(root, buffer, sketches.as_mut())? {
-            Some(root) => root,
-            None => self.add_messages(root, buffer, sketches.as_mut())?,
+        let root = match self.straight_to_leaf(root, buffer, sketches.as_mut()) {
+            Ok(Some(root)) => root,
+            Ok(None) | Err(Error::DiskFull { .. }) => self.add_messages(root, buffer, sketches.as_mut())?,
+            Err(error) => return Err(error),
         };
         if let Some(sketches) = &mut sketches {
             sketches.added = sketches.added.saturating_add(buffer.len() as u64);
@@ -88,7 +120,14 @@ impl Flusher<'_> {
     ) -> Result<InnerNode> {
         let mut messages = self.rewrite(Output::Messages).observed(sketches);
         messages.add_buffer(buffer);
-        let run = self.write_run(messages)?;
+        let run = match self.write_run(messages, Purpose::Checkpoint) {
+            Err(Error::DiskFull { .. }) => {
+                let mut messages = self.rewrite(Output::Messages);
+                messages.add_buffer(buffer);
+                self.with_short_extents().write_run(messages, Purpose::Checkpoint)?
+            }
+            run => run?,
+        };
         let mut root = root.clone();
         if !run.parts.is_empty() {
             root.runs.insert(0, run);
@@ -205,7 +244,7 @@ impl Flusher<'_> {
         Ok(node)
     }
 
-    /// Moves messages down until every changed node is within its budget.
+    /// Moves messages down until every changed node is within its budget, on a full disk as far as the space allows.
     ///
     /// # Errors
     /// Those of [`Flusher::flush_buffer`].
@@ -214,32 +253,104 @@ impl Flusher<'_> {
         self.grow(root)
     }
 
+    /// As [`settle_root`](Self::settle_root), for all nodes of the tree.
+    ///
+    /// # Errors
+    /// Those of [`Flusher::flush_buffer`].
+    pub fn settle_all(&self, root: &InnerNode) -> Result<InnerNode> {
+        let root = self.settle_below(root)?;
+        self.grow(root)
+    }
+
+    fn settle_below(&self, node: &InnerNode) -> Result<InnerNode> {
+        let mut node = node.clone();
+        // From the last slot to the first, so that the numbers of the remaining slots stay valid.
+        for slot in (0..node.children.len()).rev() {
+            if let Node::Inner(child) = &*node.children[slot].clone()
+                && self.has_excess(child)
+            {
+                let replacement = self.divide(self.settle_below(child)?)?;
+                replace_child(&mut node, slot, replacement);
+            }
+        }
+        self.settle(node)
+    }
+
+    /// True if this node or one below exceeds its budget.
+    pub fn has_excess(&self, node: &InnerNode) -> bool {
+        self.is_over_budget(node)
+            || self.has_many_runs(node)
+            || node.inner_children().any(|child| self.has_excess(child))
+    }
+
+    fn is_over_budget(&self, node: &InnerNode) -> bool {
+        node.pending_bytes() > self.options.node_buffer_bytes as u64 || self.has_many_small(node)
+    }
+
+    fn has_many_runs(&self, node: &InnerNode) -> bool {
+        node.runs.len() > self.options.runs_per_node.max(1)
+    }
+
     fn settle(&self, mut node: InnerNode) -> Result<InnerNode> {
         loop {
-            if node.pending_bytes() <= self.options.node_buffer_bytes as u64 && !self.has_many_small(&node) {
-                if node.runs.len() > self.options.runs_per_node {
-                    self.merge_runs(&mut node)?;
+            node = match self.settle_step(&node) {
+                Ok(Some(next)) => next,
+                Ok(None) => return Ok(node),
+                Err(Error::DiskFull { .. }) => {
+                    self.files.postponed.store(true, Ordering::Relaxed);
+                    return Ok(node);
                 }
-                return Ok(node);
-            }
-            let Some((slot, share)) = self.heaviest_child(&node)? else { return Ok(node) };
-            let rest = self.remainder(&node, slot)?;
-            let replacement = match &*node.children[slot] {
-                Node::Leaf(extent) => {
-                    let bytes: u64 = share.iter().flat_map(|run| &run.parts).map(|part| part.bytes).sum();
-                    let mut rows = self.rewrite(Output::Rows);
-                    share.iter().for_each(|run| rows.add_run(run));
-                    self.rebuild_leaf(extent.as_ref(), rows, bytes as usize)?
-                }
-                Node::Inner(child) => {
-                    let mut child = child.clone();
-                    child.runs.splice(0..0, share);
-                    self.divide(self.settle(child)?)?
-                }
+                Err(error) => return Err(error),
             };
-            node.runs = rest;
-            self.replace(&mut node, slot, replacement)?;
+            self.files.moves.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// The node after a child has received its messages, or after its runs were merged; `None` if it is within its
+    /// budget.
+    fn settle_step(&self, node: &InnerNode) -> Result<Option<InnerNode>> {
+        if !self.is_over_budget(node) {
+            if !self.has_many_runs(node) {
+                return Ok(None);
+            }
+            let mut node = node.clone();
+            self.merge_runs(&mut node)?;
+            return Ok(Some(node));
+        }
+        let children = self.heaviest_children(node)?;
+        let mut full = None;
+        for flusher in [Flusher { ..*self }, self.with_short_extents()] {
+            for (slot, share) in &children {
+                match flusher.move_down(node, *slot, share) {
+                    // The space may be enough for another child, or for shorter extents.
+                    Err(error @ Error::DiskFull { .. }) => full = Some(error),
+                    moved => return moved.map(Some),
+                }
+            }
+        }
+        full.map_or(Ok(None), Err)
+    }
+
+    /// The node after child `slot` has received its `share` of the messages.
+    fn move_down(&self, node: &InnerNode, slot: usize, share: &[Run]) -> Result<InnerNode> {
+        let rest = self.remainder(node, slot)?;
+        let replacement = match &*node.children[slot] {
+            Node::Leaf(extent) => {
+                let bytes: u64 = share.iter().flat_map(|run| &run.parts).map(|part| part.bytes).sum();
+                let mut rows = self.rewrite(Output::Rows);
+                share.iter().for_each(|run| rows.add_run(run));
+                self.rebuild_leaf(extent.as_ref(), rows, bytes as usize)?
+            }
+            Node::Inner(child) => {
+                let mut child = child.clone();
+                child.runs.splice(0..0, share.iter().cloned());
+                self.divide(self.settle(child)?)?
+            }
+        };
+        let mut node = node.clone();
+        node.runs = rest;
+        self.replace(&mut node, slot, replacement)?;
+        Ok(node)
     }
 
     /// True if the messages of a node are many compared with the rows below it but take few bytes, as deletes do.
@@ -247,7 +358,8 @@ impl Flusher<'_> {
     fn has_many_small(&self, node: &InnerNode) -> bool {
         let (messages, rows) = (node.pending_rows(), node.rows());
         let row_bytes = node.pages() * self.options.page_bytes as u64 / rows.max(1);
-        messages > rows / 4 && node.pending_bytes() < messages.saturating_mul(row_bytes) / 2
+        let share = if self.files.space.is_full() { SMALL_MESSAGES_SHARE_FULL } else { SMALL_MESSAGES_SHARE };
+        messages > rows / share && node.pending_bytes() < messages.saturating_mul(row_bytes) / 2
     }
 
     /// Replaces child `slot` by `replacement`; a single small replacement is joined with a neighbour.
@@ -262,7 +374,10 @@ impl Flusher<'_> {
                 continue;
             }
             let joined = match (&*node.children[left], &*node.children[left + 1]) {
-                (Node::Leaf(Some(a)), Node::Leaf(Some(b))) if self.should_join(a, b) => self.join_leaves(a, b)?,
+                (Node::Leaf(Some(a)), Node::Leaf(Some(b))) if self.should_join(a, b) => match self.join_leaves(a, b) {
+                    Err(Error::DiskFull { .. }) => break,
+                    joined => joined?,
+                },
                 (Node::Inner(a), Node::Inner(b)) if a.children.len() + b.children.len() <= self.options.fan_out => {
                     vec![(Key::default(), Arc::new(Node::Inner(join_inner(a, &node.pivots[left], b))))]
                 }
@@ -292,19 +407,23 @@ impl Flusher<'_> {
         Ok(leaves_of(writer.finish()?))
     }
 
-    /// The child with the most pending bytes, and the parts of each run in its key range; `None` if no messages are
-    /// pending.
-    fn heaviest_child(&self, node: &InnerNode) -> Result<Option<(usize, Vec<Run>)>> {
-        let mut best: Option<(u64, usize, Vec<Run>)> = None;
+    /// The children that have pending messages, those with the most bytes first, and the parts of each run in their key
+    /// ranges. Only the first one unless the disk is full.
+    fn heaviest_children(&self, node: &InnerNode) -> Result<Vec<(usize, Vec<Run>)>> {
+        let mut children: Vec<(u64, usize, Vec<Run>)> = Vec::new();
         for slot in 0..node.children.len() {
             let (low, high) = node.bounds(slot);
             let share = self.clip_runs(&node.runs, low, high)?;
             let bytes = share.iter().flat_map(|run| &run.parts).map(|part| part.bytes.max(1)).sum();
-            if bytes > 0 && best.as_ref().is_none_or(|(most, ..)| bytes > *most) {
-                best = Some((bytes, slot, share));
+            if bytes > 0 {
+                children.push((bytes, slot, share));
             }
         }
-        Ok(best.map(|(_, slot, share)| (slot, share)))
+        children.sort_by_key(|(bytes, ..)| Reverse(*bytes));
+        if !self.files.space.is_full() {
+            children.truncate(1);
+        }
+        Ok(children.into_iter().map(|(_, slot, share)| (slot, share)).collect())
     }
 
     /// The runs of a node without the key range of child `slot`.
@@ -364,13 +483,13 @@ impl Flusher<'_> {
     fn merge_runs(&self, node: &mut InnerNode) -> Result<()> {
         let mut messages = self.rewrite(Output::Messages);
         node.runs.iter().for_each(|run| messages.add_run(run));
-        node.runs = vec![self.write_run(messages)?];
+        node.runs = vec![self.write_run(messages, self.purpose)?];
         Ok(())
     }
 
     /// Writes messages as a run.
-    pub(super) fn write_run(&self, messages: Rewrite<'_>) -> Result<Run> {
-        let mut writer = self.writer(self.options.leaf_bytes);
+    pub(super) fn write_run(&self, messages: Rewrite<'_>, purpose: Purpose) -> Result<Run> {
+        let mut writer = self.writer(self.options.leaf_bytes).with_purpose(purpose);
         messages.write(&mut writer)?;
         Ok(Run { parts: writer.finish()?.into_iter().map(Part::whole).collect() })
     }

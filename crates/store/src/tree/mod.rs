@@ -39,7 +39,7 @@ mod view;
 pub use count::Counter;
 pub(crate) use count::LeafCount;
 pub use cursor::Cursor;
-pub(crate) use flush::Flusher;
+pub(crate) use flush::{FULL_DISK_PARTS, Flusher};
 pub(crate) use leaf::{LeafIndex, LeafWalk};
 pub(crate) use merge::Merge;
 pub(crate) use node::{InnerNode, Node, Part, Run};

@@ -401,10 +401,10 @@ impl TreeSample {
 }
 
 impl Flusher<'_> {
-    /// No sample instead of [`Error::Corrupt`]: samples serve estimates only.
+    /// No sample if it is damaged, or if the disk is full: samples serve estimates only.
     pub fn unless_damaged(&self, sample: Result<Option<Arc<TreeSample>>>) -> Result<Option<Arc<TreeSample>>> {
         match sample {
-            Err(error @ Error::Corrupt { .. }) => {
+            Err(error) if error.is_damage() || matches!(error, Error::DiskFull { .. }) => {
                 tracing::warn!(%error, tree = %self.tree, "the sample of a tree is given up");
                 Ok(None)
             }

@@ -30,7 +30,7 @@ impl Flusher<'_> {
         let mut sketches = schema.is_sampled().then(|| Sketches::new(schema.columns().len()));
         let mut messages = self.rewrite(Output::Messages).observed(sketches.as_mut());
         messages.add_buffer(buffer);
-        let run = self.write_run(messages)?;
+        let run = self.write_run(messages, self.purpose)?;
         let sampled = sketches.map(|sketches| {
             let bytes_max = (self.options.buffer_bytes / SAMPLE_SHARE).clamp(SAMPLE_BYTES_MIN, SAMPLE_BYTES_MAX);
             SampledMessages::new(level, buffer, bytes_max, sketches)
@@ -53,7 +53,7 @@ impl Flusher<'_> {
             }
             let mut messages = self.rewrite(Output::Messages);
             runs[..count].iter().for_each(|run| messages.add_run(run));
-            let merged = self.write_run(messages)?;
+            let merged = self.write_run(messages, self.purpose)?;
             runs.splice(..count, [merged]);
         }
         Ok(())

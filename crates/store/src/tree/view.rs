@@ -40,13 +40,16 @@ pub(crate) struct TreeVersion {
     pub sample: Option<Arc<TreeSample>>,
     /// The error of a flush, after which the tree accepts no changes.
     pub damage: Option<Arc<Error>>,
+    /// Sequence number of the commit that created the tree; 0 for trees of the checkpoint with which the store was
+    /// opened.
+    pub created: u64,
 }
 
 impl TreeVersion {
     /// A version without buffered messages.
     pub fn new(codecs: Arc<Codecs>, root: Arc<InnerNode>, counts: Arc<RowCounts>, bounds: Arc<ValueBounds>) -> Self {
         let (frozen, active) = (Vec::new(), Arc::default());
-        TreeVersion { codecs, root, frozen, active, counts, bounds, sample: None, damage: None }
+        TreeVersion { codecs, root, frozen, active, counts, bounds, sample: None, damage: None, created: 0 }
     }
 
     /// A tree on disk without rows.
@@ -59,14 +62,13 @@ impl TreeVersion {
     pub fn in_memory(codecs: Arc<Codecs>, active: Arc<RootBuffer>) -> Self {
         let counts = RowCounts::new(0, Some(active.len() as u64));
         let bounds = ValueBounds::unknown(&codecs);
-        let root = Arc::new(InnerNode::empty());
-        TreeVersion { codecs, root, frozen: Vec::new(), active, counts, bounds, sample: None, damage: None }
+        TreeVersion { active, ..TreeVersion::new(codecs, Arc::new(InnerNode::empty()), counts, bounds) }
     }
 
     /// The version after its buffers have been written to `root`, of which `sample` is the sample.
     pub fn with_root(&self, root: Arc<InnerNode>, sample: Option<Arc<TreeSample>>) -> Self {
         let version = TreeVersion::new(self.codecs.clone(), root, self.counts.clone(), self.bounds.clone());
-        TreeVersion { sample, damage: self.damage.clone(), ..version }
+        TreeVersion { sample, damage: self.damage.clone(), created: self.created, ..version }
     }
 
     /// Checks that the tree accepts changes.
@@ -113,9 +115,22 @@ impl TreeVersion {
         let bounds = self.bounds.extended(&codecs);
         let sample = self.sample.as_ref().map(|sample| Arc::new(sample.extended(&codecs.schema)));
         let version = TreeVersion::new(codecs, self.root.clone(), self.counts.clone(), bounds);
-        let version = TreeVersion { sample, ..version };
+        let version = TreeVersion { sample, created: self.created, ..version };
         messages.merge_into(&version.active)?;
         Ok(version)
+    }
+
+    /// The tree without rows, of which only the columns are of interest.
+    pub fn emptied(&self) -> Self {
+        let version = self.with_root(Arc::new(InnerNode::empty()), None);
+        version.with_counts(RowCounts::new(0, None))
+    }
+
+    /// True if the tree has extents.
+    pub fn has_extents(&self) -> bool {
+        let mut found = false;
+        self.visit_extents(&mut |_| found = true);
+        found
     }
 
     /// This version with other counts.

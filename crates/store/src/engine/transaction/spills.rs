@@ -140,7 +140,7 @@ impl Transaction {
         self.shared.check_poison()?;
         for (tree, spilled) in self.spills.iter_mut().flat_map(|spill| &mut spill.trees) {
             if let Some(version) = self.trees.trees.get(tree) {
-                self.shared.flusher(*tree, version).compact(&mut spilled.runs.runs)?;
+                self.shared.flusher(*tree, version).for_transaction().compact(&mut spilled.runs.runs)?;
             }
         }
         let (first, last) = (self.spilled_statements(), self.statements());
@@ -232,7 +232,8 @@ impl Transaction {
         for (tree, buffer) in own.trees().filter(|(tree, buffer)| !tree.is_memory() && !buffer.messages.is_empty()) {
             let version = existing.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
             let level = version.sample.as_ref().map_or(0, |sample| sample.level);
-            let (run, sample) = self.shared.flusher(tree, version).spill(&buffer.messages, level)?;
+            let flusher = self.shared.flusher(tree, version).for_transaction();
+            let (run, sample) = flusher.spill(&buffer.messages, level)?;
             let base = bases.get(&tree).copied().unwrap_or(self.first_base);
             let runs = Runs { runs: vec![run], delta: buffer.delta_in_memory(), base };
             trees.insert(tree, SpilledTree { runs, sample });

@@ -3,11 +3,17 @@
 //! Free ranges are kept coalesced in two orders: by offset, to merge neighbours, and by (length, offset), to find the
 //! best fit with the lowest offset. All operations but growth are O(log n) in the number of free ranges.
 //!
+//! A part of the free space is a reserve for full disks, see [`Purpose`]: a sixteenth of the file, at least 16 slots
+//! and at most 256 MiB. It is not stored either. An allocation that would not leave the reserve makes the file grow
+//! first. Fragmented space would be useless for an extent, so the reserve is counted in *slots*: a free range has as
+//! many slots as extents of the length that flushes write on a full disk fit into it.
+//!
 //! Invariants: free ranges are block-aligned, not empty, disjoint, not adjacent, and lie between the superblock slots
 //! and the end of the file. Freeing a range twice, or a range that was never allocated, is a bug and panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use keyaki_device::{BLOCK, File};
 use parking_lot::Mutex;
@@ -18,12 +24,35 @@ use crate::pages::RESERVED_BYTES;
 /// Minimum growth of the file in bytes, if the disk has the space.
 const GROWTH_BYTES_MIN: u64 = 64 << 20;
 
+/// Maximum length of the reserve in bytes, unless that is less than [`RESERVE_SLOTS_MIN`] slots.
+const RESERVE_BYTES_MAX: u64 = 256 << 20;
+/// The reserve is this part of the file.
+const RESERVE_SHARE: u64 = 16;
+const RESERVE_SLOTS_MIN: u64 = 16;
+/// A full disk counts as full until this part of the reserve more is free.
+const FULL_DISK_EXCESS_SHARE: u64 = 4;
+
+/// The purpose of an allocation decides how much of the reserve it may use if the file cannot grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Loads and uncommitted transactions use nothing of it.
+    Load,
+    /// Messages that move down the tree, which frees space in the end, use half of it.
+    Settle,
+    /// Runs of root buffers and node tables, which every checkpoint needs, use all of it.
+    Checkpoint,
+}
+
 /// Allocates and frees block-aligned ranges of the data file: best fit, then lowest offset. Grows the file in large
 /// steps. All methods take `&self`.
 #[derive(Debug)]
 pub struct Space {
     file: Arc<dyn File>,
     free: Mutex<Free>,
+    /// The last growth of the file failed for lack of space, and there has been no room since.
+    is_full: AtomicBool,
+    /// Bytes that are allocated but not in use.
+    spare_bytes: AtomicU64,
 }
 
 /// The free ranges.
@@ -35,20 +64,25 @@ struct Free {
     by_len: BTreeSet<(u64, u64)>,
     free_bytes: u64,
     file_len: u64,
+    /// Maximum length of an extent that flushes write on a full disk.
+    slot_bytes: u64,
+    /// Number of slots in all free ranges.
+    slots: u64,
 }
 
 impl Space {
     /// Derives the free space from `used`, the (offset, length) of every range in use behind the superblock slots, in any
-    /// order.
+    /// order. Flushes on a full disk write extents of at most `slot_bytes` bytes.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a range is empty, not block-aligned, outside the file, or overlaps another one; device
     /// errors.
-    pub fn new(file: Arc<dyn File>, mut used: Vec<(u64, u64)>) -> Result<Space> {
+    pub fn new(file: Arc<dyn File>, mut used: Vec<(u64, u64)>, slot_bytes: u64) -> Result<Space> {
+        assert!(slot_bytes > 0 && is_aligned(slot_bytes), "slots of {slot_bytes} bytes are not block-aligned");
         // A partial block at the end, which this program never writes, is not used.
         let file_len = (file.len()? / BLOCK as u64 * BLOCK as u64).max(RESERVED_BYTES);
         used.sort_unstable();
-        let mut free = Free { file_len, ..Free::default() };
+        let mut free = Free { file_len, slot_bytes, ..Free::default() };
         let mut end = RESERVED_BYTES;
         for (offset, len) in used {
             let detail = if len == 0 || !is_aligned(offset) || !is_aligned(len) {
@@ -71,22 +105,86 @@ impl Space {
         if end < file_len {
             free.insert(end, file_len - end);
         }
-        Ok(Space { file, free: Mutex::new(free) })
+        let (is_full, spare_bytes) = (AtomicBool::new(false), AtomicU64::new(0));
+        Ok(Space { file, free: Mutex::new(free), is_full, spare_bytes })
     }
 
     /// Allocates `len` bytes (a positive multiple of 4096) and returns their offset.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] if the file cannot grow. Nothing changes then.
-    pub fn allocate(&self, len: u64) -> Result<u64> {
+    /// [`Error::DiskFull`] if the file cannot grow and `purpose` forbids to use the reserve. Nothing changes then.
+    pub fn allocate(&self, len: u64, purpose: Purpose) -> Result<u64> {
         assert!(len > 0 && is_aligned(len), "allocation of {len} bytes is not block-aligned");
         let mut free = self.free.lock();
-        if let Some(offset) = free.take(len) {
-            return Ok(offset);
+        let kept_by_load = free.reserve_slots();
+        if !free.leaves(len, kept_by_load) {
+            let kept = match purpose {
+                Purpose::Load => kept_by_load,
+                Purpose::Settle => kept_by_load / 2,
+                Purpose::Checkpoint => 0,
+            };
+            let needed = len + free.growth_to(kept_by_load + 1);
+            match self.grow(&mut free, needed) {
+                Err(Error::DiskFull { .. }) if free.leaves(len, kept) => {}
+                grown => grown?,
+            }
         }
-        self.grow(&mut free, len)?;
-        let Some(offset) = free.take(len) else { unreachable!("the file has grown by at least {len} bytes") };
+        let Some(offset) = free.take(len) else { unreachable!("there is a range of at least {len} bytes") };
         Ok(offset)
+    }
+
+    /// Allocates `len` bytes without growing the file, in the reserve, too.
+    pub fn find(&self, len: u64) -> Option<u64> {
+        self.free.lock().take(len)
+    }
+
+    /// Makes sure that there are `bytes` free bytes beside the reserve, for the runs of buffered messages; on a full
+    /// disk, a part of the reserve more.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`] if the file cannot grow. Nothing changes then.
+    pub fn make_room(&self, bytes: u64) -> Result<()> {
+        let mut free = self.free.lock();
+        let mut slots = bytes.div_ceil(free.slot_bytes);
+        if self.is_full() {
+            // Otherwise every commit on a nearly full disk would need a checkpoint that frees a little.
+            slots += free.reserve_slots() / FULL_DISK_EXCESS_SHARE;
+        }
+        if free.slots < slots + free.reserve_slots() {
+            let needed = free.growth_to(slots + free.reserve_slots());
+            self.grow(&mut free, needed)?;
+            assert!(
+                free.slots >= slots + free.reserve_slots(),
+                "growth by {needed} bytes for {slots} slots was too small"
+            );
+        }
+        if self.is_full() {
+            self.is_full.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Provides the reserve, if the disk has the space.
+    pub fn top_up(&self) -> Result<()> {
+        let mut free = self.free.lock();
+        if free.slots >= free.reserve_slots() {
+            return Ok(());
+        }
+        let needed = free.growth_to(free.reserve_slots());
+        match self.grow(&mut free, needed) {
+            Err(Error::DiskFull { .. }) => Ok(()),
+            grown => grown,
+        }
+    }
+
+    /// True if the file could not grow for lack of space, and there has been no room since.
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number of bytes that are allocated but not in use.
+    pub fn set_spare_bytes(&self, bytes: u64) {
+        self.spare_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Frees a range.
@@ -98,11 +196,14 @@ impl Space {
         assert!(sound, "{len} bytes at {offset} were freed twice or never allocated");
     }
 
-    /// Returns free space at the end of the file to the file system, except for one growth step.
-    pub fn trim(&self) -> Result<()> {
+    /// Returns free space at the end of the file to the file system, except for one growth step, or, if other files
+    /// need the space, except for the reserve.
+    pub fn trim(&self, others_need_space: bool) -> Result<()> {
         let mut free = self.free.lock();
         let Some((offset, len)) = free.last() else { return Ok(()) };
-        let kept = growth_bytes(offset);
+        let before = free.slots - len / free.slot_bytes;
+        let reserve = free.reserve_slots().saturating_sub(before) * free.slot_bytes;
+        let kept = if others_need_space { reserve.max(BLOCK as u64) } else { reserve.max(growth_bytes(offset)) };
         if len <= kept {
             return Ok(());
         }
@@ -116,20 +217,18 @@ impl Space {
     /// Bytes in use, and the length of the file in bytes.
     pub fn usage(&self) -> (u64, u64) {
         let free = self.free.lock();
-        (free.file_len - free.free_bytes, free.file_len)
+        let used = free.file_len - free.free_bytes;
+        (used.saturating_sub(self.spare_bytes.load(Ordering::Relaxed)), free.file_len)
     }
 
-    /// Grows the file until its last free range has at least `len` bytes; by a larger step if the disk has the space.
-    fn grow(&self, free: &mut Free, len: u64) -> Result<()> {
+    /// Grows the file by at least `needed` bytes; by a larger step if the disk has the space.
+    fn grow(&self, free: &mut Free, needed: u64) -> Result<()> {
         let end = free.file_len;
-        let at_end = free.last().map_or(0, |(_, len)| len);
-        // `allocate` found no free range of `len` bytes, so `needed` is positive.
-        let needed = len - at_end.min(len);
         let mut step = growth_bytes(end).max(needed);
         loop {
             let after = end.checked_add(step).ok_or_else(|| {
                 let limit = u64::MAX - end;
-                Error::TooLarge { what: "extent", bytes: len, limit }
+                Error::TooLarge { what: "extent", bytes: needed, limit }
             })?;
             match self.file.allocate(end, step) {
                 Ok(()) => {
@@ -143,6 +242,7 @@ impl Space {
                         tracing::warn!(%error, "could not truncate the data file after a failed extension");
                     }
                     if step == needed {
+                        self.is_full.store(true, Ordering::Relaxed);
                         return Err(error.into());
                     }
                     step = (step / 4 / BLOCK as u64 * BLOCK as u64).max(needed);
@@ -154,6 +254,25 @@ impl Space {
 }
 
 impl Free {
+    /// Number of slots of the reserve.
+    fn reserve_slots(&self) -> u64 {
+        (self.file_len / RESERVE_SHARE).min(RESERVE_BYTES_MAX).div_ceil(self.slot_bytes).max(RESERVE_SLOTS_MIN)
+    }
+
+    /// True if [`take`](Self::take) of `len` bytes succeeds and leaves `kept` slots.
+    fn leaves(&self, len: u64, kept: u64) -> bool {
+        let Some(&(found, _)) = self.by_len.range((len, 0)..).next() else { return false };
+        self.slots - found / self.slot_bytes + (found - len) / self.slot_bytes >= kept
+    }
+
+    /// Growth of the file in bytes after which there are `slots` slots, and as many more as the reserve has grown by.
+    fn growth_to(&self, slots: u64) -> u64 {
+        // A slot for the last range, which is not aligned to slots, and one for the rounding of the reserve.
+        let needed = (slots.saturating_sub(self.slots) + 2) * self.slot_bytes;
+        // The reserve grows by a sixteenth of this.
+        (needed + needed / 8).next_multiple_of(BLOCK as u64)
+    }
+
     /// Takes `len` bytes from the best-fitting free range and returns their offset; `None` if no range is long enough.
     fn take(&mut self, len: u64) -> Option<u64> {
         let &(found, offset) = self.by_len.range((len, 0)..).next()?;
@@ -206,6 +325,7 @@ impl Free {
         let before = self.by_offset.insert(offset, len);
         assert!(before.is_none() && self.by_len.insert((len, offset)), "two free ranges at {offset}");
         self.free_bytes += len;
+        self.slots += len / self.slot_bytes;
     }
 
     fn remove(&mut self, offset: u64, len: u64) {
@@ -213,6 +333,7 @@ impl Free {
         assert!(found == Some(len) && self.by_len.remove(&(len, offset)), "no free range of {len} bytes at {offset}");
         assert!(len <= self.free_bytes, "{len} bytes taken from {} free ones", self.free_bytes);
         self.free_bytes -= len;
+        self.slots -= len / self.slot_bytes;
     }
 
     /// Offset and length of the free range at the end of the file.

@@ -12,7 +12,7 @@ const PAGE: u64 = BLOCK as u64;
 fn new_space(medium: &Simulated, len: u64, used: Vec<(u64, u64)>) -> Result<Space> {
     let path = Path::new("/db/data");
     set_bytes(medium, path, vec![0; len as usize]);
-    Space::new(medium.open(path, OpenMode::ReadWrite).unwrap(), used)
+    Space::new(medium.open(path, OpenMode::ReadWrite).unwrap(), used, PAGE)
 }
 
 #[test]
@@ -23,15 +23,16 @@ fn best_fit_with_the_lowest_offset() {
     // Free: 2 pages at 1, 2 pages at 4, 3 pages at 7.
     let space = new_space(&medium, start + 10 * PAGE, used).unwrap();
     assert_eq!(space.usage(), (start + 3 * PAGE, start + 10 * PAGE));
-    assert_eq!(space.allocate(2 * PAGE).unwrap(), start + PAGE);
-    assert_eq!(space.allocate(PAGE).unwrap(), start + 4 * PAGE);
-    assert_eq!(space.allocate(PAGE).unwrap(), start + 5 * PAGE);
-    assert_eq!(space.allocate(3 * PAGE).unwrap(), start + 7 * PAGE);
+    assert_eq!(space.allocate(2 * PAGE, Purpose::Load).unwrap(), start + PAGE);
+    assert_eq!(space.allocate(PAGE, Purpose::Load).unwrap(), start + 4 * PAGE);
+    assert_eq!(space.allocate(PAGE, Purpose::Load).unwrap(), start + 5 * PAGE);
+    assert_eq!(space.allocate(3 * PAGE, Purpose::Load).unwrap(), start + 7 * PAGE);
     space.free(start + 4 * PAGE, PAGE);
     space.free(start + 6 * PAGE, PAGE);
     space.free(start + 5 * PAGE, PAGE);
-    assert_eq!(space.allocate(3 * PAGE).unwrap(), start + 4 * PAGE);
-    let panics = |len| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| space.allocate(len))).is_err();
+    assert_eq!(space.allocate(3 * PAGE, Purpose::Load).unwrap(), start + 4 * PAGE);
+    let panics =
+        |len| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| space.allocate(len, Purpose::Load))).is_err();
     assert!(panics(100) && panics(0));
 }
 
@@ -39,7 +40,7 @@ fn best_fit_with_the_lowest_offset() {
 #[should_panic(expected = "freed twice or never allocated")]
 fn a_double_free_panics() {
     let space = new_space(&device(0), RESERVED_BYTES + 10 * PAGE, vec![]).unwrap();
-    let offset = space.allocate(PAGE).unwrap();
+    let offset = space.allocate(PAGE, Purpose::Load).unwrap();
     space.free(offset, PAGE);
     space.free(offset, PAGE);
 }
@@ -48,26 +49,66 @@ fn a_double_free_panics() {
 fn grows_in_smaller_steps_when_the_disk_is_nearly_full() {
     let medium = device(0);
     let space = new_space(&medium, RESERVED_BYTES, vec![]).unwrap();
-    space.allocate(PAGE).unwrap();
+    let first = space.allocate(PAGE, Purpose::Load).unwrap();
     assert_eq!(space.usage().1, RESERVED_BYTES + GROWTH_BYTES_MIN);
-    let large = space.allocate(2 * GROWTH_BYTES_MIN).unwrap();
-    let end = space.usage().1;
-    assert_eq!(large + 2 * GROWTH_BYTES_MIN, end);
+    let large = space.allocate(2 * GROWTH_BYTES_MIN, Purpose::Load).unwrap();
+    assert_eq!(large, first + PAGE);
+    assert!(space.usage().1 > large + 2 * GROWTH_BYTES_MIN);
     space.free(large, 2 * GROWTH_BYTES_MIN);
-    space.trim().unwrap();
+    space.trim(false).unwrap();
     assert_eq!(space.usage().1, large + GROWTH_BYTES_MIN);
     assert_eq!(medium.used_bytes(), space.usage().1);
-    space.trim().unwrap();
+    space.trim(false).unwrap();
+    assert_eq!(medium.used_bytes(), space.usage().1);
+    // Other files get all but the reserve.
+    space.trim(true).unwrap();
+    let reserve = space.usage().1 - large;
+    assert!(reserve > 0 && reserve < GROWTH_BYTES_MIN / 8, "{reserve} bytes are kept");
 
-    medium.set_capacity(Some(medium.used_bytes() + 10 * PAGE));
+    medium.set_capacity(Some(medium.used_bytes() + 100 * PAGE));
     let before = space.usage();
-    assert!(space.allocate(GROWTH_BYTES_MIN + 11 * PAGE).is_err());
+    assert!(space.allocate(reserve + 101 * PAGE, Purpose::Checkpoint).is_err());
     assert_eq!(space.usage(), before);
-    assert!(matches!(space.allocate(1 << 62), Err(Error::DiskFull { .. })));
-    assert_eq!(space.allocate(GROWTH_BYTES_MIN + 10 * PAGE).unwrap(), large);
-    assert!(space.allocate(PAGE).is_err());
+    assert!(space.is_full());
+    assert!(matches!(space.allocate(1 << 62, Purpose::Load), Err(Error::DiskFull { .. })));
+    assert_eq!(space.allocate(90 * PAGE, Purpose::Load).unwrap(), large);
+    assert!(space.allocate(reserve + 20 * PAGE, Purpose::Load).is_err());
     space.free(large, PAGE);
-    assert_eq!(space.allocate(PAGE).unwrap(), large);
+    assert_eq!(space.allocate(PAGE, Purpose::Load).unwrap(), large);
+}
+
+/// Each purpose leaves its part of the reserve, and only slots count.
+#[test]
+fn purposes_leave_a_reserve() {
+    let medium = device(0);
+    let (path, slot, start) = (Path::new("/db/data"), 2 * PAGE, RESERVED_BYTES);
+    set_bytes(&medium, path, vec![0; (start + 70 * PAGE) as usize]);
+    medium.set_capacity(Some(medium.used_bytes()));
+    let file = medium.open(path, OpenMode::ReadWrite).unwrap();
+    // Free: one page, which is too short to count, and 60 pages.
+    let used = vec![(start, PAGE), (start + 2 * PAGE, 8 * PAGE)];
+    let space = Space::new(file, used, slot).unwrap();
+    let count = |purpose| std::iter::from_fn(|| space.allocate(slot, purpose).ok()).count() as u64;
+    assert!(!space.is_full() && space.make_room(14 * slot).is_ok());
+    assert!(matches!(space.make_room(15 * slot), Err(Error::DiskFull { .. })));
+    assert_eq!(count(Purpose::Load), 30 - RESERVE_SLOTS_MIN);
+    // Full until there is more space.
+    assert!(space.is_full() && space.make_room(0).is_err() && space.is_full());
+    assert_eq!(count(Purpose::Settle), RESERVE_SLOTS_MIN / 2);
+    assert!(matches!(space.make_room(0), Err(Error::DiskFull { .. })));
+    assert_eq!(count(Purpose::Checkpoint), RESERVE_SLOTS_MIN / 2);
+    // A short range is useless for an extent, but not for a node table.
+    assert_eq!(space.allocate(PAGE, Purpose::Checkpoint).unwrap(), start + PAGE);
+    assert!(matches!(space.allocate(PAGE, Purpose::Checkpoint), Err(Error::DiskFull { .. })));
+    // Freed space fills the reserve first.
+    let reserve = RESERVE_SLOTS_MIN * slot;
+    space.free(start + 20 * PAGE, reserve);
+    assert!(space.allocate(PAGE, Purpose::Load).is_err() && space.top_up().is_ok());
+    space.free(start + 20 * PAGE + reserve, slot);
+    assert_eq!(space.allocate(PAGE, Purpose::Load).unwrap(), start + 20 * PAGE);
+    medium.set_capacity(None);
+    space.make_room(1 << 20).unwrap();
+    assert!(!space.is_full() && space.usage().1 > start + 70 * PAGE);
 }
 
 #[test]
@@ -91,7 +132,7 @@ fn damaged_metadata_is_an_error() {
 
 #[test]
 fn invalid_frees_are_rejected() {
-    let mut free = Free { file_len: RESERVED_BYTES + 10 * PAGE, ..Free::default() };
+    let mut free = Free { file_len: RESERVED_BYTES + 10 * PAGE, slot_bytes: PAGE, ..Free::default() };
     assert!(free.give_back(RESERVED_BYTES + 2 * PAGE, 4 * PAGE));
     for (first, pages) in [(2, 4), (1, 2), (5, 2), (3, 1), (0, 10), (9, 2), (1, 0)] {
         assert!(!free.give_back(RESERVED_BYTES + first * PAGE, pages * PAGE), "{first} {pages}");
@@ -109,7 +150,7 @@ proptest! {
     #[test]
     fn agrees_with_a_bitmap(steps in prop::collection::vec((any::<bool>(), 1..20_u64, any::<prop::sample::Index>()), 1..200)) {
         let blocks = 400;
-        let mut free = Free { file_len: RESERVED_BYTES + blocks * PAGE, ..Free::default() };
+        let mut free = Free { file_len: RESERVED_BYTES + blocks * PAGE, slot_bytes: 3 * PAGE, ..Free::default() };
         free.insert(RESERVED_BYTES, blocks * PAGE);
         let mut used = vec![false; blocks as usize];
         let mut held: Vec<(u64, u64)> = Vec::new();
@@ -133,6 +174,7 @@ proptest! {
             prop_assert_eq!(free.by_offset.iter().map(|(&at, &len)| (at, len)).collect::<Vec<_>>(), expected.clone());
             prop_assert_eq!(free.by_len.len(), expected.len());
             prop_assert_eq!(free.free_bytes, expected.iter().map(|(_, len)| len).sum::<u64>());
+            prop_assert_eq!(free.slots, expected.iter().map(|(_, len)| len / (3 * PAGE)).sum::<u64>());
         }
     }
 }
