@@ -294,6 +294,15 @@ pub enum Error {
     /// A number was divided by zero.
     #[error("division by zero")]
     DivisionByZero,
+    /// A logarithm of a number that has none.
+    #[error("{0}")]
+    InvalidLogarithm(&'static str),
+    /// A power, or a root, of a number that has none.
+    #[error("{0}")]
+    InvalidPower(&'static str),
+    /// A pattern ends with its escape character.
+    #[error("{0} pattern must not end with escape character")]
+    InvalidEscape(&'static str),
     /// A query that must return a row returned none.
     #[error("the query returned no rows")]
     NoRows,

@@ -43,10 +43,16 @@ states! {
     DATETIME_FIELD_OVERFLOW = "22008";
     /// `division_by_zero`
     DIVISION_BY_ZERO = "22012";
+    /// `invalid_argument_for_logarithm`
+    INVALID_ARGUMENT_FOR_LOGARITHM = "2201E";
+    /// `invalid_argument_for_power_function`
+    INVALID_ARGUMENT_FOR_POWER_FUNCTION = "2201F";
     /// `character_not_in_repertoire`: bytes are not valid UTF-8.
     CHARACTER_NOT_IN_REPERTOIRE = "22021";
     /// `invalid_parameter_value`: a setting or option has an invalid value.
     INVALID_PARAMETER_VALUE = "22023";
+    /// `invalid_escape_sequence`: a pattern ends with its escape character.
+    INVALID_ESCAPE_SEQUENCE = "22025";
     /// `invalid_text_representation`: a text is not a valid value of its type.
     INVALID_TEXT_REPRESENTATION = "22P02";
     /// `bad_copy_file_format`: a file does not have the format that COPY expects.
@@ -258,6 +264,9 @@ impl Error {
             Error::StringTooLong { .. } => SqlState::STRING_DATA_RIGHT_TRUNCATION,
             Error::InvalidEncoding { .. } => SqlState::CHARACTER_NOT_IN_REPERTOIRE,
             Error::DivisionByZero => SqlState::DIVISION_BY_ZERO,
+            Error::InvalidLogarithm(_) => SqlState::INVALID_ARGUMENT_FOR_LOGARITHM,
+            Error::InvalidPower(_) => SqlState::INVALID_ARGUMENT_FOR_POWER_FUNCTION,
+            Error::InvalidEscape(_) => SqlState::INVALID_ESCAPE_SEQUENCE,
             Error::Cardinality | Error::AffectedTwice { .. } => SqlState::CARDINALITY_VIOLATION,
             Error::NoRows => SqlState::NO_DATA,
             Error::UnexpectedNull { .. } => SqlState::NULL_VALUE_NO_INDICATOR,

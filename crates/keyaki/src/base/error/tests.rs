@@ -108,6 +108,9 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
         ),
         (Error::InvalidEncoding { column: None }, "22021", "invalid byte sequence for encoding \"UTF8\""),
         (Error::DivisionByZero, "22012", "division by zero"),
+        (Error::InvalidLogarithm("text"), "2201E", "text"),
+        (Error::InvalidPower("text"), "2201F", "text"),
+        (Error::InvalidEscape("LIKE"), "22025", "LIKE pattern must not end with escape character"),
         (Error::Cardinality, "21000", "more than one row returned by a subquery used as an expression"),
         (Error::NoRows, "02000", "the query returned no rows"),
         (Error::UnexpectedNull { ty: "i64" }, "22002", "null cannot be converted to i64 (use Option<i64>)"),
@@ -398,9 +401,12 @@ fn number(error: &Error) -> usize {
         E::GeneratedAlways { .. } => 68,
         E::DependentColumn { .. } => 69,
         E::AmbiguousTable(_) => 70,
+        E::InvalidLogarithm(_) => 71,
+        E::InvalidPower(_) => 72,
+        E::InvalidEscape(_) => 73,
     }
 }
-const VARIANTS: usize = 71;
+const VARIANTS: usize = 74;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {
