@@ -1,9 +1,10 @@
 //! JSON: texts that are JSON documents, with PostgreSQL's operators.
 //!
-//! A document is stored as it was given. The functions that find values in it come from `datafusion-functions-json`, which
-//! reads a document only as far as necessary. [`build`] makes documents of values and changes documents.
+//! A document is stored as it was given. The functions that find values in it come from `datafusion-functions-json`;
+//! [`members`] follows their paths. [`build`] makes documents of values and changes documents.
 
 pub(crate) mod build;
+mod members;
 mod parts;
 mod path;
 
@@ -23,6 +24,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 use datafusion_functions_json::udfs;
 use serde::de::IgnoredAny;
 
+use self::members::of_last_member;
 use self::path::Step;
 use crate::Error;
 use crate::base::arrays;
@@ -35,7 +37,7 @@ pub(crate) fn is_valid(text: &str) -> bool {
 /// The functions of JSON.
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
     let aliased = |function: Arc<ScalarUDF>, alias| Arc::new(function.as_ref().clone().with_aliases([alias]));
-    vec![
+    let found = [
         udfs::json_as_text_udf(),
         udfs::json_contains_udf(),
         udfs::json_get_array_udf(),
@@ -46,13 +48,15 @@ pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
         udfs::json_get_str_udf(),
         aliased(udfs::json_length_udf(), "json_array_length"),
         udfs::json_object_keys_udf(),
-        Arc::new(ScalarUDF::new_from_impl(Own::new("json", Kind::Checked))),
-        Arc::new(ScalarUDF::new_from_impl(Own::new("json_valid", Kind::Valid))),
-        Arc::new(ScalarUDF::new_from_impl(Own::new("json_typeof", Kind::Type))),
-    ]
-    .into_iter()
-    .chain(build::functions().map(Arc::new))
-    .collect()
+    ];
+    let own =
+        [Own::new("json", Kind::Checked), Own::new("json_valid", Kind::Valid), Own::new("json_typeof", Kind::Type)];
+    found
+        .into_iter()
+        .map(of_last_member)
+        .chain(own.map(|own| Arc::new(ScalarUDF::new_from_impl(own))))
+        .chain(build::functions().map(Arc::new))
+        .collect()
 }
 
 /// True if a function returns documents, or arrays of documents.
@@ -159,8 +163,8 @@ impl ExprPlanner for Operators {
             return Ok(PlannerResult::Planned(planned));
         }
         let func = match expr.op {
-            BinaryOperator::Arrow | BinaryOperator::HashArrow => udfs::json_get_json_udf(),
-            BinaryOperator::LongArrow | BinaryOperator::HashLongArrow => udfs::json_as_text_udf(),
+            BinaryOperator::Arrow | BinaryOperator::HashArrow => of_last_member(udfs::json_get_json_udf()),
+            BinaryOperator::LongArrow | BinaryOperator::HashLongArrow => of_last_member(udfs::json_as_text_udf()),
             _ => return Ok(PlannerResult::Original(expr)),
         };
         let mut args = match &expr.left {

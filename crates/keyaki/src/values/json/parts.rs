@@ -3,6 +3,7 @@
 //! A part that does not change keeps its text, with the digits of its numbers, its order and its white space.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use jiter::{Jiter, Peek};
 
@@ -47,6 +48,27 @@ impl<'a> Parts<'a> {
         Some(parts)
     }
 
+    /// As [`Parts::of`], with one member of each name: the last one, at the place of the first, as in PostgreSQL's
+    /// JSONB.
+    pub fn unique(document: &'a str) -> Option<Parts<'a>> {
+        let members = match Parts::of(document)? {
+            Parts::Object(members) => members,
+            other => return Some(other),
+        };
+        let mut places: HashMap<String, usize> = HashMap::with_capacity(members.len());
+        let mut unique: Vec<(String, Cow<'a, str>)> = Vec::with_capacity(members.len());
+        for (name, value) in members {
+            match places.get(&name) {
+                Some(place) => unique[*place].1 = value,
+                None => {
+                    places.insert(name.clone(), unique.len());
+                    unique.push((name, value));
+                }
+            }
+        }
+        Some(Parts::Object(unique))
+    }
+
     /// The text of the document, without white space between its parts.
     pub fn text(&self) -> String {
         match self {
@@ -58,7 +80,7 @@ impl<'a> Parts<'a> {
 }
 
 /// The text of the value that begins with `first`.
-fn next<'a>(jiter: &mut Jiter<'a>, first: Peek, document: &'a str) -> Option<&'a str> {
+pub(super) fn next<'a>(jiter: &mut Jiter<'a>, first: Peek, document: &'a str) -> Option<&'a str> {
     let start = jiter.current_index();
     jiter.known_skip(first).ok()?;
     document.get(start..jiter.current_index())
@@ -141,7 +163,7 @@ pub(super) fn changed(document: &str, path: &[Step], change: Change<'_>, creates
             _ => None,
         };
     };
-    let mut parts = Parts::of(document)?;
+    let mut parts = Parts::unique(document)?;
     let new = || match change {
         Change::Value { value, inserts: true, .. } if rest.is_empty() || creates => created(rest, value),
         _ => None,
@@ -177,8 +199,8 @@ fn created(path: &[Step], value: &str) -> Option<String> {
 /// The document `target` with the changes of `patch` (RFC 7396): members that are null are removed, objects are changed
 /// member by member. `None` if one is not a document.
 pub(super) fn patched(target: Option<&str>, patch: &str) -> Option<String> {
-    let Parts::Object(changes) = Parts::of(patch)? else { return Some(patch.to_string()) };
-    let mut members = match target.map(Parts::of) {
+    let Parts::Object(changes) = Parts::unique(patch)? else { return Some(patch.to_string()) };
+    let mut members = match target.map(Parts::unique) {
         Some(Some(Parts::Object(members))) => members,
         Some(None) => return None,
         _ => Vec::new(),
@@ -206,7 +228,7 @@ pub(super) fn joined(left: &str, right: &str) -> Option<String> {
         Parts::Array(elements) => elements,
         _ => vec![Cow::Borrowed(document)],
     };
-    Some(match (Parts::of(left)?, Parts::of(right)?) {
+    Some(match (Parts::unique(left)?, Parts::unique(right)?) {
         (Parts::Object(mut members), Parts::Object(others)) => {
             for (name, value) in others {
                 match members.iter_mut().find(|(other, _)| *other == name) {
@@ -298,7 +320,7 @@ pub(super) fn put_indented(document: &str, level: usize, output: &mut String) ->
 /// True if all parts of `inner` are parts of `outer`, at the same places except for elements of arrays (PostgreSQL, JSON
 /// Types, section "jsonb Containment"). `None` if one is not a document.
 pub(super) fn contains(outer: &str, inner: &str) -> Option<bool> {
-    let (outer_parts, inner_parts) = (Parts::of(outer)?, Parts::of(inner)?);
+    let (outer_parts, inner_parts) = (Parts::unique(outer)?, Parts::unique(inner)?);
     match (&outer_parts, &inner_parts) {
         // An array contains a scalar that is one of its elements.
         (Parts::Array(elements), Parts::Scalar(scalar)) => {
@@ -309,7 +331,7 @@ pub(super) fn contains(outer: &str, inner: &str) -> Option<bool> {
 }
 
 fn holds(outer: &Parts<'_>, inner: &Parts<'_>) -> Option<bool> {
-    let within = |outer: &str, inner: &str| holds(&Parts::of(outer)?, &Parts::of(inner)?);
+    let within = |outer: &str, inner: &str| holds(&Parts::unique(outer)?, &Parts::unique(inner)?);
     match (outer, inner) {
         (Parts::Object(outer), Parts::Object(inner)) => {
             for (name, value) in inner {
