@@ -216,8 +216,11 @@ impl Parts {
     }
 
     fn add_time(&mut self, number: Number, micros: i64) -> Parsed<()> {
+        // Halves of a microsecond are dropped, as in PostgreSQL.
         let fraction = number.fraction * micros as f64;
-        self.micros += i128::from(number.whole) * i128::from(micros) + fraction.round() as i128;
+        let rest = fraction.fract();
+        let rounded = fraction.trunc() as i128 + i128::from(rest > 0.5) - i128::from(rest < -0.5);
+        self.micros += i128::from(number.whole) * i128::from(micros) + rounded;
         Ok(())
     }
 
@@ -407,8 +410,10 @@ fn clock(token: &str) -> Parsed<i128> {
     let mut time = Parts::default();
     time.add_time(Number { whole: hours, fraction: 0.0 }, MICROS_PER_HOUR)?;
     time.add_time(Number { whole: minutes, fraction: 0.0 }, MICROS_PER_MINUTE)?;
-    time.add_time(seconds, MICROS_PER_SECOND)?;
-    Ok(time.micros)
+    time.add_time(Number { fraction: 0.0, ..seconds }, MICROS_PER_SECOND)?;
+    // Those of a time are rounded to even.
+    let fraction = (seconds.fraction * MICROS_PER_SECOND as f64).round_ties_even();
+    Ok(time.micros + fraction as i128)
 }
 
 /// Parses the part of an ISO 8601 duration behind its `P`.
@@ -520,7 +525,12 @@ mod tests {
             ("1. s", "00:00:01"),
             ("1 decade 2 centuries 1 millennium", "1210 years"),
             ("100 ms 5 us", "00:00:00.100005"),
-            ("1.0000005 s", "00:00:01.000001"),
+            ("1.0000005 s", "00:00:01"),
+            ("1.0000006 s", "00:00:01.000001"),
+            ("1.5 us", "00:00:00.000001"),
+            ("-2.6 us", "-00:00:00.000003"),
+            ("00:00:01.0000015", "00:00:01.000002"),
+            ("-00:00:01.0000005", "-00:00:01"),
             ("-14 months", "-1 years -2 mons"),
             ("100000:00:00", "100000:00:00"),
             ("0:0:60", "00:01:00"),

@@ -12,7 +12,8 @@
 //! | arrays from and to arrays | element by element |
 //! | arrays from and to text | `{1,2,NULL}`; `[1, 2, NULL]` is also read ([`arrays`]) |
 //! | any to float | canonical ([`super::floats`]) |
-//! | text to DATE and TIMESTAMP | also without seconds, with one digit for months, days and hours, and with `/` in dates |
+//! | text to DATE and TIMESTAMP | also without seconds, with short numbers and `/` in dates ([`super::timestamps`]) |
+//! | text with an offset to TIMESTAMP | the local time |
 //! | text to DECIMAL | also with an exponent |
 //! | BYTEA to text | `\x` and hexadecimal digits |
 //! | TIMESTAMP and TIME to text | a space between date and time, no zeros at the end of fractions |
@@ -23,16 +24,15 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, PrimitiveArray, StringViewArray};
-use arrow::compute::kernels::zip::zip;
-use arrow::compute::{CastOptions, cast_with_options, is_null};
+use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Float32Type, Float64Type, IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit,
 };
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
 use super::floats::{self, Float};
-use super::zone::{STORED, Zone, is_instant, labelled};
-use super::{bytes, time};
+use super::zone::{Zone, is_instant, labelled};
+use super::{bytes, time, timestamps};
 use crate::base::arrays;
 use crate::base::intervals::{self, INTERVAL, is_interval};
 use crate::base::type_name;
@@ -54,7 +54,7 @@ pub(crate) fn is_own(from: &DataType, to: &DataType, zone: Zone) -> bool {
         (from, to) if is_uuid(from) => is_text(to),
         (from, to) if is_binary(to) => is_text(from),
         (from, DataType::Time64(TimeUnit::Microsecond)) if is_text(from) => true,
-        (from, to) if is_text(from) && reads_other_forms(to) => true,
+        (from, to) if is_text(from) && (is_calendar(to) || matches!(to, DataType::Decimal128(..))) => true,
         (from, to) if is_text(to) && (is_clock(from) || is_binary(from)) => true,
         (from, &INTERVAL) => is_text(from) || is_interval(from) && *from != INTERVAL,
         (from, to) if is_interval(from) => is_text(to),
@@ -94,18 +94,8 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
     if let Some(lists) = cast_lists(values, to, zone, true)? {
         return Ok(lists);
     }
-    if is_text(from) && reads_other_forms(to) {
-        let texts = arrow(values, &DataType::Utf8View)?;
-        let plain = match to {
-            DataType::Timestamp(unit, _) => arrow(&texts, &DataType::Timestamp(*unit, None))?,
-            _ => arrow(&texts, to)?,
-        };
-        if plain.null_count() > texts.null_count() {
-            let texts: StringViewArray =
-                texts.as_string_view().iter().map(|text| text.map(|text| usual(text, to))).collect();
-            return read_time(&(Arc::new(texts) as ArrayRef), to, zone);
-        }
-        return read_time(values, to, zone);
+    if is_text(from) && is_calendar(to) {
+        return timestamps::of_texts(&arrow(values, &DataType::Utf8View)?, to, zone);
     }
     Ok(match (from, to) {
         (DataType::Dictionary(_, inner), _) => try_cast(&arrow(values, inner)?, to, zone)?,
@@ -114,6 +104,7 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
         (from, to) if from.is_decimal() && to.is_integer() => {
             arrow(&arrow(values, &DataType::Decimal128(38, 0))?, to)? //
         }
+        (from, to @ DataType::Decimal128(..)) if is_text(from) => decimals(&arrow(values, &DataType::Utf8View)?, to)?,
         (from, DataType::Float32) if is_text(from) => parsed::<Float32Type>(values)?,
         (from, DataType::Float64) if is_text(from) => parsed::<Float64Type>(values)?,
         (from, to) if is_text(from) && is_binary(to) => {
@@ -172,59 +163,15 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
     })
 }
 
-/// True for types of which [`usual`] changes texts that Arrow does not read.
-fn reads_other_forms(to: &DataType) -> bool {
-    matches!(to, DataType::Timestamp(..) | DataType::Date32 | DataType::Decimal128(..))
-}
-
-/// Times and decimals from texts in Arrow's forms.
-fn read_time(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<ArrayRef> {
-    let DataType::Timestamp(unit, Some(_)) = to else { return arrow(values, to) };
-    if zone.is_utc() {
-        return arrow(values, to);
+/// Decimals from texts, also from those with an exponent, which Arrow does not read.
+fn decimals(texts: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let plain = arrow(texts, to)?;
+    if plain.null_count() == texts.null_count() {
+        return Ok(plain);
     }
-    let local = DataType::Timestamp(*unit, None);
-    // A text with an offset is an instant; any other is a local time, which may be skipped or ambiguous.
-    let instants = arrow(values, &DataType::Timestamp(*unit, Some(zone.to_string().into())))?;
-    let locals = zone.to_instants(&arrow(values, &local)?)?;
-    arrow(&zip(&is_null(&instants)?, &locals, &labelled(&instants, STORED))?, to)
-}
-
-/// A text in the form that Arrow reads.
-fn usual(text: &str, to: &DataType) -> String {
-    let usual = match to {
-        DataType::Decimal128(..) => plain_decimal(text),
-        _ => usual_time(text),
-    };
-    usual.unwrap_or_else(|| text.to_string())
-}
-
-/// `YYYY-MM-DD[ HH:MM:SS…]` for `YYYY-M-D` or `YYYY/M/D`, possibly with `H:MM` and more behind it; `None` for other texts.
-fn usual_time(text: &str) -> Option<String> {
-    let text = text.trim_ascii();
-    let (date, time) = match text.find([' ', 'T', 't']) {
-        Some(end) => (&text[..end], text[end + 1..].trim_ascii_start()),
-        None => (text, ""),
-    };
-    let number = |text: &str, digits: std::ops::RangeInclusive<usize>| {
-        let is_number = digits.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then(|| text.parse::<u32>().ok())?
-    };
-    let mut parts = date.split(if date.contains('/') { '/' } else { '-' });
-    let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
-    if parts.next().is_some() {
-        return None;
-    }
-    let (year, month, day) = (number(year, 4..=4)?, number(month, 1..=2)?, number(day, 1..=2)?);
-    let date = format!("{year:04}-{month:02}-{day:02}");
-    if time.is_empty() {
-        return Some(date);
-    }
-    let (hour, rest) = time.split_once(':')?;
-    let (minute, rest) = rest.split_at_checked(2)?;
-    let (hour, minute) = (number(hour, 1..=2)?, number(minute, 2..=2)?);
-    let seconds = if rest.starts_with(':') { "" } else { ":00" };
-    Some(format!("{date} {hour:02}:{minute:02}{seconds}{rest}"))
+    let plain = |text: &str| plain_decimal(text).unwrap_or_else(|| text.to_string());
+    let texts: StringViewArray = texts.as_string_view().iter().map(|text| text.map(plain)).collect();
+    arrow(&(Arc::new(texts) as ArrayRef), to)
 }
 
 /// The text of a number without an exponent; `None` for other texts, and for numbers of more than 76 digits.
@@ -267,6 +214,11 @@ fn shown_time(text: &str) -> String {
     let offset = if offset == "Z" { "+00" } else { offset.strip_suffix(":00").unwrap_or(offset) };
     let space = if date.is_empty() { "" } else { " " };
     format!("{date}{space}{time}{offset}")
+}
+
+/// True for dates and timestamps.
+fn is_calendar(ty: &DataType) -> bool {
+    matches!(ty, DataType::Timestamp(..) | DataType::Date32)
 }
 
 /// True for times and timestamps.
@@ -315,7 +267,7 @@ fn cast_lists(values: &ArrayRef, to: &DataType, zone: Zone, is_try: bool) -> Res
     Ok(Some(if converted.data_type() == to { converted } else { arrow(&converted, to)? }))
 }
 
-fn arrow(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+pub(super) fn arrow(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     cast_with_options(values, to, &CAST).map_err(|_| no_cast(values.data_type(), to))
 }
 
@@ -405,6 +357,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::values::zone::STORED;
 
     fn to(values: impl Array + 'static, ty: &DataType) -> Result<ArrayRef> {
         cast(&(Arc::new(values) as ArrayRef), ty, Zone::UTC)
@@ -493,21 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_and_written_as_in_postgresql() {
-        for (text, expected) in [
-            ("2024-03-01 10:00", Some("2024-03-01 10:00:00")),
-            ("2024-3-1 9:05+00", Some("2024-03-01 09:05:00+00")),
-            ("2024-03-01T10:00Z", Some("2024-03-01 10:00:00Z")),
-            (" 2024/01/05", Some("2024-01-05")),
-            ("2024-01-05  1:02:03.5", Some("2024-01-05 01:02:03.5")),
-            ("2024-01-05 10", None),
-            ("24-01-05", None),
-            ("2024-01-05-06", None),
-            ("2024-01-05 10:0", None),
-            ("", None),
-        ] {
-            assert_eq!(usual_time(text).as_deref(), expected, "{text}");
-        }
+    fn times_are_written_as_in_postgresql() {
         for (text, expected) in [
             ("2024-01-01T10:00:00", "2024-01-01 10:00:00"),
             ("2024-01-01T10:00:00.500Z", "2024-01-01 10:00:00.5+00"),

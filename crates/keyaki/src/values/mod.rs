@@ -33,6 +33,7 @@
 //! | [`templates`] | templates of `to_char` |
 //! | [`text_functions`] | `format` and functions that quote texts |
 //! | [`time`] | TIME from text |
+//! | [`timestamps`] | TIMESTAMP and DATE from text |
 //! | [`untyped`] | literals whose type depends on the values beside them |
 //! | [`uuids`] | functions that make UUIDs |
 //! | [`zone`] | time zones |
@@ -69,6 +70,7 @@ pub(crate) mod sum;
 pub(crate) mod templates;
 pub(crate) mod text_functions;
 pub(crate) mod time;
+mod timestamps;
 pub(crate) mod untyped;
 pub(crate) mod uuids;
 pub(crate) mod zone;

@@ -3,7 +3,7 @@
 const MICROS_PER_SECOND: i64 = 1_000_000;
 pub(crate) const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SECOND;
 /// Digits of a fraction in microseconds.
-const FRACTION_DIGITS: usize = 6;
+pub(super) const FRACTION_DIGITS: usize = 6;
 
 /// Parses `HH:MM[:SS[.ffffff]]`, also with `AM` or `PM` behind it, to microseconds since midnight. Further digits round the
 /// fraction. `None` for other texts and for times that a day does not have, such as 24:00.
@@ -46,13 +46,17 @@ fn number(text: &str, digits_min: usize) -> Option<i64> {
     is_number.then(|| text.parse().ok())?
 }
 
-/// The fraction of a second.
-fn micros(digits: &str) -> Option<i64> {
+/// The fraction of a second, rounded as PostgreSQL does: to the nearest microsecond of the binary value, half to even.
+pub(super) fn micros(digits: &str) -> Option<i64> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     let digit = |i: usize| digits.as_bytes().get(i).map_or(0, |byte| i64::from(byte - b'0'));
-    Some((0..FRACTION_DIGITS).fold(0, |value, i| value * 10 + digit(i)) + i64::from(digit(FRACTION_DIGITS) >= 5))
+    if digits.len() <= FRACTION_DIGITS {
+        return Some((0..FRACTION_DIGITS).fold(0, |value, i| value * 10 + digit(i)));
+    }
+    let fraction: f64 = format!("0.{digits}").parse().ok()?;
+    Some((fraction * MICROS_PER_SECOND as f64).round_ties_even() as i64)
 }
 
 #[cfg(test)]
@@ -67,7 +71,8 @@ mod tests {
             ("4:05", (4 * 3600 + 5 * 60) * second),
             (" 04:05:06 ", (4 * 3600 + 5 * 60 + 6) * second),
             ("04:05:06.789", (4 * 3600 + 5 * 60 + 6) * second + 789_000),
-            ("04:05:06.0000005", (4 * 3600 + 5 * 60 + 6) * second + 1),
+            ("04:05:06.0000005", (4 * 3600 + 5 * 60 + 6) * second),
+            ("04:05:06.0000015", (4 * 3600 + 5 * 60 + 6) * second + 2),
             ("23:59:59.999999", MICROS_PER_DAY - 1),
             ("12:30 AM", 30 * 60 * second),
             ("12:30pm", (12 * 3600 + 30 * 60) * second),
