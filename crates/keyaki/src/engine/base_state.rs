@@ -25,18 +25,24 @@ use crate::values::average::average;
 use crate::values::buckets::width_bucket;
 use crate::values::conversions::at_time_zone;
 use crate::values::extremes::extremes;
+use crate::values::fractions::place;
+use crate::values::halves::round;
 use crate::values::mode::most_frequent;
+use crate::values::multiples::lcm;
 use crate::values::printf::printf;
 use crate::values::quotient::div;
 use crate::values::replacement::regexp_replace;
 use crate::values::selection::coalesce;
-use crate::values::string_agg::string_agg;
+use crate::values::string_agg::{of_pairs, string_agg};
 use crate::values::sum::sum;
+use crate::values::to_char::to_char;
+use crate::values::truncation::date_trunc;
 use crate::values::untyped::untyped;
 use crate::values::uuids;
 use crate::values::zone::STORED;
 use crate::values::{
-    arrays, bytes, intervals, json, kinds, makers, operators, patterns, regexps, rounding, text_functions,
+    arrays, byte_strings, bytes, domains, elements, intervals, json, kinds, makers, operators, patterns, regexps,
+    rounding, statistics, text_functions,
 };
 
 /// SQL name of the database.
@@ -106,15 +112,35 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     for extreme in extremes() {
         state.register_udaf(Arc::new(extreme))?;
     }
-    state.register_udaf(Arc::new(most_frequent()))?;
+    for function in statistics::functions() {
+        state.register_udaf(Arc::new(function))?;
+    }
+    for function in most_frequent() {
+        state.register_udaf(Arc::new(function))?;
+    }
     state.register_udf(Arc::new(regexp_replace()))?;
-    for function in [at_time_zone(), age(), width_bucket(), printf(), untyped(), coalesce(), div()]
-        .into_iter()
-        .chain(kinds::functions())
-        .chain(makers::functions())
-        .chain(regexps::functions())
-        .chain(text_functions::functions())
-        .chain(patterns::functions())
+    for function in [
+        at_time_zone(),
+        age(),
+        width_bucket(),
+        printf(),
+        untyped(),
+        coalesce(),
+        div(),
+        round(),
+        lcm(),
+        date_trunc(),
+        of_pairs(),
+        place(),
+        to_char(),
+    ]
+    .into_iter()
+    .chain(domains::functions())
+    .chain(kinds::functions())
+    .chain(makers::functions())
+    .chain(regexps::functions())
+    .chain(text_functions::functions())
+    .chain(patterns::functions())
     {
         state.register_udf(Arc::new(function))?;
     }
@@ -123,8 +149,12 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     }
     state.register_expr_planner(Arc::new(json::Operators))?;
     state.register_expr_planner(Arc::new(operators::Operators))?;
-    for function in rounding::functions().into_iter().chain(bytes::lengths()) {
+    for function in rounding::functions().into_iter().chain(bytes::lengths()).chain(byte_strings::functions()) {
         state.register_udf(Arc::new(function))?;
+    }
+    for name in elements::NAMES {
+        let inner = state.udf(name)?;
+        state.register_udf(Arc::new(elements::function(inner)))?;
     }
     for function in arrays::functions().chain(intervals::functions()) {
         state.register_udf(Arc::new(function))?;

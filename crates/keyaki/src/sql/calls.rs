@@ -16,18 +16,22 @@
 //! | `regexp_matches(s, p)`, `regexp_split_to_table(s, p)`, `string_to_table(s, d)` | `unnest` of arrays |
 //! | `make_timestamptz(…)` | a cast of `make_timestamp(…)`, with the time zone of the session |
 //! | parts of times | see [`super::time_calls`] |
-//! | `mode() WITHIN GROUP (ORDER BY a)` | `mode(a)` |
+//! | `mode() WITHIN GROUP (ORDER BY a)` | `mode(a)`, with DESC `mode_desc(a)` |
+//! | `string_agg(a, d)` with a delimiter that is not a literal | concatenation of `array_agg(make_array(d, a))` |
 //! | functions of JSON | see [`super::json_calls`] |
 //! | `percentile_disc(p) WITHIN GROUP (ORDER BY a)`, `quantile_disc(a, p)` | an element of `array_agg(a ORDER BY a)` |
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments,
-    Ident, ObjectName, OrderByExpr, UnaryOperator, Value,
+    DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, OrderByExpr, UnaryOperator, Value,
 };
 
 use super::names::plain_ident;
 use super::parameters::call;
+use crate::values::fractions::PLACE;
+use crate::values::mode::GREATEST_MODE;
 use crate::values::regexps::ALL_MATCHES;
+use crate::values::string_agg::OF_PAIRS;
 use crate::{Error, Result};
 
 /// The expression in place of a call; `None` for other functions.
@@ -43,7 +47,7 @@ pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
     if let "mode" | "percentile_disc" | "quantile_disc" = name.as_str() {
         return ordered(&name, function);
     }
-    if let "every" | "total" | "group_concat" = name.as_str() {
+    if let "every" | "total" | "group_concat" | "string_agg" = name.as_str() {
         return aggregate(&name, function);
     }
     if function.over.is_some() || function.filter.is_some() || !function.within_group.is_empty() {
@@ -131,9 +135,53 @@ fn aggregate(name: &str, function: &Function) -> Result<Option<Expr>> {
                 list.args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(crate::sql::parse_expr("','")?)));
             }
             function.name = renamed("string_agg");
-            Ok(Some(Expr::Function(function)))
+            Ok(Some(match delimited(&function)? {
+                Some(text) => text,
+                None => Expr::Function(function),
+            }))
         }
+        ("string_agg", _) => delimited(&function),
         _ => Ok(None),
+    }
+}
+
+/// `string_agg(text, delimiter)` of an array, for a delimiter that is not a literal. `None` for others.
+///
+/// # Errors
+/// `Unsupported` with DISTINCT.
+fn delimited(function: &Function) -> Result<Option<Expr>> {
+    let FunctionArguments::List(list) = &function.args else { return Ok(None) };
+    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(text)), FunctionArg::Unnamed(FunctionArgExpr::Expr(delimiter))] =
+        &list.args[..]
+    else {
+        return Ok(None);
+    };
+    if is_literal(delimiter) {
+        return Ok(None);
+    }
+    if list.duplicate_treatment == Some(DuplicateTreatment::Distinct) {
+        return Err(Error::Unsupported("string_agg of DISTINCT texts with a delimiter that is not a literal".into()));
+    }
+    let pair = call("make_array(CAST(NULL AS TEXT), CAST(NULL AS TEXT))", [delimiter.clone(), text.clone()])?;
+    let is_text = Expr::IsNotNull(Box::new(Expr::Nested(Box::new(text.clone()))));
+    let mut array = function.clone();
+    array.name = ObjectName::from(vec![Ident::new("array_agg")]);
+    array.args = FunctionArguments::List(FunctionArgumentList {
+        args: vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(pair))],
+        ..list.clone()
+    });
+    array.filter = Some(Box::new(match array.filter.take() {
+        Some(filter) => call("(NULL) AND NULL", [*filter, is_text])?,
+        None => is_text,
+    }));
+    call(&format!("{OF_PAIRS}(NULL)"), [Expr::Function(array)]).map(Some)
+}
+
+fn is_literal(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) => is_literal(inner),
+        Expr::Value(value) => !matches!(value.value, Value::Placeholder(_)),
+        _ => false,
     }
 }
 
@@ -172,9 +220,13 @@ fn ordered(name: &str, function: &Function) -> Result<Option<Expr>> {
     let Some(args) = arguments(function) else { return Ok(None) };
     let key = |value: &Expr| OrderByExpr { expr: value.clone(), options: Default::default(), with_fill: None };
     match (name, &args[..], &function.within_group[..]) {
-        ("mode", [], [OrderByExpr { expr, .. }]) => {
+        ("mode", [], [OrderByExpr { expr, options, .. }]) => {
             let args = FunctionArguments::List(list(expr.clone(), Vec::new()));
-            Ok(Some(Expr::Function(Function { args, within_group: Vec::new(), ..function.clone() })))
+            let mut mode = Function { args, within_group: Vec::new(), ..function.clone() };
+            if options.asc == Some(false) {
+                mode.name = ObjectName::from(vec![Ident::new(GREATEST_MODE)]);
+            }
+            Ok(Some(Expr::Function(mode)))
         }
         ("percentile_disc", [fraction], [key]) => percentile(function, fraction, key).map(Some),
         ("quantile_disc", [value, fraction], []) => percentile(function, fraction, &key(value)).map(Some),
@@ -211,8 +263,8 @@ fn percentile(function: &Function, fraction: &Expr, key: &OrderByExpr) -> Result
             None => is_value,
         }));
     }
-    let position = "greatest(1, CAST(ceil(CAST(NULL AS DOUBLE PRECISION) * NULL) AS BIGINT))";
-    let position = call(position, [fraction.clone(), aggregate("count", Vec::new())])?;
+    let place = format!("{PLACE}(CAST(NULL AS DOUBLE PRECISION), NULL)");
+    let position = call(&place, [fraction.clone(), aggregate("count", Vec::new())])?;
     call("array_element(NULL, NULL)", [values, position])
 }
 

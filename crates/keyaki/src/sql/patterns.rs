@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `s LIKE 'a!_%' ESCAPE '!'` | `s LIKE 'a\_%'` |
 //! | `s LIKE p ESCAPE '!'` | `s LIKE like_pattern(p, '!')` |
+//! | `s LIKE p ESCAPE NULL` | NULL |
 //! | `s SIMILAR TO 'a%'` | `s LIKE 'a%'` |
 //! | `s SIMILAR TO '(a\|b)%'` | `s ~ '(?s)^(?:(?:a\|b).*)$'` |
 //! | `s SIMILAR TO p` | `s ~ similar_pattern(p, '\')` |
@@ -25,7 +26,16 @@ use crate::{Error, Result};
 pub(super) fn replaced(expr: &mut Expr) -> Result<Option<Expr>> {
     match expr {
         Expr::Like { any: false, pattern, escape_char, .. } | Expr::ILike { any: false, pattern, escape_char, .. } => {
-            let Some(escape) = escape(escape_char.as_ref())? else { return Ok(None) };
+            if is_null(escape_char.as_ref()) {
+                return crate::sql::parse_expr("CAST(NULL AS BOOLEAN)").map(Some);
+            }
+            let Some(escape) = escape(escape_char.as_ref())? else {
+                // Its errors.
+                if let Some(text) = text(pattern) {
+                    patterns::like(text, Some(ESCAPE))?;
+                }
+                return Ok(None);
+            };
             **pattern = match text(pattern) {
                 Some(text) => literal(patterns::like(text, patterns::escape_of(&escape)?)?),
                 None => translated("like_pattern", pattern, &escape)?,
@@ -34,6 +44,9 @@ pub(super) fn replaced(expr: &mut Expr) -> Result<Option<Expr>> {
             Ok(None)
         }
         Expr::SimilarTo { negated, expr, pattern, escape_char } => {
+            if is_null(escape_char.as_ref()) {
+                return crate::sql::parse_expr("CAST(NULL AS BOOLEAN)").map(Some);
+            }
             let escape = escape(escape_char.as_ref())?.unwrap_or_else(|| ESCAPE.to_string());
             let pattern = match text(pattern) {
                 Some(text) => {
@@ -69,9 +82,6 @@ pub(super) fn replaced(expr: &mut Expr) -> Result<Option<Expr>> {
             translate(right, DOTS)?;
             Ok(None)
         }
-        Expr::Substring { substring_from: Some(from), substring_for: Some(_), .. } if text(from).is_some() => {
-            Err(Error::Unsupported("substring(text FROM pattern FOR escape)".into()))
-        }
         _ => Ok(None),
     }
 }
@@ -104,6 +114,11 @@ fn text(expr: &Expr) -> Option<&String> {
         Expr::Value(ValueWithSpan { value: Value::DollarQuotedString(text), .. }) => Some(&text.value),
         _ => None,
     }
+}
+
+/// True for ESCAPE NULL, with which no text matches or does not match.
+fn is_null(clause: Option<&ValueWithSpan>) -> bool {
+    clause.is_some_and(|clause| clause.value == Value::Null)
 }
 
 /// The text of a clause ESCAPE.
@@ -151,13 +166,16 @@ mod tests {
             (r"s !~* '\mfoo'", r"s !~* '\b{start}foo'"),
             ("s ~ p", "s ~ posix_pattern(CAST(p AS TEXT), 's')"),
             ("s NOT SIMILAR TO 'a%'", "s NOT LIKE 'a%'"),
+            ("s NOT LIKE p ESCAPE NULL", "CAST(NULL AS BOOLEAN)"),
             ("substring(s FROM 2)", "SUBSTRING(s FROM 2)"),
         ] {
             let mut expr = parse_expr(given).unwrap();
             synonyms::replace(&mut expr).unwrap();
             assert_eq!(expr.to_string(), expected);
         }
-        let mut expr = parse_expr(r"s ~ '(a)\1'").unwrap();
-        assert!(synonyms::replace(&mut expr).is_err());
+        for refused in [r"s ~ '(a)\1'", r"s LIKE 'a\'", "s LIKE 'a#' ESCAPE '#'"] {
+            let mut expr = parse_expr(refused).unwrap();
+            assert!(synonyms::replace(&mut expr).is_err(), "{refused}");
+        }
     }
 }

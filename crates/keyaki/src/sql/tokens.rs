@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `trim(both FROM s)`, `trim(FROM s)`, also with `leading` and `trailing` | `trim(both ' ' FROM s)` |
 //! | `TABLE t` as a query: at the beginning, or after AS | `SELECT * FROM t` |
+//! | `'a'` and `'b'` on two lines | `'ab'` |
+//! | `substring(s SIMILAR p ESCAPE e)` | `substring(s FROM p FOR e)` |
 //! | `a->-1`, `a*-1` | `a-> -1`, `a* -1`: an operator ends with a sign only if it has one of the characters ``~!@#%^&\|`?`` |
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace};
@@ -12,6 +14,8 @@ use super::split::DIALECT;
 
 /// Changes the tokens of a statement.
 pub(super) fn correct(tokens: &mut Vec<TokenWithSpan>) {
+    join_texts(tokens);
+    similar_parts(tokens);
     let has_trim = tokens.iter().any(|token| is_word(&token.token, &["trim"]));
     let mut at = 0;
     while at < tokens.len() {
@@ -48,6 +52,68 @@ pub(super) fn correct(tokens: &mut Vec<TokenWithSpan>) {
 fn is_query_begun(before: &[TokenWithSpan]) -> bool {
     let last = before.iter().rev().map(|token| &token.token).find(|token| !matches!(token, Token::Whitespace(_)));
     last.is_none_or(|last| is_word(last, &["as"]))
+}
+
+/// Joins texts with only white space between them that has the end of a line.
+fn join_texts(tokens: &mut Vec<TokenWithSpan>) {
+    let mut at = 0;
+    while at < tokens.len() {
+        let Token::SingleQuotedString(text) = &tokens[at].token else {
+            at += 1;
+            continue;
+        };
+        let is_blank = |token: &&TokenWithSpan| matches!(&token.token, Token::Whitespace(space) if !matches!(space, Whitespace::MultiLineComment(_)));
+        let ends_line = |token: &TokenWithSpan| {
+            matches!(token.token, Token::Whitespace(Whitespace::Newline | Whitespace::SingleLineComment { .. }))
+        };
+        let blanks = tokens[at + 1..].iter().take_while(is_blank).count();
+        let next = at + 1 + blanks;
+        match tokens.get(next).map(|token| &token.token) {
+            Some(Token::SingleQuotedString(more)) if tokens[at + 1..next].iter().any(ends_line) => {
+                let joined = Token::SingleQuotedString(format!("{text}{more}"));
+                tokens.splice(at..=next, [TokenWithSpan::new(joined, tokens[at].span)]);
+            }
+            _ => at = next,
+        }
+    }
+}
+
+/// Gives `substring(s SIMILAR p ESCAPE e)` the words that the parser knows.
+fn similar_parts(tokens: &mut [TokenWithSpan]) {
+    if !tokens.iter().any(|token| is_word(&token.token, &["similar"])) {
+        return;
+    }
+    // For each open parenthesis, the state of the call of `substring` that it opens.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Call {
+        Other,
+        Text,
+        Pattern,
+    }
+    let mut open = vec![Call::Other];
+    let significant: Vec<usize> =
+        (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
+    for (i, at) in significant.iter().copied().enumerate() {
+        let is_next = |word: &str| significant.get(i + 1).is_some_and(|next| is_word(&tokens[*next].token, &[word]));
+        let keyword = match (&tokens[at].token, open.last().copied()) {
+            (Token::LParen, _) => {
+                let is_call = i > 0 && is_word(&tokens[significant[i - 1]].token, &["substring"]);
+                open.push(if is_call { Call::Text } else { Call::Other });
+                continue;
+            }
+            (Token::RParen, _) if open.len() > 1 => {
+                open.pop();
+                continue;
+            }
+            (token, Some(Call::Text)) if is_word(token, &["similar"]) && !is_next("to") => "FROM",
+            (token, Some(Call::Pattern)) if is_word(token, &["escape"]) => "FOR",
+            _ => continue,
+        };
+        tokens[at].token = Token::make_keyword(keyword);
+        if let Some(call) = open.last_mut() {
+            *call = if keyword == "FROM" { Call::Pattern } else { Call::Other };
+        }
+    }
 }
 
 /// The operator and the signs behind it; `None` if it has no signs at its end, or if they belong to it.
@@ -96,6 +162,9 @@ mod tests {
             ("d->>-1", "d ->> -1"),
             ("a*-1 = -b", "a * -1 = -b"),
             ("a+-b", "a + -b"),
+            ("'a'  \n 'b' -- c\n'd'", "'abd'"),
+            ("substring(s similar p || (q) escape '#')", "SUBSTRING(s FROM p || (q) FOR '#')"),
+            ("substring(s FROM f(a SIMILAR TO 'b' ESCAPE 'c'))", "SUBSTRING(s FROM f(a SIMILAR TO 'b' ESCAPE 'c'))"),
         ] {
             assert_eq!(parse_expr(given).unwrap().to_string(), expected);
         }

@@ -12,6 +12,7 @@ use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::type_coercion::binary::BinaryTypeCoercer;
+use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -64,6 +65,17 @@ pub(super) fn strict_field(name: &str, ty: DataType, args: &ReturnFieldArgs<'_>)
 pub(super) fn undefined(name: &str, types: &[DataType]) -> DataFusionError {
     let types: Vec<String> = types.iter().map(type_name).collect();
     Error::UndefinedFunction { signature: format!("function {name}({})", types.join(", ")), suggestion: None }.into()
+}
+
+/// The types to which a function converts arguments.
+///
+/// # Errors
+/// `UndefinedFunction` if it does not have such arguments.
+pub(super) fn coerced(function: &ScalarUDF, types: &[DataType]) -> Result<Vec<DataType>> {
+    let field = |ty: &DataType| -> FieldRef { Arc::new(Field::new("", ty.clone(), true)) };
+    let fields: Vec<FieldRef> = types.iter().map(field).collect();
+    let coerced = fields_with_udf(&fields, function).map_err(|_| undefined(function.name(), types))?;
+    Ok(coerced.iter().map(|field| field.data_type().clone()).collect())
 }
 
 /// The arguments as arrays, and true if all are single values. The arrays have one row then.

@@ -1,4 +1,4 @@
-//! The aggregate function `mode`: the most frequent value, and the least one of several.
+//! The aggregate function `mode`: the most frequent value, and the least one of several, or the greatest one.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -12,19 +12,25 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, Signature, Volatility};
 
-/// The function.
-pub(crate) fn most_frequent() -> AggregateUDF {
-    AggregateUDF::new_from_impl(Mode { signature: Signature::any(1, Volatility::Immutable) })
+/// The name of the function that returns the greatest of several values.
+pub(crate) const GREATEST_MODE: &str = "mode_desc";
+
+/// The functions.
+pub(crate) fn most_frequent() -> [AggregateUDF; 2] {
+    [false, true].map(|is_greatest| {
+        AggregateUDF::new_from_impl(Mode { is_greatest, signature: Signature::any(1, Volatility::Immutable) })
+    })
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Mode {
+    is_greatest: bool,
     signature: Signature,
 }
 
 impl AggregateUDFImpl for Mode {
     fn name(&self) -> &str {
-        "mode"
+        if self.is_greatest { GREATEST_MODE } else { "mode" }
     }
 
     fn signature(&self) -> &Signature {
@@ -36,7 +42,8 @@ impl AggregateUDFImpl for Mode {
     }
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(Counts { ty: args.return_field.data_type().clone(), counts: HashMap::new(), value_bytes: 0 }))
+        let ty = args.return_field.data_type().clone();
+        Ok(Box::new(Counts { ty, is_greatest: self.is_greatest, counts: HashMap::new(), value_bytes: 0 }))
     }
 
     fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
@@ -52,6 +59,7 @@ impl AggregateUDFImpl for Mode {
 #[derive(Debug)]
 struct Counts {
     ty: DataType,
+    is_greatest: bool,
     counts: HashMap<ScalarValue, i64>,
     value_bytes: usize,
 }
@@ -79,7 +87,8 @@ impl Accumulator for Counts {
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let best = self.counts.iter().max_by(|(a, a_count), (b, b_count)| {
-            a_count.cmp(b_count).then_with(|| b.partial_cmp(a).unwrap_or(Ordering::Equal))
+            let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
+            a_count.cmp(b_count).then(if self.is_greatest { order } else { order.reverse() })
         });
         best.map_or_else(|| ScalarValue::try_from(&self.ty), |(value, _)| Ok(value.clone()))
     }

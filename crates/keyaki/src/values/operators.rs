@@ -12,9 +12,10 @@ use super::intervals::{divide, multiply};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
 
-/// Quotients of decimals get more digits. UUIDs and texts are compared as UUIDs and concatenated as texts. Intervals and
-/// texts are compared as intervals. Times of different units are compared in microseconds. A literal beside a time, as operand
-/// of a minus sign, has the type of the time; one that is added to a timestamp is an interval.
+/// Operators of REAL and integers compute with DOUBLE PRECISION. Quotients of decimals get more digits. UUIDs and
+/// texts are compared as UUIDs and concatenated as texts. Intervals and texts are compared as intervals. Times of
+/// different units are compared in microseconds. A literal beside a time, as operand of a minus sign, has the type of
+/// the time; one that is added to a timestamp is an interval.
 #[derive(Debug)]
 pub(crate) struct Operators;
 
@@ -28,6 +29,13 @@ impl ExprPlanner for Operators {
         };
         if let Some(expr) = scaled_interval(&expr, (&left, &right)) {
             return Ok(PlannerResult::Planned(expr));
+        }
+        if matches!(expr.op, Op::Plus | Op::Minus | Op::Multiply | Op::Divide | Op::Modulo)
+            && (left == DataType::Float32 && right.is_integer() || left.is_integer() && right == DataType::Float32)
+        {
+            expr.left = cast(expr.left, DataType::Float64);
+            expr.right = cast(expr.right, DataType::Float64);
+            return Ok(PlannerResult::Original(expr));
         }
         if expr.op == Op::Divide
             && let Some(dividend) = with_digits(&expr.left, &left, &right)

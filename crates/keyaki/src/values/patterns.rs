@@ -35,15 +35,13 @@ pub(crate) fn escape_of(text: &str) -> Result<Option<char>> {
 /// A pattern of LIKE whose escape character is the backslash.
 ///
 /// # Errors
-/// `Evaluation` for a pattern that ends with the escape character.
+/// `InvalidEscape` for a pattern that ends with the escape character.
 pub(crate) fn like(pattern: &str, escape: Option<char>) -> Result<String> {
     let mut output = String::with_capacity(pattern.len());
     let mut chars = pattern.chars();
     while let Some(c) = chars.next() {
         let literal = match escape {
-            Some(escape) if c == escape => chars
-                .next()
-                .ok_or_else(|| Error::Evaluation("LIKE pattern must not end with escape character".into()))?,
+            Some(escape) if c == escape => chars.next().ok_or(Error::InvalidEscape("LIKE"))?,
             _ if matches!(c, '%' | '_') => {
                 output.push(c);
                 continue;
@@ -63,13 +61,45 @@ pub(crate) fn like(pattern: &str, escape: Option<char>) -> Result<String> {
 /// # Errors
 /// As [`like`].
 pub(crate) fn similar(pattern: &str, escape: Option<char>) -> Result<String> {
+    similar_with(pattern, escape, false)
+}
+
+/// A pattern of `substring(text FROM pattern FOR escape)` as a regular expression: its first group is the part between
+/// two separators, which are the escape character and a double quote. As in PostgreSQL, the part before it is as short
+/// as possible.
+///
+/// # Errors
+/// As [`like`]; `Evaluation` for more than two separators.
+pub(crate) fn similar_part(pattern: &str, escape: Option<char>) -> Result<String> {
+    similar_with(pattern, escape, true)
+}
+
+fn similar_with(pattern: &str, escape: Option<char>, has_separators: bool) -> Result<String> {
     let mut output = String::from("(?s)^(?:");
+    // True for repetitions that match as little as possible.
+    let mut is_lazy = has_separators && escape.is_some_and(|escape| pattern.contains(&format!("{escape}\"")));
+    let mut separators = 0;
     let mut chars = pattern.chars().peekable();
     while let Some(c) = chars.next() {
+        let start = output.len();
         match c {
             c if Some(c) == escape => match chars.next() {
+                Some('"') if has_separators => {
+                    separators += 1;
+                    is_lazy = false;
+                    output.push_str(match separators {
+                        1 => ")(",
+                        2 => ")(?:",
+                        _ => {
+                            return Err(Error::Evaluation(
+                                "SQL regular expression may not contain more than two escape-double-quote separators"
+                                    .into(),
+                            ));
+                        }
+                    });
+                }
                 Some(next) => push_escaped(&mut output, next),
-                None => return Err(Error::Evaluation("SIMILAR TO pattern must not end with escape character".into())),
+                None => return Err(Error::InvalidEscape("SIMILAR TO")),
             },
             '%' => output.push_str(".*"),
             '_' => output.push('.'),
@@ -77,6 +107,9 @@ pub(crate) fn similar(pattern: &str, escape: Option<char>) -> Result<String> {
             '[' => push_set(&mut output, &mut chars, escape)?,
             '|' | '*' | '+' | '?' | '{' | '}' | ')' => output.push(c),
             c => push_literal(&mut output, c),
+        }
+        if is_lazy && matches!(&output[start..], ".*" | "*" | "+" | "?" | "}") {
+            output.push('?');
         }
     }
     output.push_str(")$");
@@ -357,6 +390,26 @@ mod tests {
             assert_eq!(regex.is_match(text), expected, "{text} {pattern}");
         }
         assert!(Regex::new(&similar("a#%b", Some('#')).unwrap()).unwrap().is_match("a%b"));
+    }
+
+    #[test]
+    fn parts_between_separators_are_groups() {
+        for (text, pattern, expected) in [
+            ("foobar", "%#\"o_b#\"%", Some("oob")),
+            ("foobar", "#\"o_b#\"%", None),
+            ("abcdefg", "a#\"%#\"g", Some("bcdef")),
+            ("abcdefg", "a*#\"%#\"g*", Some("abcdefg")),
+            ("abcdefg", "a#\"%#\"x|g", Some("bcdef")),
+            ("abcdefg", "a#\"%|ab#\"g", Some("bcdef")),
+            ("abcdefg", "a#\"%g", Some("bcdefg")),
+            ("abcdefg", "a%g", Some("abcdefg")),
+        ] {
+            let regex = Regex::new(&similar_part(pattern, Some('#')).unwrap()).unwrap();
+            let captures = regex.captures(text);
+            let part = captures.and_then(|captures| captures.get(usize::from(captures.len() > 1)));
+            assert_eq!(part.map(|part| part.as_str()), expected, "{text} {pattern}");
+        }
+        assert!(similar_part("#\"a#\"b#\"", Some('#')).is_err());
     }
 
     #[test]

@@ -26,8 +26,9 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use regex::{Captures, Match, Regex, RegexBuilder};
 
+use super::byte_strings::{self, is_binary};
 use super::functions::{arrays, result, strict_field, undefined};
-use super::patterns::posix;
+use super::patterns::{escape_of, posix, similar_part};
 use crate::base::arrays::list_of;
 use crate::{Error, Result};
 
@@ -430,13 +431,24 @@ pub(crate) fn substring() -> ScalarUDF {
     ScalarUDF::new_from_impl(Substring { signature, aliases: vec!["substring".into()], places: substr() })
 }
 
-/// Plans `SUBSTRING(s FROM p FOR n)`, before DataFusion takes all operands for places.
+/// Plans `SUBSTRING(s FROM p FOR n)`, `POSITION(a IN b)` and OVERLAY, before DataFusion takes all operands for places
+/// and texts.
 #[derive(Debug)]
 pub(crate) struct Substrings;
 
 impl ExprPlanner for Substrings {
     fn plan_substring(&self, args: Vec<Expr>) -> DfResult<PlannerResult<Vec<Expr>>> {
         let call = ScalarFunction::new_udf(Arc::new(substring()), args);
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
+    }
+
+    fn plan_position(&self, args: Vec<Expr>) -> DfResult<PlannerResult<Vec<Expr>>> {
+        let call = ScalarFunction::new_udf(Arc::new(byte_strings::position()), args);
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
+    }
+
+    fn plan_overlay(&self, args: Vec<Expr>) -> DfResult<PlannerResult<Vec<Expr>>> {
+        let call = ScalarFunction::new_udf(Arc::new(byte_strings::overlay()), args);
         Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
     }
 }
@@ -468,6 +480,12 @@ impl ScalarUDFImpl for Substring {
         let text = |ty: &DataType| if ty.is_null() { DataType::Utf8View } else { ty.clone() };
         match types {
             [a, b] if is_text(a) && b.is_string() => Ok(vec![DataType::Utf8View; 2]),
+            [a, b, c] if is_text(a) && is_text(b) && is_text(c) && (b.is_string() || c.is_string()) => {
+                Ok(vec![DataType::Utf8View; 3])
+            }
+            [a, places @ ..] if is_binary(a) && (1..=2).contains(&places.len()) && places.iter().all(is_place) => {
+                Ok(std::iter::once(DataType::BinaryView).chain(places.iter().map(|_| DataType::Int64)).collect())
+            }
             [a, places @ ..] if is_text(a) && (1..=2).contains(&places.len()) && places.iter().all(is_place) => {
                 Ok(std::iter::once(text(a)).chain(places.iter().map(|_| DataType::Int64)).collect())
             }
@@ -477,17 +495,19 @@ impl ScalarUDFImpl for Substring {
 
     fn return_type(&self, types: &[DataType]) -> DfResult<DataType> {
         match types {
-            [_, DataType::Utf8View] => Ok(DataType::Utf8View),
+            [_, DataType::Utf8View, ..] => Ok(DataType::Utf8View),
+            [DataType::BinaryView, ..] => Ok(DataType::BinaryView),
             types => self.places.return_type(types),
         }
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> DfResult<FieldRef> {
         match args.arg_fields {
-            [_, pattern] if *pattern.data_type() == DataType::Utf8View => {
+            [_, pattern, ..] if *pattern.data_type() == DataType::Utf8View => {
                 let field = strict_field("substr", DataType::Utf8View, &args);
                 Ok(Arc::new(field.as_ref().clone().with_nullable(true)))
             }
+            [bytes, ..] if is_binary(bytes.data_type()) => Ok(strict_field("substr", DataType::BinaryView, &args)),
             _ => self.places.return_field_from_args(args),
         }
     }
@@ -497,10 +517,18 @@ impl ScalarUDFImpl for Substring {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
+        if is_binary(&args.args[0].data_type()) {
+            let (arrays, is_single) = arrays(&args)?;
+            return result(byte_strings::parts(&arrays)?, is_single);
+        }
         if !matches!(args.arg_fields.get(1), Some(field) if *field.data_type() == DataType::Utf8View) {
             return self.places.invoke_with_args(args);
         }
         let (arrays, is_single) = arrays(&args)?;
+        if let [texts, patterns, escapes] = &arrays[..] {
+            let parts = similar_parts(texts.as_string_view(), patterns.as_string_view(), escapes.as_string_view())?;
+            return result(Arc::new(parts) as ArrayRef, is_single);
+        }
         let parts = Calls::new("substring", &arrays, &[]).map(|call| {
             let captures = call.regex.captures(call.text);
             let part = captures.and_then(|captures| captures.get(usize::from(captures.len() > 1)));
@@ -509,6 +537,37 @@ impl ScalarUDFImpl for Substring {
         let parts: StringViewArray = parts.into_iter().map(Option::flatten).collect();
         result(Arc::new(parts) as ArrayRef, is_single)
     }
+}
+
+/// `substring(text FROM pattern FOR escape)`: the part of a text that matches between two separators of a pattern of
+/// SIMILAR TO.
+///
+/// # Errors
+/// Those of [`similar_part`] and [`escape_of`].
+fn similar_parts(
+    texts: &StringViewArray,
+    patterns: &StringViewArray,
+    escapes: &StringViewArray,
+) -> Result<StringViewArray> {
+    let mut known: HashMap<(&str, &str), Regex> = HashMap::new();
+    let part = |row: usize| {
+        if texts.is_null(row) || patterns.is_null(row) || escapes.is_null(row) {
+            return Ok(None);
+        }
+        let regex = match known.entry((patterns.value(row), escapes.value(row))) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let pattern = similar_part(patterns.value(row), escape_of(escapes.value(row))?)?;
+                let regex = Regex::new(&pattern);
+                let problem = |_| Error::Evaluation(format!("invalid regular expression: \"{}\"", patterns.value(row)));
+                new.insert(regex.map_err(problem)?)
+            }
+        };
+        let captures = regex.captures(texts.value(row));
+        let part = captures.and_then(|captures| captures.get(usize::from(captures.len() > 1)));
+        Ok(part.map(|part| part.as_str().to_string()))
+    };
+    (0..texts.len()).map(part).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! PostgreSQL's templates of `to_char`, `to_date` and `to_timestamp` as formats of chrono, which DataFusion uses.
+//! PostgreSQL's templates of `to_date` and `to_timestamp` as formats of chrono, which DataFusion uses, and the parts
+//! that they share with those of `to_char` ([`super::number_templates`], [`super::time_templates`]).
 
 use crate::{Error, Result};
 
@@ -89,9 +90,8 @@ pub(crate) fn chrono_format(template: &str) -> Result<Option<String>> {
     let mut format = String::with_capacity(template.len() + 8);
     let mut rest = template;
     while let Some(first) = rest.chars().next() {
-        if first == '"' {
-            let (literal, after) = rest[1..].split_once('"').unwrap_or((&rest[1..], ""));
-            format.push_str(literal);
+        if let Some((literal, after)) = quoted(rest) {
+            format.push_str(&literal);
             rest = after;
             continue;
         }
@@ -121,6 +121,36 @@ pub(crate) fn chrono_format(template: &str) -> Result<Option<String>> {
         format.push_str(counterpart);
     }
     Ok(Some(format))
+}
+
+/// The text in double quotes, or behind a backslash, at the start of a template, and the rest of it. `None` for others.
+pub(super) fn quoted(template: &str) -> Option<(String, &str)> {
+    if let Some(rest) = template.strip_prefix("\\\"") {
+        return Some(("\"".into(), rest));
+    }
+    let mut text = String::new();
+    let mut chars = template.strip_prefix('"')?.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => break,
+            '\\' => text.extend(chars.next()),
+            c => text.push(c),
+        }
+    }
+    Some((text, chars.as_str()))
+}
+
+/// The ending of an ordinal number.
+pub(super) fn ordinal(digits: &str, is_upper: bool) -> &'static str {
+    let digits = digits.as_bytes();
+    let is_teen = digits.len() > 1 && digits[digits.len() - 2] == b'1';
+    let endings = match digits.last() {
+        Some(b'1') if !is_teen => ["st", "ST"],
+        Some(b'2') if !is_teen => ["nd", "ND"],
+        Some(b'3') if !is_teen => ["rd", "RD"],
+        _ => ["th", "TH"],
+    };
+    endings[usize::from(is_upper)]
 }
 
 fn starts_with(text: &str, pattern: &str) -> bool {

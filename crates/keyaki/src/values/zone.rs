@@ -82,7 +82,7 @@ impl Zone {
     }
 
     /// Seconds east of Greenwich at an instant; `None` outside of the range of the calendar.
-    fn offset_at(self, seconds: i64) -> Option<i64> {
+    pub fn offset_at(self, seconds: i64) -> Option<i64> {
         let instant = DateTime::from_timestamp(seconds, 0)?.naive_utc();
         Some(self.0.offset_from_utc_datetime(&instant).fix().local_minus_utc().into())
     }

@@ -171,6 +171,27 @@ async fn quotients_of_decimals_are_cut() {
 }
 
 #[tokio::test]
+async fn multiples_of_decimals_exceed_their_type() {
+    answers("SELECT lcm(CAST(99.9 AS DECIMAL(3, 1)), CAST(10.1 AS DECIMAL(3, 1)))", &["10.0"]).await;
+}
+
+#[tokio::test]
+async fn functions_outside_of_their_domain_have_results() {
+    answers("SELECT ln(-1), asin(2.0), power(10.0, 400)", &["NaN NaN inf"]).await;
+}
+
+#[tokio::test]
+async fn statistics_of_single_values_are_numbers() {
+    answers("SELECT var_pop(CAST('NaN' AS DOUBLE))", &["0.0"]).await;
+    answers("SELECT regr_r2(y, x) FROM (VALUES (1.0, 1.0), (1.0, 2.0)) v(y, x)", &["NULL"]).await;
+}
+
+#[tokio::test]
+async fn truncated_timestamps_have_nanoseconds() {
+    refuses("SELECT date_trunc('month', arrow_cast(-99999999999999999, 'Timestamp(µs)'))", "").await;
+}
+
+#[tokio::test]
 async fn sorts_in_subqueries_are_removed_below_limits() {
     answers("SELECT * FROM (SELECT e FROM u ORDER BY e DESC) q LIMIT 1", &["1"]).await;
 }

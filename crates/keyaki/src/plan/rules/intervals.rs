@@ -191,7 +191,10 @@ fn boxed(expr: Expr, schema: &DFSchema) -> Result<Box<Expr>> {
 }
 
 /// Scalar functions that do not compare their arguments.
-const PLAIN_FUNCTIONS: [&str; 22] = [
+const PLAIN_FUNCTIONS: [&str; 25] = [
+    "date_trunc",
+    "to_char",
+    "string_agg_of_pairs",
     "pg_typeof",
     "isfinite",
     "printf",

@@ -2,7 +2,8 @@
 //!
 //! DataFusion evaluates both operands of AND and OR for all rows of a batch, unless one of them decides most rows, and
 //! replaces CASE with boolean results by AND and OR. A division then fails for rows that the other operand excludes. As
-//! in PostgreSQL, an operand that divides is evaluated here only for the rows for which no earlier one decides.
+//! in PostgreSQL, an operand that divides, or that calls a function which fails outside of its domain ([`domains`]), is
+//! evaluated here only for the rows for which no earlier one decides.
 //! Operands with columns that it does not use do not protect it, so that it stays a condition of as few tables as
 //! before.
 //!
@@ -14,7 +15,7 @@
 //! | `sum(b) FILTER (WHERE a)` | `sum(CASE true WHEN a THEN b END) FILTER (WHERE a)`, if `b` can fail |
 //!
 //! The protecting operands stay conditions of their own, for which indexes can be used. CASE keeps its branches
-//! if one of them divides, converts a text, or calls one of the functions of `PARTIAL`.
+//! if one of them divides, converts a text, or calls one of the functions of `PARTIAL` and [`domains`].
 
 use std::collections::HashSet;
 
@@ -29,9 +30,11 @@ use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, Optimizer
 
 use super::rewritten;
 use crate::base::tree::{PlanTree, Tree};
+use crate::values::domains;
 
-/// Functions that fail for some arguments.
-const PARTIAL: [&str; 8] = ["sqrt", "power", "factorial", "to_date", "to_timestamp", "chr", "substr", "date_trunc"];
+/// Functions that fail for some arguments, beside those of [`domains`].
+const PARTIAL: [&str; 8] =
+    ["factorial", "to_date", "to_timestamp", "chr", "substr", "date_trunc", "get_byte", "set_byte"];
 
 /// Functions in place of `/` and `%`.
 const DIVIDING: [&str; 2] = ["divide", "remainder"];
@@ -246,10 +249,11 @@ fn is_condition(case: &Case, schema: &DFSchema) -> Result<bool> {
     Ok(fails && results.into_iter().any(|result| is_boolean(result)))
 }
 
-/// True if an expression divides by a number that depends on columns.
+/// True if an expression divides by a number that depends on columns, or calls a function of [`domains`] for one.
 fn divides(expr: &Expr) -> Result<bool> {
     expr.exists_dyn(&mut |expr| {
         let divisor = match expr {
+            Expr::ScalarFunction(ScalarFunction { func, .. }) if domains::NAMES.contains(&func.name()) => expr,
             Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) => right.as_ref(),
             // In place of the operators, after `ReplaceOperators`.
             Expr::ScalarFunction(ScalarFunction { func, args }) if DIVIDING.contains(&func.name()) => match &args[..] {
@@ -269,7 +273,9 @@ fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
         Expr::Cast(Cast { expr, field }) => {
             !field.data_type().is_string() && expr.get_type(schema).is_ok_and(|ty| ty.is_string())
         }
-        Expr::ScalarFunction(ScalarFunction { func, .. }) => PARTIAL.contains(&func.name()),
+        Expr::ScalarFunction(ScalarFunction { func, .. }) => {
+            PARTIAL.contains(&func.name()) || domains::NAMES.contains(&func.name())
+        }
         _ => false,
     };
     expr.exists_dyn(&mut |expr| Ok(fails(expr) && !columns_of(expr)?.is_empty()))

@@ -111,10 +111,10 @@ impl ReplaceOperators {
     }
 }
 
-/// Functions with a format behind their first argument.
-const FORMATTING: [&str; 3] = ["to_char", "to_date", "to_timestamp"];
+/// Functions that read texts in a format.
+const FORMATTING: [&str; 2] = ["to_date", "to_timestamp"];
 
-/// Replaces PostgreSQL's templates in calls of formatting functions by formats of chrono.
+/// Replaces PostgreSQL's templates in calls of these functions by formats of chrono.
 fn with_chrono_format(expr: Expr) -> Result<Transformed<Expr>> {
     let Expr::ScalarFunction(mut call) = expr else { return Ok(Transformed::no(expr)) };
     let mut found = false;
