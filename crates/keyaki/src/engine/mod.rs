@@ -86,7 +86,7 @@ const SPILL_DIR: &str = "tmp";
 fn file_kind(path: &Path) -> usize {
     match path.file_name().and_then(|name| name.to_str()) {
         Some("data" | "data.new") => 0,
-        Some(name) if name.starts_with("log-") => 1,
+        Some(name) if name.starts_with("log-") || name == "log.spare" => 1,
         _ => 2,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, BinaryArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
@@ -10,11 +10,11 @@ use datafusion::error::Result;
 
 use keyaki_device::Operation;
 use keyaki_device::metered::{Issued, Metered, Meters, OPERATIONS};
-use keyaki_store::{LocatorStats, Snapshot};
+use keyaki_store::{DamagedKeys, LocatorStats, QuarantinedTree, Snapshot};
 
 use super::info::{self, IndexInfo};
 use super::show;
-use crate::catalog::{Catalog, RelationName, SequenceDef};
+use crate::catalog::{Catalog, RelationName, SequenceDef, TableDef};
 use crate::engine::Engine;
 
 /// Names of all system views.
@@ -22,6 +22,7 @@ pub(super) const NAMES: &[&str] = &[
     "keyaki_cache",
     "keyaki_comments",
     "keyaki_constraints",
+    "keyaki_damaged",
     "keyaki_indexes",
     "keyaki_io",
     "keyaki_queries",
@@ -40,6 +41,7 @@ pub(super) fn view(
         "keyaki_cache" => super::cache::view(&engine.cache.status(&engine.store))?,
         "keyaki_comments" => comments(catalog)?,
         "keyaki_constraints" => constraints(catalog)?,
+        "keyaki_damaged" => damaged(engine, catalog)?,
         "keyaki_indexes" => indexes(&info::indexes(engine, catalog, snapshot))?,
         "keyaki_io" => io(&engine.meters)?,
         "keyaki_queries" => super::queries::view(&engine.queries.list())?,
@@ -96,6 +98,43 @@ fn constraints(catalog: &Catalog) -> Result<RecordBatch> {
     }
     let rows: Vec<[Option<&str>; 5]> = rows.iter().map(|row| row.each_ref().map(|text| Some(text.as_str()))).collect();
     texts(&["table_name", "constraint_name", "constraint_type", "definition", "schema_name"], &rows)
+}
+
+/// The tables and indexes that accept no changes, because a flush found a page of them damaged.
+fn damaged(engine: &Engine, catalog: &Catalog) -> Result<RecordBatch> {
+    let schema = schema(&[
+        ("table_name", DataType::Utf8, false),
+        ("index_name", DataType::Utf8, true),
+        ("problem", DataType::Utf8, false),
+        ("low_key", DataType::Binary, true),
+        ("high_key", DataType::Binary, true),
+        ("schema_name", DataType::Utf8, false),
+    ]);
+    let found = engine.store.quarantined_trees();
+    let trees = &found;
+    let rows: Vec<(&TableDef, Option<&str>, &QuarantinedTree)> = catalog
+        .tables
+        .values()
+        .flat_map(|table| {
+            let def = &table.def;
+            let indexes = def.indexes.iter().map(|index| (index.tree, Some(index.name.as_str())));
+            let all = std::iter::once((def.tree, None)).chain(indexes);
+            all.filter_map(move |(id, index)| Some((def, index, trees.iter().find(|damaged| damaged.tree == id)?)))
+        })
+        .collect();
+    let key = |of: &dyn Fn(&DamagedKeys) -> Vec<u8>| -> ArrayRef {
+        let keys = rows.iter().map(|(.., damaged)| damaged.keys.as_ref().map(of));
+        Arc::new(BinaryArray::from_iter(keys))
+    };
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|(def, ..)| &def.name.name))),
+        Arc::new(StringArray::from_iter(rows.iter().map(|(_, index, _)| *index))),
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|(.., damaged)| damaged.cause.to_string()))),
+        key(&|keys| keys.low.clone()),
+        key(&|keys| keys.high.clone()),
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|(def, ..)| &*def.name.schema))),
+    ];
+    Ok(RecordBatch::try_new(schema, columns)?)
 }
 
 /// All sequences with their next values.

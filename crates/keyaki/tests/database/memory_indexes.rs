@@ -176,3 +176,37 @@ async fn a_database_with_a_damaged_table_opens_without_its_indexes() {
     assert_eq!(number(&session, "SELECT count(b) FROM t WHERE id > 45000").await, 5000);
     assert!(session.query("SELECT count(b) FROM t").await.unwrap().collect().await.is_err());
 }
+
+/// A flush that finds a damaged page stops the changes of its table only. The view names it, and it can be dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_table_is_listed_and_can_be_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let session = Database::open(dir.path(), options()).unwrap().session();
+        fill(&session, 50_000).await;
+        session.execute("CREATE TABLE other (id BIGINT PRIMARY KEY); CHECKPOINT").await.unwrap();
+    }
+    damage(dir.path());
+    let database = Database::open(dir.path(), options()).unwrap();
+    let session = database.session();
+    let damaged = "SELECT count(*) FROM keyaki_damaged WHERE table_name = 't' AND index_name IS NULL
+        AND problem LIKE '%corrupt%' AND low_key < high_key";
+    assert_eq!(number(&session, damaged).await, 0);
+    // Blind upserts do not read the page: the flushes that move them to leaves do.
+    let mut refused = None;
+    for _ in 0..100 {
+        let upserts = "INSERT INTO t SELECT value, 1, 'x' FROM generate_series(0, 20000)
+            ON CONFLICT (id) DO UPDATE SET a = t.a + excluded.a; CHECKPOINT";
+        if let Err(error) = session.execute(upserts).await {
+            refused = Some(error);
+            break;
+        }
+    }
+    let error = refused.expect("a refused change");
+    assert_eq!(error.sqlstate().code(), "XX001", "{error}");
+    assert_eq!(number(&session, damaged).await, 1);
+    session.execute("INSERT INTO other VALUES (1); CHECKPOINT").await.unwrap();
+    assert_eq!(number(&session, "SELECT count(b) FROM t WHERE id > 45000").await, 5000);
+    session.execute("DROP TABLE t; CHECKPOINT").await.unwrap();
+    assert_eq!(number(&session, "SELECT count(*) FROM keyaki_damaged").await, 0);
+}

@@ -66,6 +66,7 @@ pub(super) fn sqlstate(error: &StoreError) -> SqlState {
     match error {
         StoreError::TooLarge { .. } => SqlState::PROGRAM_LIMIT_EXCEEDED,
         StoreError::Poisoned { .. } => SqlState::IO_ERROR,
+        StoreError::Quarantined { .. } => SqlState::DATA_CORRUPTED,
         StoreError::Closed => SqlState::ADMIN_SHUTDOWN,
         _ => SqlState::INTERNAL_ERROR,
     }
