@@ -174,21 +174,23 @@ impl LogSegments {
         }
     }
 
-    /// Removes the segments before `number`, oldest first. The last one becomes the spare segment if there is none, or
-    /// a shorter one: its space is never free for other files in between.
-    pub(super) fn remove_before(&self, number: u64, spare: Option<Spare>) -> Result<Option<Spare>> {
+    /// Removes the segments before `number`, oldest first, except the last one, which it returns.
+    pub(super) fn remove_all_but_last(&self, number: u64) -> Result<Option<u64>> {
         let old: Vec<u64> = LogSegments::list(&*self.device, &self.dir)?.into_iter().filter(|&n| n < number).collect();
-        let Some((&last, others)) = old.split_last() else { return Ok(spare) };
+        let Some((&last, others)) = old.split_last() else { return Ok(None) };
         for &segment in others {
             self.device.remove(&self.path(segment))?;
         }
-        let spare = self.recycle(last, spare)?;
-        self.device.sync_dir(&self.dir)?;
-        Ok(spare)
+        Ok(Some(last))
     }
 
-    /// Makes a segment the spare one if it is longer, and removes it otherwise.
-    fn recycle(&self, segment: u64, spare: Option<Spare>) -> Result<Option<Spare>> {
+    pub(super) fn sync_dir(&self) -> Result<()> {
+        Ok(self.device.sync_dir(&self.dir)?)
+    }
+
+    /// Makes a segment the spare one if there is none, or a shorter one, and removes it otherwise. Its space is never free
+    /// for other files in between.
+    pub(super) fn recycle(&self, segment: u64, spare: Option<Spare>) -> Result<Option<Spare>> {
         let path = self.path(segment);
         let file = self.device.open(&path, OpenMode::ReadWrite)?;
         let len = file.len()? / BLOCK as u64 * BLOCK as u64;

@@ -385,18 +385,11 @@ impl Writer {
         assert!(removed <= before, "{removed} bytes of {before} removed from the log");
         // Pending groups of the segments to be removed must not be written to removed files.
         self.reach_appended(SyncTarget::Synced)?;
-        let mut state = self.state.lock();
-        while state.rolling {
-            self.rolled.wait(&mut state);
-        }
-        state.check()?;
-        state.rolling = true;
-        let spare = state.spare.take();
-        let removed = MutexGuard::unlocked(&mut state, || self.segments.remove_before(position.segment, spare));
-        state.rolling = false;
-        self.rolled.notify_all();
-        let removed = removed.map(|spare| state.spare = spare);
-        drop(state);
+        let removed = self.segments.remove_all_but_last(position.segment);
+        let removed = removed.and_then(|last| match last {
+            Some(last) => self.recycle(last).and_then(|()| self.segments.sync_dir()),
+            None => Ok(()),
+        });
         if let Err(Error::Device(error)) = &removed
             && error.operation == Operation::SyncDir
         {
@@ -406,6 +399,22 @@ impl Writer {
         removed?;
         // Before other files take the space of the removed segments.
         self.keep_spare().map(drop)
+    }
+
+    /// Makes an obsolete segment the spare one, or removes it. Appends that need a segment wait.
+    fn recycle(&self, segment: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        while state.rolling {
+            self.rolled.wait(&mut state);
+        }
+        state.check()?;
+        state.rolling = true;
+        let spare = state.spare.take();
+        let recycled = MutexGuard::unlocked(&mut state, || self.segments.recycle(segment, spare));
+        state.rolling = false;
+        self.rolled.notify_all();
+        state.spare = recycled?;
+        Ok(())
     }
 
     pub(super) fn keep_spare(&self) -> Result<bool> {
