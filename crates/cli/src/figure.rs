@@ -63,6 +63,7 @@ impl Curve {
 pub async fn run(arguments: &PlotArguments, interrupts: Arc<Interrupts>) -> Result<()> {
     let sql = arguments.sql.join(" ");
     let options = keyaki::Options { must_exist: true, ..arguments.open.options()? };
+    std::fs::File::create(&arguments.output).map_err(Failure::file(&arguments.output))?;
     let database = Database::open(&arguments.database, options)?;
     let mut curves = Vec::new();
     for execution in arguments.execution.settings() {
@@ -72,9 +73,12 @@ pub async fn run(arguments: &PlotArguments, interrupts: Arc<Interrupts>) -> Resu
         if !arguments.warm {
             runner.statement("DROP CACHES").await?;
         }
+        // Each execution is one of the same rows, and changes are errors.
+        runner.statement("BEGIN READ ONLY").await?;
         runner.statement(&sql).await?;
         let snapshots: Vec<(String, StatsSnapshot)> =
             runner.session.last_stats().into_iter().map(|(name, stats)| (name, stats.snapshot())).collect();
+        runner.statement("ROLLBACK").await?;
         let first_ns = snapshots.iter().map(|(_, snapshot)| snapshot.started_ns).min().unwrap_or(0);
         let shown = execution.replace('_', " ");
         for (name, snapshot) in snapshots.iter().filter(|(_, snapshot)| !snapshot.timeline.is_empty()) {

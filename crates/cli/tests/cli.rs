@@ -194,6 +194,8 @@ fn caches_and_traces() {
     let output = run(&["plot", path, "-o", figure.to_str().unwrap(), "--", "SELECT 1"]);
     assert!(text(&output.stderr).contains("read no pages from the device"), "{output:?}");
     assert_eq!(run(&["plot", path, "--", "SELECT 1"]).status.code(), Some(2));
+    let output = run(&["plot", path, "-o", figure.to_str().unwrap(), "--", "DELETE FROM t"]);
+    assert!(text(&output.stderr).contains("read-only transaction"), "{output:?}");
     assert_eq!(run(&["calibrate"]).status.code(), Some(2));
     assert_eq!(run(&["calibrate", "--cache", "/no/such/database"]).status.code(), Some(1));
 }
