@@ -372,8 +372,8 @@ fn record(factor: &TableFactor) -> Result<Option<TableFactor>> {
         return Err(Error::syntax(format!("{name} needs a document and a list of columns: AS r(a INT, b TEXT)")));
     };
     let row = match is_set {
-        true => format!("{UNNEST}(json_values({document}))"),
-        false => format!("({document})"),
+        true => format!("{UNNEST}(json_rows({document}))"),
+        false => format!("json_row({document})"),
     };
     let columns = alias.columns.iter().map(|column| {
         let Some(ty) = &column.data_type else {
@@ -381,7 +381,9 @@ fn record(factor: &TableFactor) -> Result<Option<TableFactor>> {
         };
         let member = Value::SingleQuotedString(normalized(&column.name));
         Ok(match ty {
-            DataType::JSON | DataType::JSONB => format!("({row} -> {member}) AS {}", column.name),
+            DataType::JSON | DataType::JSONB => {
+                format!("nullif({row} -> {member}, 'null') AS {}", column.name)
+            }
             DataType::Array(_) => {
                 let what = format!("column \"{}\" of {name} with an array type (use JSON)", column.name);
                 return Err(Error::Unsupported(what));

@@ -23,6 +23,9 @@ use crate::{Error, Result};
 /// The name of the function that makes a document of a value.
 pub(crate) const TO_JSON: &str = "to_json";
 
+/// The error for rows.
+const NO_ROWS: &str = "a document that is not an array of objects cannot be rows";
+
 /// The functions of this module.
 pub(super) fn functions() -> impl Iterator<Item = ScalarUDF> {
     let signature = || Signature::user_defined(Volatility::Immutable);
@@ -161,6 +164,10 @@ pub(crate) enum Kind {
     Values,
     /// Members and elements as texts.
     Texts,
+    /// A document that is an object.
+    Row,
+    /// The elements of a document that is an array of objects.
+    Rows,
     /// Two documents.
     Contains,
     /// A document and a text: the name of a member, an element, or the string itself.
@@ -173,7 +180,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 24] = [
+    const ALL: [Kind; 26] = [
         Kind::Object,
         Kind::Array,
         Kind::Member,
@@ -193,6 +200,8 @@ impl Kind {
         Kind::Keys,
         Kind::Values,
         Kind::Texts,
+        Kind::Row,
+        Kind::Rows,
         Kind::Contains,
         Kind::Has,
         Kind::HasAny,
@@ -221,6 +230,8 @@ impl Kind {
             Kind::Keys => "json_keys",
             Kind::Values => "json_values",
             Kind::Texts => "json_texts",
+            Kind::Row => "json_row",
+            Kind::Rows => "json_rows",
             Kind::Contains => "json_contains_parts",
             Kind::Has => "jsonb_exists",
             Kind::HasAny => "jsonb_exists_any",
@@ -250,7 +261,8 @@ impl Kind {
             (Kind::HasAny | Kind::HasAll | Kind::RemovePath, 2) => vec![Utf8View, list()],
             (Kind::Member | Kind::RemovePart | Kind::Patch | Kind::Concat, 2) => vec![Utf8View; 2],
             (Kind::Contains | Kind::Has, 2) => vec![Utf8View; 2],
-            (Kind::StripNulls | Kind::Pretty | Kind::Keys | Kind::Values | Kind::Texts, 1) => vec![Utf8View],
+            (Kind::StripNulls | Kind::Pretty | Kind::Row, 1) => vec![Utf8View],
+            (kind, 1) if kind.is_list() => vec![Utf8View],
             _ => return None,
         })
     }
@@ -286,7 +298,7 @@ impl ScalarUDFImpl for DocumentFunction {
 
     fn return_type(&self, _: &[DataType]) -> DfResult<DataType> {
         Ok(match self.kind {
-            Kind::Keys | Kind::Values | Kind::Texts => list_of(DataType::Utf8),
+            kind if kind.is_list() => list_of(DataType::Utf8),
             kind if kind.is_condition() => DataType::Boolean,
             _ => DataType::Utf8View,
         })
@@ -313,12 +325,12 @@ impl ScalarUDFImpl for DocumentFunction {
         };
         let value = |row: usize| if is_null(row) { Ok(None) } else { self.kind.value(&arguments, row).map(Some) };
         let array: ArrayRef = match self.kind {
-            Kind::Keys | Kind::Values | Kind::Texts => {
+            kind if kind.is_list() => {
                 let mut builder = ListBuilder::new(StringBuilder::new());
                 for row in 0..rows {
                     match is_null(row) {
                         true => builder.append_null(),
-                        false => builder.append_value(self.kind.list(arguments.document(row)?)),
+                        false => builder.append_value(kind.list(arguments.document(row)?)?),
                     }
                 }
                 Arc::new(builder.finish())
@@ -401,6 +413,11 @@ impl<'a> Arguments<'a> {
 }
 
 impl Kind {
+    /// True for functions that return arrays.
+    fn is_list(self) -> bool {
+        matches!(self, Kind::Keys | Kind::Values | Kind::Texts | Kind::Rows)
+    }
+
     fn is_condition(self) -> bool {
         matches!(self, Kind::Contains | Kind::Has | Kind::HasAny | Kind::HasAll)
     }
@@ -427,19 +444,28 @@ impl Kind {
     }
 
     /// The names, positions, documents or texts of the parts of a document.
-    fn list(self, parts: Parts<'_>) -> Vec<Option<String>> {
+    ///
+    /// # Errors
+    /// `Evaluation` for other documents than arrays of objects in place of rows.
+    fn list(self, parts: Parts<'_>) -> Result<Vec<Option<String>>> {
         let value = |text: &str| match self {
             Kind::Texts if text == "null" => None,
             Kind::Texts => Some(parts::string(text).unwrap_or_else(|| text.to_string())),
             _ => Some(text.to_string()),
         };
-        match parts {
+        Ok(match parts {
+            Parts::Array(elements) if self == Kind::Rows => {
+                let row = |text: &str| matches!(Parts::of(text), Some(Parts::Object(_))).then(|| text.to_string());
+                let rows: Option<Vec<String>> = elements.iter().map(|text| row(text)).collect();
+                rows.ok_or_else(|| Error::Evaluation(NO_ROWS.into()))?.into_iter().map(Some).collect()
+            }
+            _ if self == Kind::Rows => return Err(Error::Evaluation(NO_ROWS.into())),
             Parts::Object(members) if self == Kind::Keys => members.into_iter().map(|(name, _)| Some(name)).collect(),
             Parts::Object(members) => members.iter().map(|(_, text)| value(text)).collect(),
             Parts::Array(elements) if self == Kind::Keys => (0..elements.len()).map(|i| Some(i.to_string())).collect(),
             Parts::Array(elements) => elements.iter().map(|text| value(text)).collect(),
             Parts::Scalar(_) => Vec::new(),
-        }
+        })
     }
 
     /// The document for a row whose arguments are not NULL, except those of functions that take NULL.
@@ -522,7 +548,18 @@ impl Kind {
                 let path = path::elements(path.iter().map(String::as_str));
                 Self::changed(args, row, &path, Change::Remove, false)?
             }
-            Kind::Keys | Kind::Values | Kind::Texts | Kind::Contains | Kind::Has | Kind::HasAny | Kind::HasAll => {
+            Kind::Row => match args.document(row)? {
+                Parts::Object(_) => args.text(0, row).to_string(),
+                _ => return Err(Error::Evaluation("a document that is not an object cannot be a row".into())),
+            },
+            Kind::Keys
+            | Kind::Values
+            | Kind::Texts
+            | Kind::Rows
+            | Kind::Contains
+            | Kind::Has
+            | Kind::HasAny
+            | Kind::HasAll => {
                 return Err(Error::Internal(format!("{} does not return a document", self.name())));
             }
         })

@@ -61,7 +61,7 @@ pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
 
 /// True if a function returns documents, or arrays of documents.
 pub(crate) fn returns_documents(name: &str) -> bool {
-    const FUNCTIONS: [&str; 20] = [
+    const FUNCTIONS: [&str; 22] = [
         "json",
         "json_array_of",
         "json_build_array",
@@ -78,6 +78,8 @@ pub(crate) fn returns_documents(name: &str) -> bool {
         "json_remove_part",
         "json_remove_path",
         "json_replace",
+        "json_row",
+        "json_rows",
         "json_set",
         "json_strip_nulls",
         "json_values",
