@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Distinct, Expr, GroupByExpr, Select, SelectItem, Value, Visit, VisitMut, VisitorMut,
 };
 
+use crate::sql::using::is_aggregate;
 use crate::sql::visit::{visit_expressions, walk_mut};
 use crate::{Error, Result};
 
@@ -44,8 +45,8 @@ impl VisitorMut for Combine {
             keys.iter_mut().for_each(|key| with_column(key, &select.projection));
         }
         let is_ungrouped = matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
-        let has_calls = calls_functions(&select.projection) || calls_functions(&select.having);
-        if let Some(condition) = select.having.take_if(|_| is_ungrouped && !has_calls) {
+        let has_aggregates = calls_aggregates(&select.projection) || calls_aggregates(&select.having);
+        if let Some(condition) = select.having.take_if(|_| is_ungrouped && !has_aggregates) {
             match crate::sql::parse_expr("count(*) >= 0") {
                 Ok(always) => select.having = Some(conjunction(condition, always)),
                 Err(error) => return ControlFlow::Break(error),
@@ -93,10 +94,9 @@ fn with_column(key: &mut Expr, projection: &[SelectItem]) {
     }
 }
 
-/// True if there may be aggregates.
-fn calls_functions(node: &impl Visit) -> bool {
-    let is_call = |expr: &Expr| matches!(expr, Expr::Function(_));
-    visit_expressions(node, |expr| if is_call(expr) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+/// True for calls of common aggregates. A further aggregate does not change the result of others.
+fn calls_aggregates(node: &impl Visit) -> bool {
+    visit_expressions(node, |expr| if is_aggregate(expr) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         .is_break()
 }
 

@@ -331,8 +331,7 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
     }
 }
 
-/// The first three words of a statement, for error messages.
-/// What does the same as a statement that is not supported.
+/// An alternative to a statement that is not supported.
 fn alternative(statement: &Sql) -> Option<&'static str> {
     Some(match statement {
         Sql::CreateType { .. } => "use TEXT with CHECK (column IN (…)) for an enumeration",
@@ -347,6 +346,7 @@ fn alternative(statement: &Sql) -> Option<&'static str> {
     })
 }
 
+/// The first three words of a statement, for error messages.
 fn first_words(statement: &Sql) -> String {
     statement.to_string().split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }

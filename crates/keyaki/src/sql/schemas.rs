@@ -106,6 +106,9 @@ pub(super) async fn drop(
     }
     let state = StatementState::new(session, catalog.clone(), snapshot)?;
     ddl::drop_dependents(&state, relations.clone(), &mut changed, &mut batch)?;
+    for table in relations.iter().filter_map(|name| catalog.tables.get(name)) {
+        sequences::without_users_of(&mut changed, &mut batch, &table.def, Ok(()))?;
+    }
     for name in sequences {
         sequences::remove_from(&mut changed, &mut batch, name, true)?;
     }

@@ -71,8 +71,8 @@ pub(crate) fn split(sql: &str) -> Result<Vec<Statement<'_>>> {
             let start = offsets.at(first.span.start);
             let text = &sql[start..offsets.at(last.span.end)];
             let mut tokens = tokens;
-            parameters::number(&mut tokens)?;
             tokens::correct(&mut tokens);
+            parameters::number(&mut tokens)?;
             symmetric::mark(&mut tokens);
             check_chains(&tokens)?;
             statements.push(Statement { text, tokens });

@@ -252,8 +252,15 @@ impl StatementState {
                 self.add_table(RelationName::public(&table.name), file_tables::provider(table, &self.state).await?);
             }
             let statement = DfStatement::Statement(Box::new(statement));
-            for relation in self.relations_used(&statement)? {
-                self.plan_view(&relation, depth).await?;
+            let named = self.relations_named(&statement)?;
+            for relation in &named {
+                self.plan_view(relation, depth).await?;
+            }
+            if named.iter().any(|name| *name.schema == *information_schema::NAME) {
+                for shown in information_schema::shown_views(&self.catalog, path) {
+                    // Columns of views that use this one, or that cannot be planned any more, are not shown.
+                    let _ = self.plan_view(shown, depth).await;
+                }
             }
             let plan = self.state.statement_to_plan(statement).await;
             let plan = plan.map_err(|error| columns::ambiguous(error.into()))?;

@@ -3,7 +3,8 @@
 //! | text | becomes |
 //! |---|---|
 //! | `trim(both FROM s)`, `trim(FROM s)`, also with `leading` and `trailing` | `trim(both ' ' FROM s)` |
-//! | `TABLE t` as a query: at the beginning, or after AS | `SELECT * FROM t` |
+//! | `a>=?` | `a >= ?` |
+//! | `TABLE t` as a query: at the beginning, or after AS of CREATE | `SELECT * FROM t` |
 //! | `'a'` and `'b'` on two lines | `'ab'` |
 //! | `substring(s SIMILAR p ESCAPE e)` | `substring(s FROM p FOR e)` |
 //! | `a->-1`, `a*-1` | `a-> -1`, `a* -1`: an operator ends with a sign only if it has one of the characters ``~!@#%^&\|`?`` |
@@ -28,7 +29,7 @@ pub(super) fn correct(tokens: &mut Vec<TokenWithSpan>) {
                     at += count - 1;
                 }
             }
-            token if is_word(token, &["table"]) && is_query_begun(&tokens[..at]) => {
+            token if is_word(token, &["table"]) && is_query(tokens, at) => {
                 let span = tokens[at].span;
                 let words = ["SELECT", "FROM"].map(|word| Token::make_keyword(word));
                 let [select, from] = words;
@@ -48,10 +49,22 @@ pub(super) fn correct(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
-/// True at the beginning of a statement or behind AS.
-fn is_query_begun(before: &[TokenWithSpan]) -> bool {
-    let last = before.iter().rev().map(|token| &token.token).find(|token| !matches!(token, Token::Whitespace(_)));
-    last.is_none_or(|last| is_word(last, &["as"]))
+/// True for TABLE before a name, at the beginning of a statement or behind AS of a CREATE statement.
+fn is_query(tokens: &[TokenWithSpan], at: usize) -> bool {
+    let is_significant = |token: &&Token| !matches!(token, Token::Whitespace(_));
+    let significant =
+        |tokens| <[TokenWithSpan]>::iter(tokens).map(|token: &TokenWithSpan| &token.token).filter(is_significant);
+    let names = |token: &Token| matches!(token, Token::Word(_));
+    if !significant(&tokens[at + 1..]).next().is_some_and(names) {
+        return false;
+    }
+    match significant(&tokens[..at]).last() {
+        None => true,
+        Some(last) => {
+            let creates = significant(tokens).next().is_some_and(|first| is_word(first, &["create"]));
+            creates && is_word(last, &["as"])
+        }
+    }
 }
 
 /// Joins texts with only white space between them that has the end of a line.
@@ -116,8 +129,20 @@ fn similar_parts(tokens: &mut [TokenWithSpan]) {
     }
 }
 
-/// The operator and the signs behind it; `None` if it has no signs at its end, or if they belong to it.
+/// The operator, and the parameter and the signs behind it; `None` if it has no signs at its end, or if they belong to it.
 fn divided(operator: &str) -> Option<Vec<Token>> {
+    /// The operators of PostgreSQL that end with a question mark.
+    const QUESTIONS: [&str; 2] = ["?", "@?"];
+    if !QUESTIONS.contains(&operator)
+        && let Some(before) = operator.trim_end_matches(['+', '-']).strip_suffix('?')
+        && !before.is_empty()
+    {
+        let mut tokens = Tokenizer::new(&DIALECT, before).tokenize().ok()?;
+        tokens.push(Token::Placeholder("?".into()));
+        let signs = operator[before.len() + 1..].chars();
+        tokens.extend(signs.map(|sign| if sign == '-' { Token::Minus } else { Token::Plus }));
+        return Some(tokens);
+    }
     let trimmed = operator.trim_end_matches(['+', '-']);
     let start = trimmed.len().max(1);
     if start == operator.len() || operator.contains(['~', '!', '@', '#', '%', '^', '&', '|', '`', '?']) {

@@ -30,6 +30,7 @@ use datafusion::logical_expr::{
 };
 
 use super::lateral::is_lateral;
+use super::limits::check_order;
 use super::references::bind;
 use super::values::Input;
 use super::{Rewriter, unsupported};
@@ -178,6 +179,7 @@ impl Rewriter {
             let computed = self.computed_limit(limit.clone())?;
             return self.for_all(&computed, domain);
         };
+        check_order(&limit.input)?;
         let lower = |input: &Arc<LogicalPlan>| Limit { input: input.clone(), ..limit.clone() };
         // The order is that of a sort below projections, which keep rows.
         match limit.input.as_ref() {

@@ -10,11 +10,11 @@ use datafusion::error::Result;
 use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprFunctionExt, Limit, LogicalPlan, LogicalPlanBuilder, Projection, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, Sort, Volatility, lit,
+    ColumnarValue, Distinct, Expr, ExprFunctionExt, Limit, LogicalPlan, LogicalPlanBuilder, Projection,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Sort, Volatility, lit,
 };
 
-use super::Rewriter;
+use super::{Rewriter, unsupported};
 use crate::Error;
 
 impl Rewriter {
@@ -28,6 +28,7 @@ impl Rewriter {
                 Projection::try_new_with_schema(projection.expr.clone(), input, projection.schema.clone())?;
             return Ok(LogicalPlan::Projection(projection));
         }
+        check_order(&limit.input)?;
         let (input, keys) = match limit.input.as_ref() {
             LogicalPlan::Sort(Sort { expr, input, fetch: None }) => (input.as_ref().clone(), expr.clone()),
             other => (other.clone(), Vec::new()),
@@ -53,6 +54,21 @@ impl Rewriter {
             .sort(vec![column(&number).sort(true, true)])?
             .project(columns)?
             .build()
+    }
+}
+
+/// The rows of DISTINCT ON are in an order that is not one of its columns.
+///
+/// # Errors
+/// `NotImplemented` for such an input of a limit.
+pub(super) fn check_order(input: &LogicalPlan) -> Result<()> {
+    match input {
+        LogicalPlan::Projection(projection) => check_order(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => check_order(&alias.input),
+        LogicalPlan::Distinct(Distinct::On(distinct)) if distinct.sort_expr.is_some() => Err(unsupported(
+            "DISTINCT ON with a LIMIT that is a subquery, or in a correlated subquery (use row_number() OVER …)",
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -66,7 +66,9 @@ impl AnalyzerRule for SubqueriesToJoins {
         if !has_subqueries(&plan)? {
             return Ok(plan);
         }
-        Rewriter::default().rewrite(with_nullable_values(plan)?)
+        let mut rewriter = Rewriter::default();
+        let plan = rewriter.with_hidden_keys(with_nullable_values(plan)?)?;
+        rewriter.rewrite(plan)
     }
 }
 
@@ -179,7 +181,6 @@ impl Rewriter {
     /// Sort keys with subqueries become columns below the sort.
     fn sort(&mut self, sort: Sort) -> Result<LogicalPlan> {
         let schema = sort.input.schema().clone();
-        let sort = self.with_hidden_columns(sort)?;
         let keys: Vec<Expr> = sort.expr.iter().map(|key| key.expr.clone()).collect();
         let mut input = Input::new(&sort.input, &keys, self)?;
         let mut columns: Vec<Expr> = sort.input.schema().columns().into_iter().map(Expr::Column).collect();
@@ -191,6 +192,19 @@ impl Rewriter {
         }
         let input = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input.finish()?))?);
         restricted(LogicalPlan::Sort(Sort { expr: keys, input: Arc::new(input), fetch: sort.fetch }), &schema)
+    }
+
+    /// Applies [`Rewriter::with_hidden_columns`] to all sorts, before their keys are taken for references to outer queries.
+    fn with_hidden_keys(&mut self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let plan = plan.map_subqueries(|subquery| self.with_hidden_keys(subquery).map(Transformed::yes))?.data;
+        let plan = plan.map_children(|child| self.with_hidden_keys(child).map(Transformed::yes))?.data;
+        match plan {
+            LogicalPlan::Sort(sort) if sort.expr.iter().any(|key| is_subquery_in(&key.expr)) => {
+                let schema = sort.input.schema().clone();
+                restricted(LogicalPlan::Sort(self.with_hidden_columns(sort)?), &schema)
+            }
+            other => Ok(other),
+        }
     }
 
     /// The columns of FROM that subqueries among the keys use, and the select list does not have, become columns of it under

@@ -20,6 +20,8 @@ mod ordering;
 mod scope;
 mod wildcards;
 
+pub(super) use ordering::is_aggregate;
+
 use std::mem::take;
 use std::ops::ControlFlow;
 

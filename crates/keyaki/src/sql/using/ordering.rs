@@ -66,7 +66,8 @@ const AGGREGATES: [&str; 20] = [
     "variance",
 ];
 
-fn is_aggregate(expr: &Expr) -> bool {
+/// True for calls of these functions.
+pub(in crate::sql) fn is_aggregate(expr: &Expr) -> bool {
     let Expr::Function(function) = expr else { return false };
     let name = function.name.0.last().and_then(|name| name.as_ident()).map(plain_ident);
     function.over.is_none() && name.is_some_and(|name| AGGREGATES.contains(&name.as_str()))
