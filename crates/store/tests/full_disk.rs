@@ -200,7 +200,9 @@ fn few_deleted_rows_make_space() {
         }
         let again = fill(&small, 10) - 10;
         println!("{again} rows fit after {} were deleted, in groups of {}", end / 10, group / 10);
-        assert!(again > end / 40, "only {again} rows fit after {} were deleted", end / 10);
+        // How much depends on the times of flushes: spread rows leave short holes.
+        let least = if group == end { end / 40 } else { end / 200 };
+        assert!(again > least, "only {again} rows fit after {} were deleted", end / 10);
         check(&large, (0..end).filter(|key| !is_deleted(*key)));
     }
 }
