@@ -31,7 +31,7 @@ pub(super) fn correct(tokens: &mut Vec<TokenWithSpan>) {
             }
             token if is_word(token, &["table"]) && is_query(tokens, at) => {
                 let span = tokens[at].span;
-                let words = ["SELECT", "FROM"].map(|word| Token::make_keyword(word));
+                let words = ["SELECT", "FROM"].map(Token::make_keyword);
                 let [select, from] = words;
                 let blank = || Token::Whitespace(Whitespace::Space);
                 let query = [select, blank(), Token::Mul, blank(), from].map(|token| TokenWithSpan::new(token, span));
@@ -58,7 +58,7 @@ fn is_query(tokens: &[TokenWithSpan], at: usize) -> bool {
     if !significant(&tokens[at + 1..]).next().is_some_and(names) {
         return false;
     }
-    match significant(&tokens[..at]).last() {
+    match significant(&tokens[..at]).next_back() {
         None => true,
         Some(last) => {
             let creates = significant(tokens).next().is_some_and(|first| is_word(first, &["create"]));
