@@ -121,7 +121,7 @@ fn panel(
     values: impl Fn(&Curve) -> &[f64],
 ) -> Drawn {
     let end_ms = curves.iter().map(|curve| curve.end_ms).fold(1e-3, f64::max);
-    let most = curves.iter().flat_map(|curve| values(curve)).copied().fold(1.0, f64::max);
+    let most = curves.iter().flat_map(&values).copied().fold(1.0, f64::max);
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(34)
