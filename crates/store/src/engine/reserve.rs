@@ -109,14 +109,15 @@ impl Shared {
     }
 
     /// As [`Shared::make_space`], but does nothing if nothing has changed since the last call, and a full disk is no
-    /// error.
+    /// error. Writers that are refused at the same time wait for one call.
     fn try_make_space(&self) -> Result<()> {
         let current = || Some((self.inserted.load(Ordering::Acquire), self.files.space.usage().0));
-        if *self.futile.lock() == current() {
+        let mut futile = self.futile.lock();
+        if *futile == current() {
             return Ok(());
         }
         let made = self.make_space();
-        *self.futile.lock() = current();
+        *futile = current();
         match made {
             Err(Error::DiskFull { .. }) => Ok(()),
             made => made,

@@ -104,9 +104,10 @@ impl Files {
         self.writing(|| self.space.make_room(bytes))
     }
 
-    /// See [`Space::trim`].
+    /// See [`Space::trim`]. A failure changes nothing.
     pub fn trim(&self, others_need_space: bool) -> Result<()> {
-        self.writing(|| self.space.trim(others_need_space))
+        let _gate = self.enter_to_write()?;
+        self.space.trim(others_need_space)
     }
 
     /// See [`Space::top_up`].

@@ -189,7 +189,7 @@ fn a_full_disk_refuses_only_the_record() {
     log.commit(sequence).unwrap();
     assert!(log.append(sequence + 1, &payload(sequence + 1, 12_000), LogReserve::Keep).is_err());
     medium.set_capacity(Some(medium.used_bytes()));
-    // Records of commits that free space are accepted: at least those that fit into a spare segment.
+    // Records of commits that free space are accepted if they fit into a spare segment.
     let mut used = 0;
     while log.append(sequence + 1, &payload(sequence + 1, 5000), LogReserve::Use).is_ok() {
         sequence += 1;

@@ -24,10 +24,11 @@ use crate::pages::RESERVED_BYTES;
 /// Minimum growth of the file in bytes, if the disk has the space.
 const GROWTH_BYTES_MIN: u64 = 64 << 20;
 
-/// Maximum length of the reserve in bytes, unless that is less than [`RESERVE_SLOTS_MIN`] slots.
+/// Maximum length of the reserve in bytes, unless that is less than two slots.
 const RESERVE_BYTES_MAX: u64 = 256 << 20;
 /// The reserve is this part of the file.
 const RESERVE_SHARE: u64 = 16;
+/// Minimum number of slots of the reserve, unless these are longer than [`RESERVE_BYTES_MAX`].
 const RESERVE_SLOTS_MIN: u64 = 16;
 /// A full disk counts as full until this part of the reserve more is free.
 const FULL_DISK_EXCESS_SHARE: u64 = 4;
@@ -68,6 +69,8 @@ struct Free {
     slot_bytes: u64,
     /// Number of slots in all free ranges.
     slots: u64,
+    /// The most slots that commits have needed beside the reserve since the last trim.
+    room_slots: u64,
 }
 
 impl Space {
@@ -146,6 +149,7 @@ impl Space {
     pub fn make_room(&self, bytes: u64) -> Result<()> {
         let mut free = self.free.lock();
         let mut slots = bytes.div_ceil(free.slot_bytes);
+        free.room_slots = free.room_slots.max(slots);
         if self.is_full() {
             // Otherwise every commit on a nearly full disk would need a checkpoint that frees a little.
             slots += free.reserve_slots() / FULL_DISK_EXCESS_SHARE;
@@ -196,14 +200,18 @@ impl Space {
         assert!(sound, "{len} bytes at {offset} were freed twice or never allocated");
     }
 
-    /// Returns free space at the end of the file to the file system, except for one growth step, or, if other files
-    /// need the space, except for the reserve.
+    /// Returns free space at the end of the file to the file system, except for one growth step and for what commits have
+    /// needed since the last call, or, if other files need the space, except for the reserve.
     pub fn trim(&self, others_need_space: bool) -> Result<()> {
         let mut free = self.free.lock();
         let Some((offset, len)) = free.last() else { return Ok(()) };
         let before = free.slots - len / free.slot_bytes;
-        let reserve = free.reserve_slots().saturating_sub(before) * free.slot_bytes;
-        let kept = if others_need_space { reserve.max(BLOCK as u64) } else { reserve.max(growth_bytes(offset)) };
+        let (reserve, room_slots) = (free.reserve_slots(), std::mem::take(&mut free.room_slots));
+        let bytes = |slots: u64| slots.saturating_sub(before) * free.slot_bytes;
+        let kept = match others_need_space {
+            true => bytes(reserve).max(BLOCK as u64),
+            false => bytes(reserve + room_slots).max(growth_bytes(offset)),
+        };
         if len <= kept {
             return Ok(());
         }
@@ -256,7 +264,8 @@ impl Space {
 impl Free {
     /// Number of slots of the reserve.
     fn reserve_slots(&self) -> u64 {
-        (self.file_len / RESERVE_SHARE).min(RESERVE_BYTES_MAX).div_ceil(self.slot_bytes).max(RESERVE_SLOTS_MIN)
+        let least = (RESERVE_BYTES_MAX / self.slot_bytes).clamp(2, RESERVE_SLOTS_MIN);
+        (self.file_len / RESERVE_SHARE).min(RESERVE_BYTES_MAX).div_ceil(self.slot_bytes).max(least)
     }
 
     /// True if [`take`](Self::take) of `len` bytes succeeds and leaves `kept` slots.
