@@ -19,7 +19,7 @@ use crate::terminal::{significant, thousands};
 const SIZE: (u32, u32) = (960, 640);
 /// Points of a curve.
 const POINTS: usize = 400;
-/// Colours of the curves; the first also tells colour-blind readers from the second by its brightness.
+/// Colours of the curves. The first two also differ in brightness.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x1b, 0x6c, 0xa8),
     RGBColor(0xe0, 0x7b, 0x39),

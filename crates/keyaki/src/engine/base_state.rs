@@ -87,7 +87,7 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     options.sql_parser.enable_subquery_sort_elimination = false;
     // The check compares the nullability of CASE and COALESCE, which logical and physical expressions infer differently.
     options.execution.skip_physical_aggregate_schema_check = true;
-    // Columns of joins become ambiguous.
+    // With it, columns of joins become ambiguous (docs/upstream.md).
     options.optimizer.enable_leaf_expression_pushdown = false;
     // Each partition of a sort reserves this for merging. All partitions together must fit into a small budget.
     let reservation = &mut options.execution.sort_spill_reservation_bytes;

@@ -256,7 +256,7 @@ impl StatementState {
             for relation in &named {
                 self.plan_view(relation, depth).await?;
             }
-            if named.iter().any(|name| *name.schema == *information_schema::NAME) {
+            if named.iter().any(information_schema::needs_plans) {
                 for shown in information_schema::shown_views(&self.catalog, path) {
                     // Columns of views that use this one, or that cannot be planned any more, are not shown.
                     let _ = self.plan_view(shown, depth).await;
@@ -418,14 +418,12 @@ impl SchemaProvider for InformationSchema {
 
     async fn table(&self, name: &str) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
         let StatementTables { catalog, temporary, extra, .. } = &*self.tables;
-        let plans = extra
-            .read()
-            .iter()
-            .filter(|(name, _)| catalog.views.contains_key(name))
-            .filter_map(|(name, view)| Some((name.clone(), view.get_logical_plan()?.into_owned())))
-            .collect();
-        let source = information_schema::Source { catalog, temporary: temporary.as_ref(), plans };
-        match information_schema::view(&source, name)? {
+        let rows = {
+            let plan = |name: &RelationName| Some(extra.read().get(name)?.get_logical_plan()?.into_owned());
+            let source = information_schema::Source { catalog, temporary: temporary.as_ref(), plan: &plan };
+            information_schema::view(&source, name)?
+        };
+        match rows {
             Some(rows) => Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?))),
             None => self.others.table(name).await,
         }

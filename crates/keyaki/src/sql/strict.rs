@@ -70,7 +70,7 @@ impl Visitor for Strict {
         let FunctionArguments::List(list) = &function.args else { return ControlFlow::Continue(()) };
         let is_row = |arg: &FunctionArg| matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(_)));
         let Some(row) = list.args.iter().find(|arg| is_row(arg)) else { return ControlFlow::Continue(()) };
-        // DataFusion counts all rows, also those that an outer join adds. Other functions take rows, or refuse them.
+        // DataFusion counts all rows, those that an outer join adds included. Other functions take rows, or refuse them.
         if !function.name.to_string().eq_ignore_ascii_case("count") {
             return ControlFlow::Continue(());
         }

@@ -20,7 +20,7 @@ use datafusion::logical_expr::{
 use super::values::{Input, Position};
 use super::{Rewriter, unsupported};
 
-/// How a joined row is returned, as a column: with both tables, or with one.
+/// The forms in which a joined row is returned, as values of a column: with both tables, or with one.
 const BOTH: i64 = 1;
 const LEFT: i64 = 2;
 const RIGHT: i64 = 3;
@@ -84,7 +84,7 @@ impl Rewriter {
         optional.extend(keeps_right.then(|| (join.left.schema().clone(), RIGHT)));
         optional.extend(keeps_left.then(|| (join.right.schema().clone(), LEFT)));
         let schema = join.schema.clone();
-        // Numbers also tell which tables a joined row has.
+        // A table that a joined row does not have has no number.
         let inputs = (Arc::new(left.rows(&join.left)?), Arc::new(right.rows(&join.right)?));
         let Join { on, filter, join_type, join_constraint, null_equality, .. } = join;
         let joined = Join::try_new(inputs.0, inputs.1, on, filter, join_type, join_constraint, null_equality, false)?;

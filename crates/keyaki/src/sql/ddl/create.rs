@@ -239,7 +239,7 @@ struct Design {
     on_commit: Option<OnCommit>,
 }
 
-/// What LIKE copies besides the names and types of columns, and NOT NULL.
+/// The parts that LIKE copies beside the names and types of columns, and NOT NULL.
 #[derive(Debug, Clone, Copy, Default)]
 struct LikeParts {
     comments: bool,

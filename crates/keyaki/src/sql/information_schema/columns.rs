@@ -1,9 +1,11 @@
 //! `information_schema.columns`.
 
+use arrow::array::RecordBatch;
+use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlan;
 use keyaki_store::ColumnType;
 
-use super::{Rows, Source, View};
+use super::{Rows, Source};
 use crate::base::type_name;
 use crate::catalog::{ColumnDef, IdentityDef, RelationName, SqlType, types};
 use crate::engine::CATALOG_NAME;
@@ -12,7 +14,7 @@ use crate::sql::documents;
 /// Microseconds.
 const TIME_DIGITS: i32 = 6;
 
-/// What the view shows of a type.
+/// The description of a type.
 pub(super) struct Facts {
     /// PostgreSQL's name, without arguments: `character varying`. `ARRAY` for arrays.
     pub name: String,
@@ -120,7 +122,7 @@ const NUMBERS: &[&str] = &[
 ];
 
 /// The columns of tables and views, and those of the information schema itself.
-pub(super) fn rows(source: &Source<'_>) -> Box<dyn View> {
+pub(super) fn rows(source: &Source<'_>) -> Result<RecordBatch> {
     let mut view = Rows::new(NAMES, NUMBERS);
     for table in source.tables() {
         for (i, column) in table.def.columns.iter().enumerate() {
@@ -128,12 +130,12 @@ pub(super) fn rows(source: &Source<'_>) -> Box<dyn View> {
         }
     }
     for name in source.catalog.views.keys() {
-        let Some(plan) = source.plans.get(name) else { continue };
-        for (i, (column, facts)) in columns_of(plan).into_iter().enumerate() {
+        let Some(plan) = (source.plan)(name).filter(|_| source.is_shown(name)) else { continue };
+        for (i, (column, facts)) in columns_of(&plan).into_iter().enumerate() {
             push(&mut view, name, i, &column, facts, false);
         }
     }
-    view.boxed()
+    view.batch()
 }
 
 /// The columns of a view, and their types.

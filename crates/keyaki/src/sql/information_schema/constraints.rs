@@ -1,9 +1,10 @@
 //! The views of constraints: `table_constraints`, `key_column_usage`, `referential_constraints`, `check_constraints` and
 //! `constraint_column_usage`. NOT NULL is an attribute of the column.
 
+use arrow::array::RecordBatch;
 use datafusion::error::Result;
 
-use super::{Rows, Source, View};
+use super::{Rows, Source};
 use crate::catalog::{Catalog, CheckDef, ForeignKeyDef, RelationName, Table, TableDef};
 use crate::engine::CATALOG_NAME;
 use crate::sql::ddl::checks;
@@ -51,7 +52,7 @@ fn referenced<'c>(catalog: &'c Catalog, key: &ForeignKeyDef) -> Option<(&'c Tabl
     Some((def, found?))
 }
 
-pub(super) fn of_tables(source: &Source<'_>) -> Box<dyn View> {
+pub(super) fn of_tables(source: &Source<'_>) -> Result<RecordBatch> {
     let names = [
         "constraint_catalog",
         "constraint_schema",
@@ -94,10 +95,10 @@ pub(super) fn of_tables(source: &Source<'_>) -> Box<dyn View> {
             add(&check.name, "CHECK");
         }
     }
-    view.boxed()
+    view.batch()
 }
 
-pub(super) fn key_columns(source: &Source<'_>) -> Box<dyn View> {
+pub(super) fn key_columns(source: &Source<'_>) -> Result<RecordBatch> {
     let names = [
         "constraint_catalog",
         "constraint_schema",
@@ -139,7 +140,7 @@ pub(super) fn key_columns(source: &Source<'_>) -> Box<dyn View> {
             });
         }
     }
-    view.boxed()
+    view.batch()
 }
 
 /// Positions in the views count from 1.
@@ -147,7 +148,7 @@ fn position(i: usize) -> Option<i32> {
     i32::try_from(i + 1).ok()
 }
 
-pub(super) fn references(source: &Source<'_>) -> Box<dyn View> {
+pub(super) fn references(source: &Source<'_>) -> Result<RecordBatch> {
     let names = [
         "constraint_catalog",
         "constraint_schema",
@@ -175,14 +176,14 @@ pub(super) fn references(source: &Source<'_>) -> Box<dyn View> {
             key.on_delete.to_string().into(),
         ]);
     }
-    view.boxed()
+    view.batch()
 }
 
 fn all_checks<'s>(source: &'s Source<'_>) -> impl Iterator<Item = (&'s Table, &'s CheckDef)> {
     source.tables().flat_map(|table| table.def.checks.iter().map(move |check| (&**table, check)))
 }
 
-pub(super) fn checks(source: &Source<'_>) -> Box<dyn View> {
+pub(super) fn checks(source: &Source<'_>) -> Result<RecordBatch> {
     let mut view = Rows::new(["constraint_catalog", "constraint_schema", "constraint_name", "check_clause"], &[]);
     for (table, check) in all_checks(source) {
         view.rows.push([
@@ -192,14 +193,14 @@ pub(super) fn checks(source: &Source<'_>) -> Box<dyn View> {
             check.sql.as_str().into(),
         ]);
     }
-    view.boxed()
+    view.batch()
 }
 
-/// The columns of keys and checks, and those that foreign keys refer to.
+/// The columns of keys and checks, and the referenced columns of foreign keys.
 ///
 /// # Errors
 /// If the text of a check is damaged.
-pub(super) fn columns_constrained(source: &Source<'_>) -> Result<Box<dyn View>> {
+pub(super) fn columns_constrained(source: &Source<'_>) -> Result<RecordBatch> {
     let names = [
         "table_catalog",
         "table_schema",
@@ -238,5 +239,5 @@ pub(super) fn columns_constrained(source: &Source<'_>) -> Result<Box<dyn View>> 
         let columns = checks::columns_of(&table.def, &crate::sql::parse_expr(&check.sql)?);
         add(&table.def, &columns, &table.def.name.schema, &check.name);
     }
-    Ok(view.boxed())
+    view.batch()
 }

@@ -8,7 +8,6 @@
 //!
 //! The views have the columns of PostgreSQL 15 that can have values here. The system views of Keyaki are not listed.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
@@ -26,10 +25,13 @@ mod constraints;
 /// Name of the schema.
 pub(super) const NAME: &str = "information_schema";
 
+/// Name of the view that needs the plans of views.
+pub(super) const COLUMNS: &str = "columns";
+
 /// Names of the views of this module.
 pub(super) const NAMES: &[&str] = &[
     "check_constraints",
-    "columns",
+    COLUMNS,
     "constraint_column_usage",
     "key_column_usage",
     "referential_constraints",
@@ -40,13 +42,13 @@ pub(super) const NAMES: &[&str] = &[
     "views",
 ];
 
-/// What the views show.
+/// The contents of the views.
 pub(super) struct Source<'s> {
     pub catalog: &'s Catalog,
     /// The schema of the session's temporary objects. Those of others are not shown.
     pub temporary: Option<&'s Arc<str>>,
-    /// The plans of the views. Views that are missing here have no columns.
-    pub plans: BTreeMap<RelationName, LogicalPlan>,
+    /// The plan of a view, for [`COLUMNS`]. A view without a plan has no columns.
+    pub plan: &'s dyn Fn(&RelationName) -> Option<LogicalPlan>,
 }
 
 impl Source<'_> {
@@ -64,6 +66,11 @@ fn is_shown(name: &RelationName, temporary: Option<&Arc<str>>) -> bool {
     !name.is_temporary() || temporary == Some(&name.schema)
 }
 
+/// True for the view that shows the columns of all views.
+pub(super) fn needs_plans(name: &RelationName) -> bool {
+    *name.schema == *NAME && name.name == COLUMNS
+}
+
 /// The views that the information schema shows to a session.
 pub(super) fn shown_views<'c>(catalog: &'c Catalog, path: &'c SearchPath) -> impl Iterator<Item = &'c RelationName> {
     catalog.views.keys().filter(|name| is_shown(name, path.temporary()))
@@ -76,8 +83,8 @@ pub(super) fn shown_views<'c>(catalog: &'c Catalog, path: &'c SearchPath) -> imp
 pub(super) fn view(source: &Source<'_>, name: &str) -> Result<Option<RecordBatch>> {
     let rows = match name {
         "check_constraints" => constraints::checks(source),
-        "columns" => columns::rows(source),
-        "constraint_column_usage" => constraints::columns_constrained(source)?,
+        COLUMNS => columns::rows(source),
+        "constraint_column_usage" => constraints::columns_constrained(source),
         "key_column_usage" => constraints::key_columns(source),
         "referential_constraints" => constraints::references(source),
         "schemata" => schemata(source),
@@ -87,7 +94,7 @@ pub(super) fn view(source: &Source<'_>, name: &str) -> Result<Option<RecordBatch
         "views" => views(source),
         _ => return Ok(None),
     };
-    Ok(Some(rows.batch()?))
+    rows.map(Some)
 }
 
 /// A value of a view.
@@ -153,20 +160,9 @@ impl<const N: usize> Rows<N> {
         Rows { names, numbers, rows: Vec::new() }
     }
 
-    fn boxed(self) -> Box<dyn View> {
-        Box::new(self)
-    }
-}
-
-/// The rows of a view.
-trait View {
-    /// # Errors
+    /// # Panics
     /// If a value has another type than its column.
-    fn batch(&self) -> Result<RecordBatch>;
-}
-
-impl<const N: usize> View for Rows<N> {
-    fn batch(&self) -> Result<RecordBatch> {
+    fn batch(self) -> Result<RecordBatch> {
         let is_number = |name: &&str| self.numbers.contains(name);
         let field = |name: &&'static str| {
             Field::new(*name, if is_number(name) { DataType::Int32 } else { DataType::Utf8 }, true)
@@ -189,7 +185,7 @@ impl<const N: usize> View for Rows<N> {
     }
 }
 
-fn tables(source: &Source<'_>) -> Box<dyn View> {
+fn tables(source: &Source<'_>) -> Result<RecordBatch> {
     let names = ["table_catalog", "table_schema", "table_name", "table_type", "is_insertable_into"];
     let mut view = Rows::new(names, &[]);
     let mut add = |name: &RelationName, kind: &str, is_table: bool| {
@@ -206,10 +202,10 @@ fn tables(source: &Source<'_>) -> Box<dyn View> {
     for name in NAMES {
         add(&RelationName::new(NAME, *name), "VIEW", false);
     }
-    view.boxed()
+    view.batch()
 }
 
-fn views(source: &Source<'_>) -> Box<dyn View> {
+fn views(source: &Source<'_>) -> Result<RecordBatch> {
     let names = [
         "table_catalog",
         "table_schema",
@@ -232,21 +228,21 @@ fn views(source: &Source<'_>) -> Box<dyn View> {
             false.into(),
         ]);
     }
-    view.boxed()
+    view.batch()
 }
 
-fn schemata(source: &Source<'_>) -> Box<dyn View> {
+fn schemata(source: &Source<'_>) -> Result<RecordBatch> {
     let mut view = Rows::new(["catalog_name", "schema_name", "schema_owner"], &[]);
     let others = source.catalog.schemas.iter().map(String::as_str);
     let temporary = source.temporary.map(|name| &**name);
     for name in std::iter::once(PUBLIC).chain(others).chain(temporary).chain(std::iter::once(NAME)) {
         view.rows.push([CATALOG_NAME.into(), name.into(), None::<&str>.into()]);
     }
-    view.boxed()
+    view.batch()
 }
 
 /// The sequences of CREATE SEQUENCE. Identity columns describe their own.
-fn sequences(source: &Source<'_>) -> Box<dyn View> {
+fn sequences(source: &Source<'_>) -> Result<RecordBatch> {
     let names = [
         "sequence_catalog",
         "sequence_schema",
@@ -280,5 +276,5 @@ fn sequences(source: &Source<'_>) -> Box<dyn View> {
             def.cycles.into(),
         ]);
     }
-    view.boxed()
+    view.batch()
 }

@@ -384,12 +384,6 @@ impl<'a> Arguments<'a> {
         Parts::of(self.text(0, row)).ok_or_else(|| invalid(self.text(0, row)))
     }
 
-    /// The elements of an array of texts; `None` for NULL.
-    fn texts(&self, argument: usize, row: usize) -> Vec<Option<String>> {
-        let lists: &ListArray = self.arrays[argument].as_list();
-        lists.value(row).as_string_view().iter().map(|text| text.map(String::from)).collect()
-    }
-
     /// The elements of an array of texts.
     fn elements(&self, argument: usize, row: usize) -> Vec<String> {
         let lists: &ListArray = self.arrays[argument].as_list();
@@ -435,10 +429,10 @@ impl Kind {
             Parts::Array(elements) => elements.iter().any(|text| parts::string(text).as_deref() == Some(key)),
             Parts::Scalar(text) => parts::string(text).as_deref() == Some(key),
         };
-        let keys = |args: &Arguments<'_>| args.texts(1, row);
+        let keys = || -> ArrayRef { args.arrays[1].as_list::<i32>().value(row) };
         Ok(match self {
-            Kind::HasAny => keys(args).iter().flatten().any(|key| has(key)),
-            Kind::HasAll => keys(args).iter().flatten().all(|key| has(key)),
+            Kind::HasAny => keys().as_string_view().iter().flatten().any(has),
+            Kind::HasAll => keys().as_string_view().iter().flatten().all(has),
             _ => has(args.text(1, row)),
         })
     }
