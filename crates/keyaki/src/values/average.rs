@@ -14,12 +14,12 @@ use datafusion::functions_aggregate::average::avg_udaf;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF, Signature,
-    TypeSignature,
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, ReversedUDAF, Signature, TypeSignature,
 };
 
 use crate::base::intervals::INTERVAL;
 
+use super::functions::of_inner;
 use super::group_sums::{GroupSums, count};
 use super::sum::{CountedSum, DistinctSum, PlainSum, Total};
 
@@ -40,12 +40,10 @@ struct Average {
 }
 
 impl AggregateUDFImpl for Average {
+    of_inner!(aliases, documentation);
+
     fn name(&self) -> &str {
         "avg"
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
     }
 
     fn signature(&self) -> &Signature {
@@ -107,10 +105,6 @@ impl AggregateUDFImpl for Average {
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         AggregateOrderSensitivity::Insensitive
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 }
 

@@ -10,7 +10,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::functions::{result, strict_field, undefined};
+use super::functions::{of_inner, result, strict_field, undefined};
 
 /// Parses a text in one of PostgreSQL's formats: `\x` and hexadecimal digits; or text that stands for its bytes, in which
 /// `\\` is a backslash, `\ooo` an octal byte and, as in DuckDB, `\xhh` a hexadecimal one. `None` for other backslashes.
@@ -80,13 +80,7 @@ struct Length {
 }
 
 impl ScalarUDFImpl for Length {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
+    of_inner!(name, aliases);
 
     fn signature(&self) -> &Signature {
         &self.signature

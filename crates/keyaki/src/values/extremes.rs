@@ -15,9 +15,10 @@ use datafusion::functions_aggregate::min_max::{max_udaf, min_udaf};
 use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF,
-    SetMonotonicity, Signature, StatisticsArgs,
+    AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, ReversedUDAF, StatisticsArgs,
 };
+
+use super::functions::of_inner;
 
 /// Both functions.
 pub(crate) fn extremes() -> [AggregateUDF; 2] {
@@ -31,33 +32,18 @@ struct Extreme {
 }
 
 impl AggregateUDFImpl for Extreme {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
-    }
-
-    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.coerce_types(types)
-    }
-
-    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.inner.accumulator(args)
-    }
-
-    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.inner.create_sliding_accumulator(args)
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(args)
-    }
+    of_inner!(
+        name,
+        signature,
+        return_type,
+        coerce_types,
+        accumulator,
+        create_sliding_accumulator,
+        groups_accumulator_supported,
+        is_descending,
+        set_monotonicity,
+        documentation
+    );
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
         let is_max = self.is_descending() == Some(true);
@@ -67,10 +53,6 @@ impl AggregateUDFImpl for Extreme {
             DataType::Float64 => Ok(Box::new(GroupExtremes::<Float64Type>::new(is_max))),
             _ => self.inner.create_groups_accumulator(args),
         }
-    }
-
-    fn is_descending(&self) -> Option<bool> {
-        self.inner.is_descending()
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -83,14 +65,6 @@ impl AggregateUDFImpl for Extreme {
 
     fn value_from_stats(&self, args: &StatisticsArgs) -> Option<ScalarValue> {
         self.inner.value_from_stats(args)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
-    }
-
-    fn set_monotonicity(&self, ty: &DataType) -> SetMonotonicity {
-        self.inner.inner().set_monotonicity(ty)
     }
 }
 

@@ -11,14 +11,13 @@ use arrow::compute::concat;
 use arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs};
+use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, GroupsAccumulator, ReversedUDAF, SetMonotonicity,
-    Signature,
-};
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use keyaki_store::compact_array;
+
+use super::functions::of_inner;
 
 /// The function for frames that move; `None` if its accumulator removes rows exactly. `types`: those of its arguments.
 pub(crate) fn anew(function: &Arc<AggregateUDF>, types: &[DataType], is_distinct: bool) -> Option<Arc<AggregateUDF>> {
@@ -41,36 +40,25 @@ struct Anew {
 }
 
 impl AggregateUDFImpl for Anew {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.coerce_types(types)
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
-    }
+    of_inner!(
+        name,
+        aliases,
+        signature,
+        coerce_types,
+        return_type,
+        is_nullable,
+        accumulator,
+        state_fields,
+        groups_accumulator_supported,
+        create_groups_accumulator,
+        is_descending,
+        default_value,
+        set_monotonicity,
+        documentation
+    );
 
     fn return_field(&self, fields: &[FieldRef]) -> Result<FieldRef> {
         self.inner.return_field(fields)
-    }
-
-    fn is_nullable(&self) -> bool {
-        self.inner.is_nullable()
-    }
-
-    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.inner.accumulator(args)
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
@@ -90,18 +78,6 @@ impl AggregateUDFImpl for Anew {
         Ok(Box::new(FrameRows { source, current: fresh, rows: Vec::new(), first: 0, added: 0, has_lost: false }))
     }
 
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.inner.state_fields(args)
-    }
-
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(args)
-    }
-
-    fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        self.inner.create_groups_accumulator(args)
-    }
-
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         AggregateOrderSensitivity::Insensitive
     }
@@ -118,28 +94,12 @@ impl AggregateUDFImpl for Anew {
         }
     }
 
-    fn is_descending(&self) -> Option<bool> {
-        self.inner.is_descending()
-    }
-
-    fn default_value(&self, ty: &DataType) -> Result<ScalarValue> {
-        self.inner.default_value(ty)
-    }
-
     fn supports_null_handling_clause(&self) -> bool {
         self.inner.supports_null_handling_clause()
     }
 
     fn supports_within_group_clause(&self) -> bool {
         self.inner.supports_within_group_clause()
-    }
-
-    fn set_monotonicity(&self, ty: &DataType) -> SetMonotonicity {
-        self.inner.inner().set_monotonicity(ty)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 }
 

@@ -48,6 +48,137 @@ pub(crate) fn is_own(function: &ScalarUDF) -> bool {
     function.is::<Arithmetic>() || function.is::<Canonical>()
 }
 
+/// Methods of a function that its field `inner`, a function of DataFusion, has as well.
+macro_rules! of_inner {
+    ($($method:ident),+) => { $($crate::values::functions::of_inner! { @$method })+ };
+    (@name) => {
+        fn name(&self) -> &str {
+            self.inner.name()
+        }
+    };
+    (@aliases) => {
+        fn aliases(&self) -> &[String] {
+            self.inner.aliases()
+        }
+    };
+    (@signature) => {
+        fn signature(&self) -> &datafusion::logical_expr::Signature {
+            self.inner.signature()
+        }
+    };
+    (@coerce_types) => {
+        fn coerce_types(
+            &self,
+            types: &[arrow::datatypes::DataType],
+        ) -> datafusion::error::Result<Vec<arrow::datatypes::DataType>> {
+            self.inner.coerce_types(types)
+        }
+    };
+    (@return_type) => {
+        fn return_type(
+            &self,
+            types: &[arrow::datatypes::DataType],
+        ) -> datafusion::error::Result<arrow::datatypes::DataType> {
+            self.inner.return_type(types)
+        }
+    };
+    (@documentation) => {
+        fn documentation(&self) -> Option<&datafusion::logical_expr::Documentation> {
+            self.inner.documentation()
+        }
+    };
+    (@return_field_from_args) => {
+        fn return_field_from_args(
+            &self,
+            args: datafusion::logical_expr::ReturnFieldArgs,
+        ) -> datafusion::error::Result<arrow::datatypes::FieldRef> {
+            self.inner.return_field_from_args(args)
+        }
+    };
+    (@output_ordering) => {
+        fn output_ordering(
+            &self,
+            inputs: &[datafusion::logical_expr::sort_properties::ExprProperties],
+        ) -> datafusion::error::Result<datafusion::logical_expr::sort_properties::SortProperties> {
+            self.inner.output_ordering(inputs)
+        }
+    };
+    (@simplify) => {
+        fn simplify(
+            &self,
+            args: Vec<datafusion::logical_expr::Expr>,
+            info: &datafusion::logical_expr::simplify::SimplifyContext,
+        ) -> datafusion::error::Result<datafusion::logical_expr::simplify::ExprSimplifyResult> {
+            self.inner.simplify(args, info)
+        }
+    };
+    // Aggregates.
+    (@accumulator) => {
+        fn accumulator(
+            &self,
+            args: datafusion::logical_expr::function::AccumulatorArgs,
+        ) -> datafusion::error::Result<Box<dyn datafusion::logical_expr::Accumulator>> {
+            self.inner.accumulator(args)
+        }
+    };
+    (@create_sliding_accumulator) => {
+        fn create_sliding_accumulator(
+            &self,
+            args: datafusion::logical_expr::function::AccumulatorArgs,
+        ) -> datafusion::error::Result<Box<dyn datafusion::logical_expr::Accumulator>> {
+            self.inner.create_sliding_accumulator(args)
+        }
+    };
+    (@state_fields) => {
+        fn state_fields(
+            &self,
+            args: datafusion::logical_expr::function::StateFieldsArgs,
+        ) -> datafusion::error::Result<Vec<arrow::datatypes::FieldRef>> {
+            self.inner.state_fields(args)
+        }
+    };
+    (@groups_accumulator_supported) => {
+        fn groups_accumulator_supported(&self, args: datafusion::logical_expr::function::AccumulatorArgs) -> bool {
+            self.inner.groups_accumulator_supported(args)
+        }
+    };
+    (@create_groups_accumulator) => {
+        fn create_groups_accumulator(
+            &self,
+            args: datafusion::logical_expr::function::AccumulatorArgs,
+        ) -> datafusion::error::Result<Box<dyn datafusion::logical_expr::GroupsAccumulator>> {
+            self.inner.create_groups_accumulator(args)
+        }
+    };
+    (@default_value) => {
+        fn default_value(
+            &self,
+            ty: &arrow::datatypes::DataType,
+        ) -> datafusion::error::Result<datafusion::common::ScalarValue> {
+            self.inner.default_value(ty)
+        }
+    };
+    (@is_nullable) => {
+        fn is_nullable(&self) -> bool {
+            self.inner.is_nullable()
+        }
+    };
+    (@is_descending) => {
+        fn is_descending(&self) -> Option<bool> {
+            self.inner.is_descending()
+        }
+    };
+    (@set_monotonicity) => {
+        fn set_monotonicity(
+            &self,
+            ty: &arrow::datatypes::DataType,
+        ) -> datafusion::logical_expr::SetMonotonicity {
+            self.inner.inner().set_monotonicity(ty)
+        }
+    };
+}
+pub(in crate::values) use of_inner;
+
 pub(super) fn call(function: impl ScalarUDFImpl + 'static, args: Vec<Expr>) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(function)), args))
 }

@@ -6,11 +6,9 @@ use arrow::array::{ArrayRef, AsArray, Decimal128Array};
 use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, DecimalType, FieldRef};
 use datafusion::error::Result as DfResult;
 use datafusion::functions::math;
-use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-};
+use datafusion::logical_expr::{ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
 
-use super::functions::{arrays, result, strict_field};
+use super::functions::{arrays, of_inner, result, strict_field};
 use crate::{Error, Result};
 
 /// The function.
@@ -25,21 +23,7 @@ struct LeastMultiple {
 }
 
 impl ScalarUDFImpl for LeastMultiple {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn coerce_types(&self, types: &[DataType]) -> DfResult<Vec<DataType>> {
-        self.inner.coerce_types(types)
-    }
+    of_inner!(name, aliases, signature, coerce_types, documentation);
 
     /// A multiple has more digits than the numbers.
     fn return_type(&self, types: &[DataType]) -> DfResult<DataType> {
@@ -56,10 +40,6 @@ impl ScalarUDFImpl for LeastMultiple {
 
     fn is_strict(&self) -> bool {
         true
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {

@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::datatypes::{DataType, FieldRef, Float64Type};
+use arrow::datatypes::Float64Type;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::functions_aggregate::regr::regr_r2_udaf;
 use datafusion::functions_aggregate::stddev::stddev_pop_udaf;
 use datafusion::functions_aggregate::variance::var_pop_udaf;
-use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, GroupsAccumulator, Signature,
-};
+use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl};
+
+use super::functions::of_inner;
 
 /// The functions.
 pub(crate) fn functions() -> [AggregateUDF; 3] {
@@ -35,50 +35,23 @@ struct Corrected {
 }
 
 impl AggregateUDFImpl for Corrected {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
-    }
+    // Accumulators of groups need no correction: they divide by the number of rows.
+    of_inner!(
+        name,
+        aliases,
+        signature,
+        return_type,
+        state_fields,
+        groups_accumulator_supported,
+        create_groups_accumulator,
+        default_value,
+        is_nullable,
+        documentation
+    );
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let inner = self.inner.accumulator(args)?;
         Ok(Box::new(CorrectedAccumulator { inner, kind: self.kind, is_special: false }))
-    }
-
-    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.inner.state_fields(args)
-    }
-
-    /// Those of groups need no correction: they divide by the number of rows.
-    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(args)
-    }
-
-    fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        self.inner.create_groups_accumulator(args)
-    }
-
-    fn default_value(&self, ty: &DataType) -> Result<ScalarValue> {
-        self.inner.default_value(ty)
-    }
-
-    fn is_nullable(&self) -> bool {
-        self.inner.is_nullable()
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 }
 
