@@ -59,22 +59,23 @@ pub(super) struct NumberTemplate {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Number {
     /// Digits, and how many of them are behind the point.
-    Decimal {
-        is_negative: bool,
-        digits: String,
-        scale: usize,
-    },
-    Float(f64),
+    Decimal { is_negative: bool, digits: String, scale: usize },
+    /// A float, and how many of its decimal digits are exact.
+    Float { value: f64, digits: usize },
 }
 
-/// Digits of a float that are exact.
-const FLOAT_DIGITS: usize = 15;
+/// Exact decimal digits of REAL and of DOUBLE PRECISION.
+pub(super) const REAL_DIGITS: usize = 6;
+pub(super) const DOUBLE_DIGITS: usize = 15;
+/// Digits of a template: the greatest scale of PostgreSQL's NUMERIC.
+const PLACES_MAX: usize = 16_383;
 /// Width of a Roman number.
 const ROMAN_WIDTH: usize = 15;
 
 impl NumberTemplate {
     /// # Errors
-    /// `Syntax` for patterns that contradict each other, `Unsupported` for patterns that are not known.
+    /// `Syntax` for patterns that contradict each other, `Unsupported` for patterns that are not known, `Evaluation`
+    /// for more than 16,383 digits.
     pub fn parse(template: &str) -> Result<NumberTemplate> {
         // Longer patterns come before their beginnings.
         const PATTERNS: [&str; 19] =
@@ -99,6 +100,9 @@ impl NumberTemplate {
             let is_upper = first.is_ascii_uppercase();
             rest = &rest[pattern.len()..];
             parsed.add(pattern, is_upper, template)?;
+        }
+        if parsed.whole + parsed.fraction + parsed.shift > PLACES_MAX {
+            return Err(Error::Evaluation(format!("template of to_char has more than {PLACES_MAX} digits")));
         }
         Ok(parsed)
     }
@@ -181,15 +185,16 @@ impl NumberTemplate {
             return self.scientific(number);
         }
         if self.is_roman {
-            let (_, digits) = number.rounded(0);
-            return self.write(false, &digits.parse().ok().and_then(roman).unwrap_or_else(|| "#".repeat(ROMAN_WIDTH)));
+            let (is_negative, digits) = number.rounded(0);
+            let roman = if is_negative { None } else { digits.parse().ok().and_then(roman) };
+            return self.write(false, &roman.unwrap_or_else(|| "#".repeat(ROMAN_WIDTH)));
         }
         let whole = self.whole + self.shift;
         let shifted = number.shifted(self.shift);
         let (is_negative, mut digits) = match shifted {
-            Number::Float(value) if value.is_finite() => {
+            Number::Float { value, digits } if value.is_finite() => {
                 let places = format!("{:.0}", value.abs()).len();
-                let fraction = self.fraction.min(FLOAT_DIGITS.saturating_sub(places));
+                let fraction = self.fraction.min(digits.saturating_sub(places));
                 shifted.rounded(fraction)
             }
             _ => shifted.rounded(self.fraction),
@@ -204,8 +209,8 @@ impl NumberTemplate {
     fn scientific(&self, number: &Number) -> String {
         let unknown = || format!(" {}.{}", "#".repeat(self.whole), "#".repeat(self.fraction + 4));
         let text = match number {
-            Number::Float(value) if !value.is_finite() => return unknown(),
-            Number::Float(value) => format!("{value:.*e}", self.fraction),
+            Number::Float { value, .. } if !value.is_finite() => return unknown(),
+            Number::Float { value, .. } => format!("{value:.*e}", self.fraction),
             Number::Decimal { is_negative, digits, scale } => {
                 let significant = digits.trim_start_matches('0');
                 let exponent = significant.len() as i64 - 1 - *scale as i64;
@@ -233,7 +238,9 @@ impl NumberTemplate {
 impl Number {
     fn shifted(&self, places: usize) -> Number {
         match self {
-            Number::Float(value) => Number::Float(value * 10_f64.powi(places as i32)),
+            Number::Float { value, digits } => {
+                Number::Float { value: value * 10_f64.powi(places as i32), digits: *digits }
+            }
             Number::Decimal { is_negative, digits, scale } => {
                 let zeros = "0".repeat(places.saturating_sub(*scale));
                 let digits = format!("{digits}{zeros}");
@@ -246,9 +253,9 @@ impl Number {
     /// zero.
     fn rounded(&self, places: usize) -> (bool, String) {
         match self {
-            Number::Float(value) if value.is_nan() => (false, "NaN".into()),
-            Number::Float(value) if value.is_infinite() => (*value < 0.0, "Infinity".into()),
-            Number::Float(value) => (value.is_sign_negative(), format!("{:.places$}", value.abs())),
+            Number::Float { value, .. } if value.is_nan() => (false, "NaN".into()),
+            Number::Float { value, .. } if value.is_infinite() => (*value < 0.0, "Infinity".into()),
+            Number::Float { value, .. } => (value.is_sign_negative(), format!("{:.places$}", value.abs())),
             Number::Decimal { is_negative, digits, scale } => {
                 let padded = format!("{digits:0>width$}", width = scale + 1);
                 let (whole, fraction) = padded.split_at(padded.len() - scale);
@@ -541,6 +548,8 @@ mod tests {
             ("485", "RN", "        CDLXXXV"),
             ("485", "FMrn", "cdlxxxv"),
             ("4000", "RN", "###############"),
+            ("-5", "RN", "###############"),
+            ("-0.4", "RN", "###############"),
             ("482", "999th", " 482nd"),
             ("12", "99TH", " 12TH"),
             ("13", "999th", "  13th"),
@@ -595,8 +604,16 @@ mod tests {
             (-0.01, "9.9", " -.0"),
         ] {
             let parsed = NumberTemplate::parse(template).unwrap();
-            assert_eq!(parsed.format(&Number::Float(number)), expected, "{number} {template}");
+            let float = Number::Float { value: number, digits: DOUBLE_DIGITS };
+            assert_eq!(parsed.format(&float), expected, "{number} {template}");
         }
+        let real = Number::Float { value: 1.1_f32.into(), digits: REAL_DIGITS };
+        assert_eq!(NumberTemplate::parse("9.9999999").unwrap().format(&real), " 1.10000");
+        let longest = NumberTemplate::parse(&format!("9.{}", "9".repeat(PLACES_MAX - 1))).unwrap();
+        assert_eq!(longest.format(&decimal("1")).len(), PLACES_MAX + 2);
+        assert_eq!(longest.format(&Number::Float { value: 0.5, digits: DOUBLE_DIGITS }).trim(), ".50000000000000");
+        let error = NumberTemplate::parse(&format!("9.{}", "9".repeat(PLACES_MAX))).unwrap_err();
+        assert_eq!(error.to_string(), "template of to_char has more than 16383 digits");
         for template in ["9.9.9", "S9S", "9PR9", "9V.9", "FM9EEEE", "B9"] {
             assert!(NumberTemplate::parse(template).is_err(), "{template}");
         }

@@ -35,7 +35,7 @@ const ROMAN_WIDTH: usize = 4;
 const JULIAN_EPOCH: i64 = 2_440_588;
 
 /// Patterns in any case, longer ones before their beginnings.
-const NUMBERS: [(&str, Field); 45] = [
+const NUMBERS: [(&str, Field); 44] = [
     ("HH24", Field::Hour24),
     ("HH12", Field::Hour12),
     ("HH", Field::Hour12),
@@ -78,12 +78,13 @@ const NUMBERS: [(&str, Field); 45] = [
     ("TZ", Field::Unknown),
     ("OF", Field::Unknown),
     ("SP", Field::Unknown),
-    ("RM", Field::RomanMonth),
     ("FF", Field::Unknown),
     ("TM", Field::Unknown),
 ];
 /// Patterns whose case matters.
-const NAMES: [(&str, Field); 28] = [
+const NAMES: [(&str, Field); 30] = [
+    ("RM", Field::RomanMonth(Case::Upper)),
+    ("rm", Field::RomanMonth(Case::Lower)),
     ("MONTH", Field::MonthName(Case::Upper)),
     ("Month", Field::MonthName(Case::Title)),
     ("month", Field::MonthName(Case::Lower)),
@@ -144,7 +145,7 @@ enum Field {
     Century,
     JulianDay,
     Quarter,
-    RomanMonth,
+    RomanMonth(Case),
     MonthName(Case),
     MonthShort(Case),
     DayName(Case),
@@ -271,10 +272,14 @@ pub(super) struct Time {
 impl Time {
     /// A local time in microseconds since 1970-01-01.
     pub fn of_timestamp(micros: i64) -> Time {
-        let date = micros.div_euclid(MICROS_PER_DAY);
+        Time::of_date(micros.div_euclid(MICROS_PER_DAY), micros.rem_euclid(MICROS_PER_DAY))
+    }
+
+    /// A day, counted from 1970-01-01, and a time of day in microseconds.
+    pub fn of_date(date: i64, micros: i64) -> Time {
         let (year, month) = month_of(date);
         let day = date - first_day(year, month) + 1;
-        Time { is_interval: false, year, month, day, date, ..Time::of_clock(micros.rem_euclid(MICROS_PER_DAY)) }
+        Time { is_interval: false, year, month, day, date, ..Time::of_clock(micros) }
     }
 
     pub fn of_interval(interval: IntervalMonthDayNano) -> Time {
@@ -325,6 +330,20 @@ impl Time {
         if !self.is_interval && year <= 0 { 1 - year } else { year }
     }
 
+    /// The month of the year. As in PostgreSQL, that of an interval is counted from the end of the year if it is
+    /// negative, and whole years end with the last month, or begin with the first if they are negative. `None` for
+    /// intervals without months.
+    fn named_month(&self) -> Option<usize> {
+        let month = match (self.month, self.year) {
+            (0, 0) => return None,
+            (0, 1..) => 12,
+            (0, _) => 1,
+            (month @ 1.., _) => month,
+            (month, _) => 13 + month,
+        };
+        usize::try_from(month).ok()
+    }
+
     /// Days since Sunday.
     fn weekday(&self) -> usize {
         (self.date + 4).rem_euclid(7) as usize
@@ -358,7 +377,7 @@ impl Field {
             // Writing to a string cannot fail.
             let _ = write!(output, "{value:0width$}");
         };
-        let noon = 12;
+        let (noon, name_width) = (12, if is_filled { 0 } else { NAME_WIDTH });
         match self {
             Field::Hour24 => number(time.hour, 2),
             Field::Hour12 => number(if time.hour % noon == 0 { noon } else { time.hour % noon }, 2),
@@ -380,16 +399,19 @@ impl Field {
             }
             Field::GroupedYear => {
                 let year = time.shown_year(time.year);
-                let _ = write!(output, "{},{:03}", year / 1_000, year.abs() % 1_000);
+                let _ = write!(output, "{},{:03}", year / 1_000, year % 1_000);
             }
             Field::Month => number(time.month, 2),
-            Field::Day => number(time.day, 2),
-            Field::DayOfYear => number(time.day_of_year(), 3),
+            Field::Day => number(time.day, with_sign(time.day, 2)),
+            Field::DayOfYear => number(time.day_of_year(), with_sign(time.day_of_year(), 3)),
             Field::IsoDayOfYear => number(time.iso().2, 3),
             Field::Weekday => number(time.weekday() as i64 + 1, 0),
             Field::IsoWeekday => number((time.weekday() as i64 + 6) % 7 + 1, 0),
             Field::IsoWeek => number(time.iso().1, 2),
-            Field::WeekOfYear => number((time.day_of_year() - 1) / 7 + 1, 2),
+            Field::WeekOfYear => {
+                let week = (time.day_of_year() - 1) / 7 + 1;
+                number(week, with_sign(week, 2));
+            }
             Field::WeekOfMonth => number((time.day - 1) / 7 + 1, 0),
             Field::Century => {
                 let century = match time.is_interval {
@@ -402,27 +424,30 @@ impl Field {
             Field::JulianDay => number(time.date + JULIAN_EPOCH, 0),
             Field::Quarter if time.month == 0 => {}
             Field::Quarter => number((time.month - 1) / 3 + 1, 0),
-            Field::RomanMonth => {
-                let name = usize::try_from(time.month).ok().and_then(|month| ROMAN.get(month.checked_sub(1)?));
-                let width = if is_filled { 0 } else { ROMAN_WIDTH };
-                let _ = write!(output, "{:width$}", name.unwrap_or(&""));
+            Field::RomanMonth(case) => {
+                if let Some(name) = time.named_month().and_then(|month| ROMAN.get(month.checked_sub(1)?)) {
+                    put_name(name, case, if is_filled { 0 } else { ROMAN_WIDTH }, output);
+                }
             }
-            Field::MonthName(case) => put_name(MONTHS[time.month as usize - 1], case, is_filled, output),
-            Field::DayName(case) => put_name(DAYS[time.weekday()], case, is_filled, output),
-            Field::MonthShort(case) => put_name(&MONTHS[time.month as usize - 1][..3], case, true, output),
-            Field::DayShort(case) => put_name(&DAYS[time.weekday()][..3], case, true, output),
-            Field::Half(before, after) => {
-                output.push_str(if time.hour.rem_euclid(24) >= noon { after } else { before });
-            }
+            Field::MonthName(case) => put_name(MONTHS[time.month as usize - 1], case, name_width, output),
+            Field::DayName(case) => put_name(DAYS[time.weekday()], case, name_width, output),
+            Field::MonthShort(case) => put_name(&MONTHS[time.month as usize - 1][..3], case, 0, output),
+            Field::DayShort(case) => put_name(&DAYS[time.weekday()][..3], case, 0, output),
+            // An interval of negative hours is ahead of noon.
+            Field::Half(before, after) => output.push_str(if time.hour % 24 >= noon { after } else { before }),
             Field::Era(before, after) => output.push_str(if time.year <= 0 { before } else { after }),
             Field::Nothing | Field::Unknown => {}
         }
     }
 }
 
-fn put_name(name: &str, case: Case, is_filled: bool, output: &mut String) {
+/// A width that includes the sign of a number.
+fn with_sign(value: i64, width: usize) -> usize {
+    width - usize::from(value < 0)
+}
+
+fn put_name(name: &str, case: Case, width: usize, output: &mut String) {
     let start = output.len();
-    let width = if is_filled { 0 } else { NAME_WIDTH };
     // Writing to a string cannot fail.
     let _ = write!(output, "{name:width$}");
     match case {
@@ -464,6 +489,7 @@ mod tests {
             ("FXYYYY", "2024"),
             ("é YYYYth", "é 2024th"),
             ("MMM", "02M"),
+            ("RM|rm|FMrm|Rm", "II  |ii  |ii|Rm"),
             ("Monday", "Febthursday "),
             ("", ""),
         ] {
@@ -489,6 +515,12 @@ mod tests {
         assert_eq!(format(&time(0, 0, 93_600), "HH12 HH24 am DD DDD SSSS"), "02 26 am 00 000 93600");
         assert_eq!(format(&time(14, 3, 0), "YYYY-MM-DD Q CC WW W Y RM"), "0001-02-03 1 00 61 1 1 II  ");
         assert_eq!(format(&time(-14, 0, 0), "YYYY MM"), "-0001 -02");
+        assert_eq!(format(&time(0, -3, -10_800), "HH12 am DD"), "-03 am -3");
+        assert_eq!(format(&time(-13, 0, 0), "Y,YYY RM MM"), "0,-01 XII  -01");
+        assert_eq!(format(&time(12, 0, 0), "RM|rm|FMrm"), "XII |xii |xii");
+        assert_eq!(format(&time(0, 1, 0), "RM|"), "|");
+        assert_eq!(format(&time(-12, 0, 0), "RM|"), "I   |");
+        assert_eq!(format(&time(-24_168, -3, 0), "Y,YYY YYYY CC DDD WW DD"), "-2,-14 -2014 -20 -725043 -103576 -3");
         let mut output = String::new();
         assert!(TimeTemplate::parse("Month").unwrap().format(&time(1, 0, 0), &mut output).is_err());
     }

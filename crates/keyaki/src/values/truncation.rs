@@ -168,6 +168,10 @@ impl ScalarUDFImpl for DateTrunc {
             _ => return Err(undefined(self.name(), types)),
         };
         let time = match time {
+            DataType::Dictionary(_, values) => values,
+            time => time,
+        };
+        let time = match time {
             DataType::Timestamp(_, Some(_)) => time.clone(),
             DataType::Date32 | DataType::Date64 if zone.is_some() => {
                 DataType::Timestamp(TimeUnit::Microsecond, Some(STORED.into()))
@@ -273,7 +277,7 @@ fn timestamps<T: ArrowTimestampType>(times: &ArrayRef, unit: Unit, zone: Option<
     };
     let zone = match (zone, &label) {
         (Some(zone), _) => zone,
-        (None, Some(label)) if **label != *STORED => Zone::named(label)?,
+        (None, Some(label)) if **label != *STORED => Zone::of_label(label)?,
         _ => Zone::UTC,
     };
     let truncate = |micros: i64| {

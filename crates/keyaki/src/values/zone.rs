@@ -15,7 +15,7 @@ use arrow::datatypes::{
     ArrowTimestampType, DataType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
     TimestampNanosecondType, TimestampSecondType,
 };
-use chrono::{DateTime, MappedLocalTime, NaiveDateTime, Offset, TimeDelta, TimeZone};
+use chrono::{DateTime, FixedOffset, MappedLocalTime, NaiveDateTime, Offset, TimeDelta, TimeZone};
 use chrono_tz::{TZ_VARIANTS, Tz};
 
 use crate::base::arrays::{element_type, list_of, lists, with_elements};
@@ -26,7 +26,11 @@ pub(crate) const STORED: &str = "+00:00";
 
 /// A time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Zone(Tz);
+pub(crate) enum Zone {
+    Named(Tz),
+    /// Seconds east of Greenwich, in types of files and other systems.
+    Fixed(i32),
+}
 
 impl Default for Zone {
     fn default() -> Self {
@@ -36,12 +40,18 @@ impl Default for Zone {
 
 impl fmt::Display for Zone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.name())
+        match self {
+            Zone::Named(zone) => f.write_str(zone.name()),
+            Zone::Fixed(seconds) => {
+                let (sign, minutes) = (if *seconds < 0 { '-' } else { '+' }, seconds.abs() / 60);
+                write!(f, "{sign}{:02}:{:02}", minutes / 60, minutes % 60)
+            }
+        }
     }
 }
 
 impl Zone {
-    pub const UTC: Zone = Zone(Tz::UTC);
+    pub const UTC: Zone = Zone::Named(Tz::UTC);
 
     /// The zone with a name of the IANA database.
     ///
@@ -50,11 +60,22 @@ impl Zone {
     pub fn named(name: &str) -> Result<Zone> {
         let wanted = name.trim();
         let zone = TZ_VARIANTS.iter().find(|zone| zone.name().eq_ignore_ascii_case(wanted));
-        zone.map(|zone| Zone(*zone)).ok_or_else(|| Error::InvalidParameter {
+        zone.map(|zone| Zone::Named(*zone)).ok_or_else(|| Error::InvalidParameter {
             name: "TimeZone".into(),
             value: name.into(),
             expected: "a name of the IANA time zone database, for example 'Europe/Berlin' or 'UTC'".into(),
         })
+    }
+
+    /// The zone of a type: a name, or an offset such as `+05:30`.
+    ///
+    /// # Errors
+    /// As [`Zone::named`].
+    pub fn of_label(label: &str) -> Result<Zone> {
+        match label.parse::<FixedOffset>() {
+            Ok(offset) => Ok(Zone::Fixed(offset.local_minus_utc())),
+            Err(_) => Zone::named(label),
+        }
     }
 
     /// The zone with an offset of whole hours, positive east of Greenwich.
@@ -78,20 +99,28 @@ impl Zone {
     }
 
     pub fn is_utc(self) -> bool {
-        self == Zone::UTC
+        matches!(self, Zone::UTC | Zone::Fixed(0))
     }
 
     /// Seconds east of Greenwich at an instant; `None` outside of the range of the calendar.
     pub fn offset_at(self, seconds: i64) -> Option<i64> {
+        let zone = match self {
+            Zone::Named(zone) => zone,
+            Zone::Fixed(seconds) => return Some(seconds.into()),
+        };
         let instant = DateTime::from_timestamp(seconds, 0)?.naive_utc();
-        Some(self.0.offset_from_utc_datetime(&instant).fix().local_minus_utc().into())
+        Some(zone.offset_from_utc_datetime(&instant).fix().local_minus_utc().into())
     }
 
     /// Seconds east of Greenwich at a local time.
     pub fn offset_of_local(self, seconds: i64) -> Option<i64> {
+        let zone = match self {
+            Zone::Named(zone) => zone,
+            Zone::Fixed(seconds) => return Some(seconds.into()),
+        };
         let mut local: NaiveDateTime = DateTime::from_timestamp(seconds, 0)?.naive_utc();
         loop {
-            match self.0.offset_from_local_datetime(&local) {
+            match zone.offset_from_local_datetime(&local) {
                 MappedLocalTime::Single(offset) => return Some(offset.fix().local_minus_utc().into()),
                 MappedLocalTime::Ambiguous(a, b) => {
                     // The smaller offset belongs to the later instant.
@@ -247,6 +276,11 @@ mod tests {
             assert_eq!(Zone::named(unknown).unwrap_err().sqlstate().code(), "22023", "{unknown}");
         }
         assert!(Zone::of_hours("99").unwrap_err().to_string().contains("\"99\""));
+        let india = Zone::of_label("+05:30").unwrap();
+        assert_eq!((india.offset_at(0), india.offset_of_local(0)), (Some(19_800), Some(19_800)));
+        assert_eq!(india.to_string(), "+05:30");
+        assert!(Zone::of_label("+00:00").unwrap().is_utc());
+        assert_eq!(Zone::of_label("Europe/Berlin").unwrap(), zone("Europe/Berlin"));
     }
 
     proptest! {
