@@ -2,22 +2,21 @@
 //!
 //! DataFusion's functions return NaN, infinity or zero there. A batch is computed first. Only if a result is not an
 //! ordinary number, the arguments of its row are examined: NaN and infinity are results of NaN and infinity.
+//!
+//! As in PostgreSQL, REAL becomes DOUBLE PRECISION.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::compute::{binary, cast};
-use arrow::datatypes::{ArrowPrimitiveType, DataType, FieldRef, Float32Type, Float64Type};
+use arrow::datatypes::{DataType, Float64Type};
 use datafusion::error::Result as DfResult;
 use datafusion::functions::math;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
-use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-};
+use datafusion::logical_expr::{ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature};
 
-use super::functions::{arrays, result};
+use super::functions::{arrays, coerced, of_inner, result};
 use crate::base::type_name;
 use crate::{Error, Result};
 
@@ -48,7 +47,10 @@ pub(crate) fn functions() -> impl Iterator<Item = ScalarUDF> {
         (math::tan(), Kind::Periodic),
     ]
     .into_iter()
-    .map(|(inner, kind)| ScalarUDF::new_from_impl(Checked { inner, kind }))
+    .map(|(inner, kind)| {
+        let signature = Signature::user_defined(inner.signature().volatility);
+        ScalarUDF::new_from_impl(Checked { inner, kind, signature })
+    })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -124,6 +126,7 @@ impl Kind {
 struct Checked {
     inner: Arc<ScalarUDF>,
     kind: Kind,
+    signature: Signature,
 }
 
 impl Checked {
@@ -132,10 +135,8 @@ impl Checked {
         let array: ArrayRef = match self.kind {
             Kind::Root => {
                 let (arrays, _) = arrays(args)?;
-                match arrays[0].data_type() {
-                    DataType::Float32 => root::<Float32Type>(&arrays[0], f32::sqrt),
-                    _ => root::<Float64Type>(&cast(&arrays[0], &DataType::Float64)?, f64::sqrt),
-                }
+                let numbers = cast(&arrays[0], &DataType::Float64)?;
+                Arc::new(numbers.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::sqrt))
             }
             Kind::Power => {
                 let (arrays, _) = arrays(args)?;
@@ -143,7 +144,7 @@ impl Checked {
                 let (Some(bases), Some(exponents)) = (floats(0), floats(1)) else {
                     return self.inner.invoke_with_args(args.clone())?.to_array(args.number_rows);
                 };
-                let powers: PrimitiveArray<Float64Type> = binary(bases, exponents, f64::powf)?;
+                let powers: Float64Array = binary(bases, exponents, f64::powf)?;
                 Arc::new(powers)
             }
             _ => {
@@ -154,11 +155,8 @@ impl Checked {
         Ok(array)
     }
 
-    fn check_all<T: ArrowPrimitiveType>(&self, results: &PrimitiveArray<T>, args: &ScalarFunctionArgs) -> DfResult<()>
-    where
-        T::Native: Into<f64>,
-    {
-        let is_suspect = |result: T::Native| self.kind.is_suspect(result.into());
+    fn check_all(&self, results: &Float64Array, args: &ScalarFunctionArgs) -> DfResult<()> {
+        let is_suspect = |result: f64| self.kind.is_suspect(result);
         // Without a branch for each value.
         if !results.values().iter().fold(false, |any, result| any | is_suspect(*result)) {
             return Ok(());
@@ -171,35 +169,22 @@ impl Checked {
             for (arg, array) in row_args.iter_mut().zip(&arrays) {
                 *arg = array.as_primitive::<Float64Type>().value(row);
             }
-            self.kind.check(&row_args, results.value(row).into(), self.name(), &T::DATA_TYPE)?;
+            self.kind.check(&row_args, results.value(row), self.name(), &DataType::Float64)?;
         }
         Ok(())
     }
 }
 
-fn root<T: ArrowPrimitiveType>(values: &ArrayRef, root: impl Fn(T::Native) -> T::Native) -> ArrayRef {
-    Arc::new(values.as_primitive::<T>().unary::<_, T>(root))
-}
-
 impl ScalarUDFImpl for Checked {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
-    }
+    of_inner!(name, aliases, return_type, return_field_from_args, output_ordering, documentation);
 
     fn signature(&self) -> &Signature {
-        self.inner.signature()
+        &self.signature
     }
 
-    fn return_type(&self, types: &[DataType]) -> DfResult<DataType> {
-        self.inner.return_type(types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> DfResult<FieldRef> {
-        self.inner.return_field_from_args(args)
+    fn coerce_types(&self, types: &[DataType]) -> DfResult<Vec<DataType>> {
+        let wide = |ty: &DataType| if *ty == DataType::Float32 { DataType::Float64 } else { ty.clone() };
+        coerced(&self.inner, &types.iter().map(wide).collect::<Vec<_>>())
     }
 
     fn is_strict(&self) -> bool {
@@ -218,21 +203,11 @@ impl ScalarUDFImpl for Checked {
         self.inner.evaluate_bounds(inputs)
     }
 
-    fn output_ordering(&self, inputs: &[ExprProperties]) -> DfResult<SortProperties> {
-        self.inner.output_ordering(inputs)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
-    }
-
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> DfResult<ColumnarValue> {
         let is_single = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let results = self.compute(&args)?;
-        match results.data_type() {
-            DataType::Float32 => self.check_all::<Float32Type>(results.as_primitive(), &args)?,
-            DataType::Float64 => self.check_all::<Float64Type>(results.as_primitive(), &args)?,
-            _ => {}
+        if let Some(results) = results.as_primitive_opt::<Float64Type>() {
+            self.check_all(results, &args)?;
         }
         result(results, is_single)
     }

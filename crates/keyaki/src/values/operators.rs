@@ -8,11 +8,12 @@ use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExp
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
+use super::byte_strings::is_binary;
 use super::intervals::{divide, multiply};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
 
-/// Operators of REAL and integers compute with DOUBLE PRECISION. Quotients of decimals get more digits. UUIDs and
+/// Operators of REAL and integers or decimals compute with DOUBLE PRECISION. Quotients of decimals get more digits. UUIDs and
 /// texts are compared as UUIDs and concatenated as texts. Intervals and texts are compared as intervals. Times of
 /// different units are compared in microseconds. A literal beside a time, as operand of a minus sign, has the type of
 /// the time; one that is added to a timestamp is an interval.
@@ -30,8 +31,9 @@ impl ExprPlanner for Operators {
         if let Some(expr) = scaled_interval(&expr, (&left, &right)) {
             return Ok(PlannerResult::Planned(expr));
         }
+        let is_exact = |ty: &DataType| ty.is_integer() || ty.is_decimal();
         if matches!(expr.op, Op::Plus | Op::Minus | Op::Multiply | Op::Divide | Op::Modulo)
-            && (left == DataType::Float32 && right.is_integer() || left.is_integer() && right == DataType::Float32)
+            && (left == DataType::Float32 && is_exact(&right) || is_exact(&left) && right == DataType::Float32)
         {
             expr.left = cast(expr.left, DataType::Float64);
             expr.right = cast(expr.right, DataType::Float64);
@@ -89,6 +91,14 @@ impl ExprPlanner for Operators {
         if is_comparison && (is_interval(&left) && right.is_string() || left.is_string() && is_interval(&right)) {
             expr.left = cast(expr.left, INTERVAL);
             expr.right = cast(expr.right, INTERVAL);
+            return Ok(PlannerResult::Original(expr));
+        }
+        if expr.op == Op::StringConcat && is_binary(&left) && is_text_literal(&expr.right) {
+            expr.right = cast(expr.right, left);
+            return Ok(PlannerResult::Original(expr));
+        }
+        if expr.op == Op::StringConcat && is_binary(&right) && is_text_literal(&expr.left) {
+            expr.left = cast(expr.left, right);
             return Ok(PlannerResult::Original(expr));
         }
         let operands = (&mut expr.left, &mut expr.right);
