@@ -4,6 +4,7 @@
 //! cache, root buffers and queries.
 
 pub(crate) mod arrays;
+pub(crate) mod calendar;
 pub(crate) mod elements;
 mod error;
 pub(crate) mod from_sql;
@@ -14,6 +15,7 @@ pub(crate) mod options;
 pub(crate) mod progress;
 #[cfg(test)]
 pub(crate) mod stops;
+pub(crate) mod times;
 pub(crate) mod to_sql;
 pub(crate) mod tree;
 mod type_name;

@@ -12,8 +12,9 @@
 //! | arrays from and to arrays | element by element |
 //! | arrays from and to text | `{1,2,NULL}`; `[1, 2, NULL]` is also read ([`arrays`]) |
 //! | any to float | canonical ([`super::floats`]) |
-//! | text to DATE and TIMESTAMP | also without seconds, with short numbers and `/` in dates ([`super::timestamps`]) |
-//! | text with an offset to TIMESTAMP | the local time |
+//! | text to DATE and TIMESTAMP | PostgreSQL's formats ([`crate::base::times`]) |
+//! | text with a time zone to TIMESTAMP | the local time |
+//! | TIMESTAMP to TIMESTAMP(0) and (3) | rounded ([`super::timestamps`]) |
 //! | text to DECIMAL | also with an exponent |
 //! | BYTEA to text | `\x` and hexadecimal digits |
 //! | TIMESTAMP and TIME to text | a space between date and time, no zeros at the end of fractions |
@@ -54,6 +55,7 @@ pub(crate) fn is_own(from: &DataType, to: &DataType, zone: Zone) -> bool {
         (from, to) if is_uuid(from) => is_text(to),
         (from, to) if is_binary(to) => is_text(from),
         (from, DataType::Time64(TimeUnit::Microsecond)) if is_text(from) => true,
+        (from, to) if is_shortened(from, to) => true,
         (from, to) if is_text(from) && (is_calendar(to) || matches!(to, DataType::Decimal128(..))) => true,
         (from, to) if is_text(to) && (is_clock(from) || is_binary(from)) => true,
         (from, &INTERVAL) => is_text(from) || is_interval(from) && *from != INTERVAL,
@@ -96,6 +98,12 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
     }
     if is_text(from) && is_calendar(to) {
         return timestamps::of_texts(&arrow(values, &DataType::Utf8View)?, to, zone);
+    }
+    if let DataType::Timestamp(_, label) = to
+        && is_shortened(from, to)
+    {
+        let micros = try_cast(values, &DataType::Timestamp(TimeUnit::Microsecond, label.clone()), zone)?;
+        return timestamps::round(&micros, to);
     }
     Ok(match (from, to) {
         (DataType::Dictionary(_, inner), _) => try_cast(&arrow(values, inner)?, to, zone)?,
@@ -219,6 +227,16 @@ fn shown_time(text: &str) -> String {
 /// True for dates and timestamps.
 fn is_calendar(ty: &DataType) -> bool {
     matches!(ty, DataType::Timestamp(..) | DataType::Date32)
+}
+
+/// True for timestamps that lose digits.
+fn is_shortened(from: &DataType, to: &DataType) -> bool {
+    match (from, to) {
+        (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) => {
+            from > to && matches!(to, TimeUnit::Second | TimeUnit::Millisecond)
+        }
+        _ => false,
+    }
 }
 
 /// True for times and timestamps.

@@ -90,7 +90,7 @@ pub(crate) mod templates;
 pub(crate) mod text_functions;
 pub(crate) mod time;
 mod time_templates;
-mod timestamps;
+pub(crate) mod timestamps;
 pub(crate) mod to_char;
 pub(crate) mod truncation;
 pub(crate) mod untyped;

@@ -1,9 +1,9 @@
 //! TIME from text.
 
+use crate::base::times::micros;
+
 const MICROS_PER_SECOND: i64 = 1_000_000;
 pub(crate) const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SECOND;
-/// Digits of a fraction in microseconds.
-pub(super) const FRACTION_DIGITS: usize = 6;
 
 /// Parses `HH:MM[:SS[.ffffff]]`, also with `AM` or `PM` behind it, to microseconds since midnight. Further digits round the
 /// fraction. `None` for other texts and for times that a day does not have, such as 24:00.
@@ -44,19 +44,6 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
 fn number(text: &str, digits_min: usize) -> Option<i64> {
     let is_number = (digits_min..=2).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok())?
-}
-
-/// The fraction of a second, rounded as PostgreSQL does: to the nearest microsecond of the binary value, half to even.
-pub(super) fn micros(digits: &str) -> Option<i64> {
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let digit = |i: usize| digits.as_bytes().get(i).map_or(0, |byte| i64::from(byte - b'0'));
-    if digits.len() <= FRACTION_DIGITS {
-        return Some((0..FRACTION_DIGITS).fold(0, |value, i| value * 10 + digit(i)));
-    }
-    let fraction: f64 = format!("0.{digits}").parse().ok()?;
-    Some((fraction * MICROS_PER_SECOND as f64).round_ties_even() as i64)
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use arrow::datatypes::{
     Int64Type, IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 
-use super::calendar::date_from_days;
 use crate::base::arrays;
+use crate::base::calendar::date_from_days;
 use crate::base::intervals::{self, INTERVAL};
 use crate::base::uuids::{UUID_LEN, uuid_at};
 

@@ -6,7 +6,6 @@
 //!
 //! *Invariant.* Parsing the text of any value yields exactly that value.
 
-mod calendar;
 mod format;
 mod parse;
 

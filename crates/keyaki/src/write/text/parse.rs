@@ -5,19 +5,18 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewBuilder, BooleanBuilder, PrimitiveBuilder, StringViewArray};
 use arrow::datatypes::{
-    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
+    ArrowPrimitiveType, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    IntervalMonthDayNanoType, Time64MicrosecondType,
 };
 use keyaki_store::{ColumnType, ListType};
 
-use super::calendar::days_from_date;
 use crate::Error;
 use crate::base::{arrays, intervals, uuids};
 use crate::catalog::SqlType;
 use crate::catalog::types::sql_type_name;
 use crate::values::floats::Float;
 use crate::values::zone::Zone;
-use crate::values::{bytes, time};
+use crate::values::{bytes, time, timestamps};
 
 /// Number of decimal digits that always fit into an `i128`.
 const DECIMAL_DIGITS_MAX: u32 = 38;
@@ -51,6 +50,7 @@ type Parsed<T> = Result<T, Problem>;
 pub(crate) fn parse_column(texts: &StringViewArray, ty: SqlType, zone: Zone) -> Result<ArrayRef, BadValue> {
     let values = match ty.column {
         ColumnType::List(list) => return parse_lists(texts, ty, list, zone),
+        ColumnType::Date | ColumnType::Timestamp { .. } => return parse_times(texts, ty, zone),
         ColumnType::Text => Ok(Arc::new(texts.clone()) as ArrayRef),
         ColumnType::Boolean => booleans(texts),
         ColumnType::Bytes => byte_strings(texts),
@@ -65,17 +65,13 @@ pub(crate) fn parse_column(texts: &StringViewArray, ty: SqlType, zone: Zone) -> 
             let scale = u32::try_from(scale).unwrap_or(0);
             numbers::<Decimal128Type>(texts, |text| decimal(text, scale, limit))
         }
-        ColumnType::Date => numbers::<Date32Type>(texts, date),
-        ColumnType::Timestamp { utc } => {
-            numbers::<TimestampMicrosecondType>(texts, |text| timestamp(text, utc.then_some(zone)))
-        }
         ColumnType::Time => numbers::<Time64MicrosecondType>(texts, |text| time::parse(text).ok_or(Problem::Syntax)),
         ColumnType::Uuid => parsed_uuids(texts),
         ColumnType::Interval => numbers::<IntervalMonthDayNanoType>(texts, |text| Ok(intervals::parse(text)?)),
     };
     match values {
         Ok(values) if *values.data_type() == ty.column.arrow() => Ok(values),
-        // Builders do not set the parameters of decimal and timestamp types.
+        // Builders do not set the parameters of decimal types.
         Ok(values) => values
             .to_data()
             .into_builder()
@@ -84,6 +80,19 @@ pub(crate) fn parse_column(texts: &StringViewArray, ty: SqlType, zone: Zone) -> 
             .map(arrow::array::make_array)
             .map_err(|error| BadValue { row: 0, error: error.into() }),
         Err((row, problem)) => Err(BadValue { row, error: describe(texts.value(row), ty, problem) }),
+    }
+}
+
+/// Parses dates and timestamps, as casts do.
+fn parse_times(texts: &StringViewArray, ty: SqlType, zone: Zone) -> Result<ArrayRef, BadValue> {
+    let views: ArrayRef = Arc::new(texts.clone());
+    let times = timestamps::of_texts(&views, &ty.column.arrow(), zone).map_err(|error| BadValue { row: 0, error })?;
+    match (0..texts.len()).find(|row| times.is_null(*row) && texts.is_valid(*row)) {
+        Some(row) => {
+            let text = texts.value(row);
+            Err(BadValue { row, error: describe(text, ty, timestamps::problem(text).into()) })
+        }
+        None => Ok(times),
     }
 }
 
@@ -223,158 +232,6 @@ fn decimal(text: &str, scale: u32, limit: i128) -> Parsed<i128> {
     if value >= limit { Err(Problem::Range) } else { Ok(if negative { -value } else { value }) }
 }
 
-/// Parses `YYYY-MM-DD` to days since 1970-01-01. A sign, years of up to 8 digits, the suffix ` BC`, and a time of
-/// midnight are allowed.
-fn date(text: &str) -> Parsed<i32> {
-    let (days, time) = date_and_time(text)?;
-    if time.is_some_and(|time| time.micros != 0 || time.offset_seconds.is_some()) {
-        return Err(Problem::Syntax);
-    }
-    i32::try_from(days).map_err(|_| Problem::Range)
-}
-
-/// Parses a date, optionally followed by `T` or a space, a time of day and a time zone, to microseconds since
-/// 1970-01-01. Without `zone`, a timestamp without time zone, only UTC is accepted; otherwise, a text without an offset is a
-/// local time of `zone`.
-fn timestamp(text: &str, zone: Option<Zone>) -> Parsed<i64> {
-    let (days, time) = date_and_time(text)?;
-    let time = time.unwrap_or_default();
-    let local = i128::from(days) * 86_400 + i128::from(time.micros.div_euclid(1_000_000));
-    let offset = match (time.offset_seconds, zone) {
-        (Some(offset), None) if offset != 0 => return Err(Problem::Syntax),
-        (Some(offset), _) => offset,
-        (None, Some(zone)) if !zone.is_utc() => {
-            let local = i64::try_from(local).ok();
-            local.and_then(|local| zone.offset_of_local(local)).ok_or(Problem::Range)?
-        }
-        (None, _) => 0,
-    };
-    let micros = i128::from(days) * 86_400_000_000 + i128::from(time.micros) - i128::from(offset) * 1_000_000;
-    i64::try_from(micros).map_err(|_| Problem::Range)
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Time {
-    /// Microseconds since midnight.
-    micros: i64,
-    /// Offset east of UTC; `None` without a time zone.
-    offset_seconds: Option<i64>,
-}
-
-fn date_and_time(text: &str) -> Parsed<(i64, Option<Time>)> {
-    let text = text.trim_ascii();
-    let (text, before_christ) = match text.strip_suffix(" BC") {
-        Some(text) => (text, true),
-        None => (text, false),
-    };
-    let mut rest = text.as_bytes();
-    let negative = match rest.first() {
-        Some(b'-') => true,
-        Some(b'+') => false,
-        _ => {
-            rest = text.as_bytes();
-            false
-        }
-    };
-    if matches!(rest.first(), Some(b'-' | b'+')) {
-        rest = &rest[1..];
-    }
-    let year = take_number(&mut rest, 4, 8)?;
-    let year = match (before_christ, negative) {
-        (true, true) => return Err(Problem::Syntax),
-        (true, false) => 1 - year,
-        (false, true) => -year,
-        (false, false) => year,
-    };
-    take_byte(&mut rest, b"-")?;
-    let month = take_number(&mut rest, 1, 2)?;
-    take_byte(&mut rest, b"-")?;
-    let day = take_number(&mut rest, 1, 2)?;
-    let days = days_from_date(year, month as u32, day as u32).ok_or(Problem::Range)?;
-    if rest.is_empty() {
-        return Ok((days, None));
-    }
-    take_byte(&mut rest, b"T t")?;
-    Ok((days, Some(time_and_zone(rest)?)))
-}
-
-/// Parses `HH:MM[:SS[.ffffff]]` and an optional time zone: `Z`, `UTC`, `GMT`, `+HH`, `+HH:MM`, `+HHMM` or `+HH:MM:SS`.
-fn time_and_zone(mut rest: &[u8]) -> Parsed<Time> {
-    let hour = take_number(&mut rest, 1, 2)?;
-    take_byte(&mut rest, b":")?;
-    let minute = take_number(&mut rest, 2, 2)?;
-    let (mut second, mut fraction) = (0, 0);
-    if take_byte(&mut rest, b":").is_ok() {
-        second = take_number(&mut rest, 2, 2)?;
-        if take_byte(&mut rest, b".,").is_ok() {
-            fraction = micros(&mut rest)?;
-        }
-    }
-    let leap_or_midnight = (second == 60) || (hour == 24 && (minute, second, fraction) == (0, 0, 0));
-    if hour > 24 || (hour == 24 && !leap_or_midnight) || minute > 59 || second > 60 {
-        return Err(Problem::Range);
-    }
-    let micros = ((hour * 60 + minute) * 60 + second) * 1_000_000 + fraction;
-    Ok(Time { micros, offset_seconds: zone(rest)? })
-}
-
-/// Parses the fraction of a second in microseconds, rounded by the seventh digit.
-fn micros(rest: &mut &[u8]) -> Parsed<i64> {
-    let len = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if len == 0 {
-        return Err(Problem::Syntax);
-    }
-    let digit = |i: usize| rest.get(i).filter(|_| i < len).map_or(0, |byte| i64::from(byte - b'0'));
-    let value = (0..6).fold(0, |value, i| value * 10 + digit(i)) + i64::from(digit(6) >= 5);
-    *rest = &rest[len..];
-    Ok(value)
-}
-
-fn zone(rest: &[u8]) -> Parsed<Option<i64>> {
-    let mut rest = rest.trim_ascii();
-    let sign = match rest {
-        [] => return Ok(None),
-        b"Z" | b"z" | b"UTC" | b"GMT" => return Ok(Some(0)),
-        [b'+', ..] => 1,
-        [b'-', ..] => -1,
-        _ => return Err(Problem::Syntax),
-    };
-    rest = &rest[1..];
-    let mut parts = [take_number(&mut rest, 2, 2)?, 0, 0];
-    for part in &mut parts[1..] {
-        if rest.is_empty() {
-            break;
-        }
-        // Colons are optional.
-        let _ = take_byte(&mut rest, b":");
-        *part = take_number(&mut rest, 2, 2)?;
-    }
-    if !rest.is_empty() || parts[0] > 15 || parts[1] > 59 || parts[2] > 59 {
-        return Err(Problem::Range);
-    }
-    Ok(Some(sign * ((parts[0] * 60 + parts[1]) * 60 + parts[2])))
-}
-
-fn take_byte(rest: &mut &[u8], any_of: &[u8]) -> Parsed<()> {
-    match rest.split_first() {
-        Some((first, after)) if any_of.contains(first) => {
-            *rest = after;
-            Ok(())
-        }
-        _ => Err(Problem::Syntax),
-    }
-}
-
-fn take_number(rest: &mut &[u8], digits_min: usize, digits_max: usize) -> Parsed<i64> {
-    let len = rest.iter().take(digits_max).take_while(|byte| byte.is_ascii_digit()).count();
-    if len < digits_min {
-        return Err(Problem::Syntax);
-    }
-    let (digits, after) = rest.split_at(len);
-    *rest = after;
-    Ok(digits.iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0')))
-}
-
 #[cfg(test)]
 mod tests {
     use arrow::array::AsArray;
@@ -468,25 +325,20 @@ mod tests {
         assert_eq!(canonical("0044-03-15 BC", date), "0044-03-15 BC");
         assert_eq!(canonical("-0043-03-15", date), "0044-03-15 BC");
         assert_eq!(canonical("2024-02-29T12:30:45.1234567Z", local), "2024-02-29 12:30:45.123457");
+        assert_eq!(canonical("2024-02-29 12:30:45.1234565", local), "2024-02-29 12:30:45.123456");
+        assert_eq!(canonical("2023-01-01 10:00:00+02", local), "2023-01-01 10:00:00");
+        assert_eq!(canonical("2023/1/1 10:00 Europe/Berlin", local), "2023-01-01 10:00:00");
+        assert_eq!(canonical("2023/1/1 10:00 Europe/Berlin", utc), "2023-01-01 09:00:00+00");
+        assert_eq!(canonical("0044-03-15 10:00 BC", local), "0044-03-15 10:00:00 BC");
+        assert_eq!(canonical("2023-01-01 01:00:00", date), "2023-01-01");
         assert_eq!(canonical("2024-02-29 23:59:60", local), "2024-03-01 00:00:00");
         assert_eq!(canonical("2024-02-29 24:00", local), "2024-03-01 00:00:00");
         assert_eq!(canonical("2024-01-01 00:00:00+05:30", utc), "2023-12-31 18:30:00+00");
         assert_eq!(canonical("2024-01-01 00:00:00-0130", utc), "2024-01-01 01:30:00+00");
-        for text in [
-            "2023-02-29",
-            "2023-13-01",
-            "23-01-01",
-            "2023-01-01x",
-            "2023/01/01",
-            "2023-01-01 01:00:00",
-            "",
-            "9999999-01-01",
-        ] {
+        for text in ["2023-02-29", "2023-13-01", "23-01-01", "2023-01-01x", "", "9999999-01-01"] {
             assert!(refused(text, date), "{text:?}");
         }
-        for text in
-            ["2023-01-01 25:00:00", "2023-01-01 1", "2023-01-01 10:61", "2023-01-01 10:00:00+02", "300000-01-01"]
-        {
+        for text in ["2023-01-01 25:00:00", "2023-01-01 1", "2023-01-01 10:61", "300000-01-01"] {
             assert!(refused(text, local), "{text:?}");
         }
     }

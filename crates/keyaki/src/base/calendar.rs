@@ -8,7 +8,7 @@ const YEARS_PER_ERA: i64 = 400;
 const EPOCH_DAYS: i64 = 719_468;
 
 /// Days since 1970-01-01; `None` if the date does not exist or the year is beyond ±10 million.
-pub(super) fn days_from_date(year: i64, month: u32, day: u32) -> Option<i64> {
+pub(crate) fn days_from_date(year: i64, month: u32, day: u32) -> Option<i64> {
     if !(1..=12).contains(&month) || day == 0 || day > days_in_month(year, month) || year.abs() > 10_000_000 {
         return None;
     }
@@ -23,7 +23,7 @@ pub(super) fn days_from_date(year: i64, month: u32, day: u32) -> Option<i64> {
 }
 
 /// The date (year, month, day) of a number of days since 1970-01-01.
-pub(super) fn date_from_days(days: i64) -> (i64, u32, u32) {
+pub(crate) fn date_from_days(days: i64) -> (i64, u32, u32) {
     let days = days + EPOCH_DAYS;
     let era = days.div_euclid(DAYS_PER_ERA);
     let day_of_era = days.rem_euclid(DAYS_PER_ERA);
