@@ -33,7 +33,7 @@ use crate::values::printf::printf;
 use crate::values::quotient::div;
 use crate::values::replacement::regexp_replace;
 use crate::values::selection::coalesce;
-use crate::values::string_agg::{of_pairs, string_agg};
+use crate::values::string_agg::{string_agg, string_agg_by_row};
 use crate::values::sum::sum;
 use crate::values::to_char::to_char;
 use crate::values::truncation::date_trunc;
@@ -106,6 +106,7 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     state.register_udaf(Arc::new(average()))?;
     state.register_udaf(Arc::new(sum()))?;
     state.register_udaf(Arc::new(string_agg()))?;
+    state.register_udaf(Arc::new(string_agg_by_row()))?;
     // PostgreSQL's names.
     state.register_udaf(Arc::new(var_samp_udaf().as_ref().clone().with_aliases(["variance"])))?;
     state.register_udf(Arc::new(signum().as_ref().clone().with_aliases(["sign"])))?;
@@ -130,7 +131,6 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
         round(),
         lcm(),
         date_trunc(),
-        of_pairs(),
         place(),
         to_char(),
     ]

@@ -17,21 +17,24 @@
 //! | `make_timestamptz(…)` | a cast of `make_timestamp(…)`, with the time zone of the session |
 //! | parts of times | see [`super::time_calls`] |
 //! | `mode() WITHIN GROUP (ORDER BY a)` | `mode(a)`, with DESC `mode_desc(a)` |
-//! | `string_agg(a, d)` with a delimiter that is not a literal | concatenation of `array_agg(make_array(d, a))` |
+//! | `string_agg(a, d)` with a delimiter that depends on columns | `string_agg_by_row(a, d)` |
 //! | functions of JSON | see [`super::json_calls`] |
 //! | `percentile_disc(p) WITHIN GROUP (ORDER BY a)`, `quantile_disc(a, p)` | an element of `array_agg(a ORDER BY a)` |
 
+use std::ops::ControlFlow;
+
 use datafusion::sql::sqlparser::ast::{
-    DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, OrderByExpr, UnaryOperator, Value,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList, FunctionArguments,
+    Ident, ObjectName, OrderByExpr, UnaryOperator, Value,
 };
 
 use super::names::plain_ident;
 use super::parameters::call;
+use super::visit::visit_expressions;
 use crate::values::fractions::PLACE;
 use crate::values::mode::GREATEST_MODE;
 use crate::values::regexps::ALL_MATCHES;
-use crate::values::string_agg::OF_PAIRS;
+use crate::values::string_agg::BY_ROW;
 use crate::{Error, Result};
 
 /// The expression in place of a call; `None` for other functions.
@@ -134,55 +137,38 @@ fn aggregate(name: &str, function: &Function) -> Result<Option<Expr>> {
             if list.args.len() == 1 {
                 list.args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(crate::sql::parse_expr("','")?)));
             }
-            function.name = renamed("string_agg");
-            Ok(Some(match delimited(&function)? {
-                Some(text) => text,
-                None => Expr::Function(function),
-            }))
+            function.name = renamed(if has_one_delimiter(list)? { "string_agg" } else { BY_ROW });
+            Ok(Some(Expr::Function(function)))
         }
-        ("string_agg", _) => delimited(&function),
+        ("string_agg", 2) => {
+            let name = if has_one_delimiter(list)? { "string_agg" } else { BY_ROW };
+            function.name = renamed(name);
+            Ok(Some(Expr::Function(function)))
+        }
         _ => Ok(None),
     }
 }
 
-/// `string_agg(text, delimiter)` of an array, for a delimiter that is not a literal. `None` for others.
-///
-/// # Errors
-/// `Unsupported` with DISTINCT.
-fn delimited(function: &Function) -> Result<Option<Expr>> {
-    let FunctionArguments::List(list) = &function.args else { return Ok(None) };
-    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(text)), FunctionArg::Unnamed(FunctionArgExpr::Expr(delimiter))] =
-        &list.args[..]
-    else {
-        return Ok(None);
-    };
-    if is_literal(delimiter) {
-        return Ok(None);
+/// True if the second argument is the same for all rows. A parameter gets the type TEXT.
+fn has_one_delimiter(list: &mut FunctionArgumentList) -> Result<bool> {
+    let [_, FunctionArg::Unnamed(FunctionArgExpr::Expr(delimiter))] = &mut list.args[..] else { return Ok(true) };
+    if matches!(delimiter, Expr::Value(value) if matches!(value.value, Value::Placeholder(_))) {
+        *delimiter = call("CAST(NULL AS TEXT)", [delimiter.clone()])?;
     }
-    if list.duplicate_treatment == Some(DuplicateTreatment::Distinct) {
-        return Err(Error::Unsupported("string_agg of DISTINCT texts with a delimiter that is not a literal".into()));
-    }
-    let pair = call("make_array(CAST(NULL AS TEXT), CAST(NULL AS TEXT))", [delimiter.clone(), text.clone()])?;
-    let is_text = Expr::IsNotNull(Box::new(Expr::Nested(Box::new(text.clone()))));
-    let mut array = function.clone();
-    array.name = ObjectName::from(vec![Ident::new("array_agg")]);
-    array.args = FunctionArguments::List(FunctionArgumentList {
-        args: vec![FunctionArg::Unnamed(FunctionArgExpr::Expr(pair))],
-        ..list.clone()
-    });
-    array.filter = Some(Box::new(match array.filter.take() {
-        Some(filter) => call("(NULL) AND NULL", [*filter, is_text])?,
-        None => is_text,
-    }));
-    call(&format!("{OF_PAIRS}(NULL)"), [Expr::Function(array)]).map(Some)
+    Ok(is_constant(delimiter))
 }
 
-fn is_literal(expr: &Expr) -> bool {
-    match expr {
-        Expr::Nested(inner) => is_literal(inner),
-        Expr::Value(value) => !matches!(value.value, Value::Placeholder(_)),
-        _ => false,
-    }
+/// True for an expression without columns and subqueries.
+fn is_constant(expr: &Expr) -> bool {
+    let found = visit_expressions(expr, |expr| match expr {
+        Expr::Identifier(_)
+        | Expr::CompoundIdentifier(_)
+        | Expr::Subquery(_)
+        | Expr::Exists { .. }
+        | Expr::InSubquery { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_continue()
 }
 
 /// True for a call of a function without a schema, in any case.

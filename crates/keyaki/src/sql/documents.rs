@@ -23,7 +23,7 @@ use crate::values::untyped::marked;
 /// Functions whose result is one of their arguments, or one of the elements of their first argument.
 const CHOICES: [&str; 7] = ["array_element", "coalesce", "greatest", "least", "make_array", "nullif", "unnest"];
 /// Aggregate and window functions whose results are values of their first argument, or arrays of them.
-const SELECTIONS: [&str; 12] = [
+const SELECTIONS: [&str; 13] = [
     "any_value",
     "array_agg",
     "first_value",
@@ -36,6 +36,7 @@ const SELECTIONS: [&str; 12] = [
     "mode_desc",
     "nth_value",
     "string_agg",
+    "string_agg_by_row",
 ];
 
 /// Replaces `to_json` and `||` with documents as arguments.

@@ -14,7 +14,7 @@ use datafusion::logical_expr::expr::Sort as SortExpr;
 use datafusion::logical_expr::{Aggregate, Expr, Filter, LogicalPlan, Projection, Sort, SubqueryAlias};
 
 /// Aggregates whose results depend on the order of the rows.
-const ORDERED: [&str; 5] = ["array_agg", "string_agg", "first_value", "last_value", "nth_value"];
+const ORDERED: [&str; 6] = ["array_agg", "string_agg", "string_agg_by_row", "first_value", "last_value", "nth_value"];
 /// The names of sort keys that are not in the select list of their subquery.
 const KEY: &str = "__order";
 

@@ -1,128 +1,151 @@
-//! The aggregate function `string_agg`, which does not need sorted input.
+//! The aggregate function `string_agg`, of texts and of BYTEA.
 //!
-//! DataFusion has delimiters that are literals. For others, [`OF_PAIRS`] concatenates an array of delimiters and texts.
+//! DataFusion has texts with a constant delimiter. [`ByRow`] collects pairs of a value and the delimiter of its row,
+//! and concatenates them at the end. It aggregates BYTEA, and texts under the name [`BY_ROW`].
 //!
-//! DataFusion requires the order of `string_agg(… ORDER BY …)` of the input, and refuses an aggregation with two orders. Its
-//! accumulator sorts its rows in any case. For [`StringAgg`], sorted input is only an optimization.
+//! DataFusion requires the order of `string_agg(… ORDER BY …)` of the input, and refuses an aggregation with two
+//! orders. Its accumulator sorts its rows in any case. For [`StringAgg`], sorted input is only an optimization.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, StringViewBuilder, new_null_array};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, FieldRef};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StructArray};
+use arrow::compute::{cast, filter, is_not_null};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
+use datafusion::common::ScalarValue;
 use datafusion::error::Result;
+use datafusion::functions_aggregate::array_agg::array_agg_udaf;
 use datafusion::functions_aggregate::string_agg::string_agg_udaf;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, Documentation, GroupsAccumulator, ReversedUDAF,
-    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, Signature, Volatility,
 };
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Literal;
 
-use super::functions::{any, arrays, result};
-use crate::base::arrays::lists;
+use super::byte_strings::is_binary;
+use super::functions::{of_inner, undefined};
+use crate::Error;
+use crate::base::arrays::list_of;
+
+/// The name of the function of texts whose delimiters are not constant.
+pub(crate) const BY_ROW: &str = "string_agg_by_row";
 
 /// The function.
 pub(crate) fn string_agg() -> AggregateUDF {
-    AggregateUDF::new_from_impl(StringAgg { inner: string_agg_udaf() })
+    function(false)
 }
 
-/// The name of the function of an array of arrays, each of a delimiter and the text behind it.
-pub(crate) const OF_PAIRS: &str = "string_agg_of_pairs";
-
-/// The function [`OF_PAIRS`].
-pub(crate) fn of_pairs() -> ScalarUDF {
-    ScalarUDF::new_from_impl(OfPairs { signature: any(1) })
+/// The function [`BY_ROW`].
+pub(crate) fn string_agg_by_row() -> AggregateUDF {
+    function(true)
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct OfPairs {
-    signature: Signature,
-}
-
-impl ScalarUDFImpl for OfPairs {
-    fn name(&self) -> &str {
-        OF_PAIRS
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Utf8View)
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let (arrays, is_single) = arrays(&args)?;
-        let Some(groups) = lists(&arrays[0])? else {
-            return result(new_null_array(&DataType::Utf8View, arrays[0].len()), is_single);
-        };
-        let mut texts = StringViewBuilder::with_capacity(groups.len());
-        for group in groups.iter() {
-            match group {
-                Some(pairs) => texts.append_value(concatenated(&pairs)?),
-                None => texts.append_null(),
-            }
-        }
-        result(Arc::new(texts.finish()), is_single)
-    }
-}
-
-/// The texts of pairs, with the delimiters of all but the first before them. NULL stands for no delimiter.
-fn concatenated(pairs: &ArrayRef) -> Result<String> {
-    let mut text = String::new();
-    let Some(pairs) = lists(pairs)? else { return Ok(text) };
-    let parts = cast(pairs.values(), &DataType::Utf8View)?;
-    let parts = parts.as_string_view();
-    for (i, offsets) in pairs.value_offsets().windows(2).enumerate() {
-        // The delimiter of the first text is not used.
-        for part in offsets[0] as usize + usize::from(i == 0)..offsets[1] as usize {
-            if parts.is_valid(part) {
-                text.push_str(parts.value(part));
-            }
-        }
-    }
-    Ok(text)
+fn function(is_by_row: bool) -> AggregateUDF {
+    let signature = Signature::user_defined(Volatility::Immutable);
+    AggregateUDF::new_from_impl(StringAgg { inner: string_agg_udaf(), is_by_row, signature })
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct StringAgg {
     /// DataFusion's function.
     inner: Arc<AggregateUDF>,
+    is_by_row: bool,
+    signature: Signature,
+}
+
+impl StringAgg {
+    /// True if values of a type are collected with their delimiters.
+    fn has_pairs(&self, ty: &DataType) -> bool {
+        self.is_by_row || is_binary(ty)
+    }
+}
+
+/// The type of concatenated values.
+fn returned(ty: &DataType) -> DataType {
+    if is_binary(ty) { DataType::BinaryView } else { DataType::Utf8View }
+}
+
+/// A value and the delimiter before it.
+fn pair(ty: &DataType) -> Fields {
+    Fields::from(vec![Field::new("value", ty.clone(), true), Field::new("delimiter", ty.clone(), true)])
+}
+
+fn pair_field(ty: &DataType) -> FieldRef {
+    Arc::new(Field::new("pair", DataType::Struct(pair(ty)), true))
 }
 
 impl AggregateUDFImpl for StringAgg {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
+    of_inner!(documentation);
 
-    fn aliases(&self) -> &[String] {
-        self.inner.aliases()
+    fn name(&self) -> &str {
+        if self.is_by_row { BY_ROW } else { self.inner.name() }
     }
 
     fn signature(&self) -> &Signature {
-        self.inner.signature()
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        let [value, delimiter] = types else { return Err(undefined("string_agg", types)) };
+        if is_binary(value) || value.is_null() && is_binary(delimiter) {
+            // A literal beside bytes is a text.
+            return match is_binary(delimiter) || delimiter.is_string() || delimiter.is_null() {
+                true => Ok(vec![DataType::BinaryView; 2]),
+                false => Err(undefined("string_agg", types)),
+            };
+        }
+        let field = |ty: &DataType| -> FieldRef { Arc::new(Field::new("", ty.clone(), true)) };
+        let fields: Vec<FieldRef> = types.iter().map(field).collect();
+        let fields = fields_with_udf(&fields, self.inner.as_ref()).map_err(|_| undefined("string_agg", types))?;
+        Ok(match self.is_by_row {
+            // ORDER BY of DISTINCT values has the type of the argument.
+            true if value.is_string() => vec![value.clone(); 2],
+            true => vec![DataType::Utf8View; 2],
+            false => fields.iter().map(|field| field.data_type().clone()).collect(),
+        })
     }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
+        match self.has_pairs(&types[0]) {
+            true => Ok(returned(&types[0])),
+            false => self.inner.return_type(types),
+        }
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.inner.accumulator(args)
+        let ty = args.expr_fields[0].data_type();
+        if !self.has_pairs(ty) {
+            let exprs = with_literal(args.exprs)?;
+            return self.inner.accumulator(AccumulatorArgs { exprs: &exprs, ..args });
+        }
+        let (pair, fields) = (pair_field(ty), pair(ty));
+        let inner = array_agg_udaf().accumulator(AccumulatorArgs {
+            return_field: Arc::new(Field::new("pairs", list_of(pair.data_type().clone()), true)),
+            // An order of DISTINCT values is that of the pairs, which begin with the value.
+            exprs: &args.exprs[..1],
+            expr_fields: &[pair],
+            ..args
+        })?;
+        Ok(Box::new(ByRow { inner, fields }))
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        self.inner.state_fields(args)
+        let ty = args.input_fields[0].data_type();
+        if !self.has_pairs(ty) {
+            return self.inner.state_fields(args);
+        }
+        array_agg_udaf().state_fields(StateFieldsArgs { input_fields: &[pair_field(ty)], ..args })
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.inner.groups_accumulator_supported(args)
+        !self.has_pairs(args.expr_fields[0].data_type()) && self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        self.inner.create_groups_accumulator(args)
+        let exprs = with_literal(args.exprs)?;
+        self.inner.create_groups_accumulator(AccumulatorArgs { exprs: &exprs, ..args })
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -134,10 +157,81 @@ impl AggregateUDFImpl for StringAgg {
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
-        ReversedUDAF::Reversed(Arc::new(string_agg()))
+        ReversedUDAF::Reversed(Arc::new(function(self.is_by_row)))
+    }
+}
+
+/// The arguments with a literal for the delimiter, which may be an expression without columns.
+fn with_literal(args: &[Arc<dyn PhysicalExpr>]) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
+    let mut args = args.to_vec();
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    let row = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)?;
+    let delimiter = args[1].evaluate(&row)?.into_array(1)?;
+    args[1] = Arc::new(Literal::new(ScalarValue::try_from_array(&delimiter, 0)?));
+    Ok(args)
+}
+
+#[derive(Debug)]
+struct ByRow {
+    /// Collects the pairs of values that are not NULL.
+    inner: Box<dyn Accumulator>,
+    fields: Fields,
+}
+
+impl Accumulator for ByRow {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let mut values = values.to_vec();
+        if values[0].null_count() > 0 {
+            let is_value = is_not_null(&values[0])?;
+            for array in &mut values {
+                *array = filter(array, &is_value)?;
+            }
+        }
+        let pairs = StructArray::try_new(self.fields.clone(), values.drain(..2).collect(), None)?;
+        values.insert(0, Arc::new(pairs));
+        self.inner.update_batch(&values)
     }
 
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let ty = returned(self.fields[0].data_type());
+        let ScalarValue::List(pairs) = self.inner.evaluate()? else { return ScalarValue::try_from(&ty) };
+        if pairs.is_null(0) || pairs.value_length(0) == 0 {
+            return ScalarValue::try_from(&ty);
+        }
+        let bytes = concatenated(pairs.value(0).as_struct())?;
+        match ty {
+            DataType::BinaryView => Ok(ScalarValue::BinaryView(Some(bytes))),
+            _ => {
+                let text =
+                    String::from_utf8(bytes).map_err(|_| Error::Internal("string_agg of invalid texts".into()))?;
+                Ok(ScalarValue::Utf8View(Some(text)))
+            }
+        }
     }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.inner.size()
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.inner.state()
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.inner.merge_batch(states)
+    }
+}
+
+/// The values of pairs, with the delimiters of all but the first before them. NULL stands for no delimiter.
+fn concatenated(pairs: &StructArray) -> Result<Vec<u8>> {
+    let bytes_of = |column: &ArrayRef| cast(&cast(column, &returned(column.data_type()))?, &DataType::BinaryView);
+    let (values, delimiters) = (bytes_of(pairs.column(0))?, bytes_of(pairs.column(1))?);
+    let mut bytes = Vec::new();
+    for (i, (value, delimiter)) in values.as_binary_view().iter().zip(delimiters.as_binary_view()).enumerate() {
+        if i > 0 {
+            bytes.extend_from_slice(delimiter.unwrap_or_default());
+        }
+        bytes.extend_from_slice(value.unwrap_or_default());
+    }
+    Ok(bytes)
 }

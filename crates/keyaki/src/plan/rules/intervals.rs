@@ -191,10 +191,9 @@ fn boxed(expr: Expr, schema: &DFSchema) -> Result<Box<Expr>> {
 }
 
 /// Scalar functions that do not compare their arguments.
-const PLAIN_FUNCTIONS: [&str; 25] = [
+const PLAIN_FUNCTIONS: [&str; 24] = [
     "date_trunc",
     "to_char",
-    "string_agg_of_pairs",
     "pg_typeof",
     "isfinite",
     "printf",
@@ -490,8 +489,18 @@ fn aggregate_call(expr: &Expr) -> Option<(&AggregateFunction, Option<&Alias>)> {
 }
 
 /// Functions that return their arguments as they are.
-const PLAIN_AGGREGATES: [&str; 9] =
-    ["count", "first_value", "last_value", "nth_value", "array_agg", "lag", "lead", "any_value", "string_agg"];
+const PLAIN_AGGREGATES: [&str; 10] = [
+    "count",
+    "first_value",
+    "last_value",
+    "nth_value",
+    "array_agg",
+    "lag",
+    "lead",
+    "any_value",
+    "string_agg",
+    "string_agg_by_row",
+];
 
 /// How a function computes its result from functions of other arguments.
 enum Restored {

@@ -169,7 +169,7 @@ fn can_differ(plan: &LogicalPlan) -> Result<bool> {
 }
 
 /// Aggregates whose results depend on the order of rows.
-const ORDERED: [&str; 5] = ["array_agg", "string_agg", "first_value", "last_value", "nth_value"];
+const ORDERED: [&str; 6] = ["array_agg", "string_agg", "string_agg_by_row", "first_value", "last_value", "nth_value"];
 
 /// True for aggregates whose results depend on the order of rows, without ORDER BY.
 fn takes_rows_in_order(expr: &Expr) -> bool {

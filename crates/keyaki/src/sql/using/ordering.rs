@@ -43,7 +43,7 @@ fn is_plain(key: &Expr) -> bool {
 }
 
 /// Functions whose arguments are columns of single rows.
-const AGGREGATES: [&str; 20] = [
+const AGGREGATES: [&str; 21] = [
     "array_agg",
     "avg",
     "bit_and",
@@ -61,6 +61,7 @@ const AGGREGATES: [&str; 20] = [
     "stddev",
     "stddev_pop",
     "string_agg",
+    "string_agg_by_row",
     "sum",
     "var_pop",
     "variance",
