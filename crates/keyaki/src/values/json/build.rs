@@ -538,8 +538,12 @@ impl Kind {
                 text
             }
             Kind::RemovePath => {
-                let path = args.elements(1, row);
-                let path = path::elements(path.iter().map(String::as_str));
+                let lists: &ListArray = args.arrays[1].as_list();
+                let path = lists.value(row);
+                if let Some(problem) = parts::path_problem(args.document(row)?, path.as_string_view().iter()) {
+                    return Err(Error::Evaluation(problem));
+                }
+                let path = path::elements(path.as_string_view().iter().flatten());
                 Self::changed(args, row, &path, Change::Remove, false)?
             }
             Kind::Row => match args.document(row)? {

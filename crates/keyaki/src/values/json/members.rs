@@ -1,73 +1,53 @@
 //! The functions that find a value in a document, with PostgreSQL's choice of a member that an object has several
 //! times: the last one. `datafusion-functions-json` takes the first. [`LastMember`] finds the value at the end of the
-//! path, and gives its text to the function.
+//! path, and gives its text to the function. It skips other values of any depth.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, StringViewArray, StringViewBuilder};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, FieldRef};
+use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
-use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ExpressionPlacement, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature,
-};
+use datafusion::logical_expr::{ColumnarValue, ExpressionPlacement, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
 use jiter::{Jiter, Peek};
 
-use super::parts::next;
-use crate::values::functions::result;
+use crate::values::functions::{of_inner, result};
 
 /// A function of a document and a path.
 pub(super) fn of_last_member(inner: Arc<ScalarUDF>) -> Arc<ScalarUDF> {
-    let aliases = inner.aliases().to_vec();
-    Arc::new(ScalarUDF::new_from_impl(LastMember { inner, aliases }))
+    Arc::new(ScalarUDF::new_from_impl(LastMember { inner }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct LastMember {
     inner: Arc<ScalarUDF>,
-    aliases: Vec<String>,
 }
 
 impl ScalarUDFImpl for LastMember {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        &self.aliases
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        self.inner.return_field_from_args(args)
-    }
+    of_inner!(name, aliases, signature, return_type, return_field_from_args, documentation);
 
     fn placement(&self, args: &[ExpressionPlacement]) -> ExpressionPlacement {
         self.inner.placement(args)
     }
 
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
-    }
-
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let Some((document, path)) = args.args.split_first() else { return self.inner.invoke_with_args(args) };
-        let is_text = document.data_type().is_string();
+        let (is_text, is_dictionary) = match document.data_type() {
+            DataType::Dictionary(_, values) => (values.is_string(), true),
+            ty => (ty.is_string(), false),
+        };
         let (Some(path), true) = (Path::of(path)?, is_text) else { return self.inner.invoke_with_args(args) };
         let is_single = matches!(document, ColumnarValue::Scalar(_)) && matches!(path, Path::Constant(_));
         let documents = document.to_array(if is_single { 1 } else { args.number_rows })?;
         let documents = cast(&documents, &DataType::Utf8View)?;
-        let values = path.values(documents.as_string_view());
-        args.args = vec![result(Arc::new(values) as ArrayRef, is_single)?];
+        let mut values: ArrayRef = Arc::new(path.values(documents.as_string_view()));
+        if is_dictionary {
+            // The type of the result depends on that of the document.
+            let texts = cast(&values, &DataType::Utf8)?;
+            values = cast(&texts, &DataType::Dictionary(Box::new(DataType::Int64), Box::new(DataType::Utf8)))?;
+        }
+        args.args = vec![result(values, is_single)?];
         args.arg_fields.truncate(1);
         self.inner.invoke_with_args(args)
     }
@@ -179,6 +159,61 @@ fn member_or_element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     }
 }
 
+/// The text of the value that begins with `first`. Other than `Jiter::known_skip`, it has no limit of depth.
+fn next<'a>(jiter: &mut Jiter<'a>, first: Peek, document: &'a str) -> Option<&'a str> {
+    let start = jiter.current_index();
+    // True for each object, and false for each array, around the next value.
+    let mut around = Vec::new();
+    let mut value = first;
+    loop {
+        let inner = match value {
+            Peek::Object => {
+                around.push(true);
+                let has_name = jiter.known_object().ok()?.is_some();
+                member(has_name, jiter)?
+            }
+            Peek::Array => {
+                around.push(false);
+                jiter.known_array().ok()?
+            }
+            scalar => {
+                jiter.known_skip(scalar).ok()?;
+                behind(&around, jiter)?
+            }
+        };
+        value = match inner {
+            Some(inner) => inner,
+            None => loop {
+                // The object or array has ended.
+                if around.pop().is_none() {
+                    return document.get(start..jiter.current_index());
+                }
+                if let Some(next) = behind(&around, jiter)? {
+                    break next;
+                }
+            },
+        };
+    }
+}
+
+/// The beginning of the value behind another one, `Some(None)` behind the last one, and `None` for other texts than
+/// documents.
+fn behind(around: &[bool], jiter: &mut Jiter<'_>) -> Option<Option<Peek>> {
+    match around.last() {
+        None => Some(None),
+        Some(true) => {
+            let has_name = jiter.next_key().ok()?.is_some();
+            member(has_name, jiter)
+        }
+        Some(false) => jiter.array_step().ok(),
+    }
+}
+
+/// As [`behind`], for the value of a member whose name has been read.
+fn member(has_name: bool, jiter: &mut Jiter<'_>) -> Option<Option<Peek>> {
+    if has_name { jiter.peek().ok().map(Some) } else { Some(None) }
+}
+
 fn element(document: &str, position: i64) -> Option<&str> {
     let mut jiter = Jiter::new(document.as_bytes());
     if jiter.peek().ok()? != Peek::Array {
@@ -221,5 +256,12 @@ mod tests {
         assert_eq!(element("[1, [2], 3]", 1), Some("[2]"));
         assert_eq!(element("[1, 2, 3]", -3), Some("1"));
         assert_eq!(element("[1, 2, 3]", -4), None);
+        let deep = format!("{}1{}", "[{\"a\":".repeat(100_000), "}]".repeat(100_000));
+        let document = format!("{{\"deep\":{deep},\"a\":1,\"b\":{{}},\"c\":[]}}");
+        assert_eq!(member_or_element(&document, "a"), Some("1"));
+        assert_eq!(member_or_element(&document, "deep"), Some(deep.as_str()));
+        assert_eq!(member_or_element(&document, "b"), Some("{}"));
+        assert_eq!(member_or_element(&document, "c"), Some("[]"));
+        assert_eq!(member_or_element("{\"deep\":[{\"x\":[1,}],\"a\":1}", "a"), None);
     }
 }

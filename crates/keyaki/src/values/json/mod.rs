@@ -18,7 +18,7 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-    Volatility, lit,
+    Volatility, cast, lit,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use datafusion_functions_json::udfs;
@@ -151,7 +151,10 @@ fn of_documents(expr: &RawBinaryExpr, schema: &DFSchema) -> Option<Expr> {
     // An array as a literal is a text.
     let takes_list = matches!(kind, build::Kind::HasAny | build::Kind::HasAll | build::Kind::RemovePath);
     let right = match right {
-        Expr::Literal(value, _) if takes_list && value.data_type().is_string() => texts_of_list(right)?,
+        Expr::Literal(value, _) if takes_list && value.data_type().is_string() => {
+            // The cast of another text is an error.
+            texts_of_list(right).unwrap_or_else(|| cast(right.clone(), arrays::list_of(DataType::Utf8View)))
+        }
         right => right.clone(),
     };
     let is_known = is_text(&right) || matches!(kind, build::Kind::RemoveAt);

@@ -187,6 +187,31 @@ pub(super) fn changed(document: &str, path: &[Step], change: Change<'_>, creates
     Some(parts.text())
 }
 
+/// The problem of a path to a part that is removed; `None` if there is none. As in PostgreSQL, only the steps to
+/// parts that exist are checked.
+pub(super) fn path_problem<'a>(document: Parts<'_>, path: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
+    if let Parts::Scalar(_) = document {
+        return Some("cannot delete path in scalar".into());
+    }
+    let mut next = Some(document.text());
+    for (place, step) in (1..).zip(path) {
+        let parts = Parts::unique(next.as_deref()?)?;
+        let Some(step) = step else { return Some(format!("path element at position {place} is null")) };
+        next = match parts {
+            Parts::Object(members) => members.into_iter().find(|(name, _)| name == step).map(|(_, text)| text.into()),
+            Parts::Array(elements) => match step.trim_ascii().parse::<i32>() {
+                Ok(_) => {
+                    let position = Step::Any(step.trim_ascii().into()).place(elements.len()).and_then(Result::ok);
+                    position.and_then(|i| elements.into_iter().nth(i)).map(Cow::into_owned)
+                }
+                Err(_) => return Some(format!("path element at position {place} is not an integer: \"{step}\"")),
+            },
+            Parts::Scalar(_) => None,
+        };
+    }
+    None
+}
+
 /// A value within new objects and arrays; `None` if an array would have other elements before it.
 fn created(path: &[Step], value: &str) -> Option<String> {
     path.iter().rev().try_fold(value.to_string(), |value, step| match step {
