@@ -1,8 +1,8 @@
 //! Literals of texts beside values of other types, as `coalesce(day, '2024-01-01')`.
 //!
 //! In PostgreSQL, such a literal has the type of the others. In DataFusion it is a text, and has no common type with them,
-//! or they become texts. [`mark`] puts literals into calls of [`UNTYPED`] if they are results of CASE or arguments of
-//! functions that return one of their arguments.
+//! or they become texts. [`mark`] puts literals into calls of [`UNTYPED`] if they are results of CASE, elements of
+//! ARRAY or arguments of functions that return one of their arguments.
 
 use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Value};
 
@@ -37,6 +37,7 @@ pub(super) fn mark(expr: &mut Expr) {
             let results = conditions.iter_mut().map(|branch| &mut branch.result);
             mark_all(results.chain(else_result.as_deref_mut()).collect());
         }
+        Expr::Array(array) => mark_all(array.elem.iter_mut().collect()),
         Expr::Function(function) if function.over.is_none() => {
             let [name] = &function.name.0[..] else { return };
             let Some(name) = name.as_ident().map(plain_ident) else { return };

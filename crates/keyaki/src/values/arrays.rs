@@ -28,8 +28,10 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
+use super::byte_strings::is_binary;
 use super::cast;
 use super::functions::{any, call, result, strict_field};
+use super::untyped::marked;
 use super::zone::Zone;
 use crate::Error;
 use crate::base::arrays::{element_type, is_list, list_of, lists};
@@ -76,6 +78,20 @@ fn index(expr: Box<Expr>, schema: &DFSchema) -> Box<Expr> {
 pub(crate) struct Operators;
 
 impl ExprPlanner for Operators {
+    /// Literals of texts beside BYTEA, for which DataFusion finds no common type.
+    fn plan_array_literal(&self, mut exprs: Vec<Expr>, schema: &DFSchema) -> Result<PlannerResult<Vec<Expr>>> {
+        let bytes = exprs.iter().filter_map(|expr| expr.get_type(schema).ok()).find(is_binary);
+        if let Some(bytes) = bytes {
+            for expr in &mut exprs {
+                let literal = marked(expr).unwrap_or(expr);
+                if matches!(literal, Expr::Literal(value, _) if value.data_type().is_string()) {
+                    *expr = cast_expr(literal.clone(), bytes.clone());
+                }
+            }
+        }
+        Ok(PlannerResult::Original(exprs))
+    }
+
     fn plan_field_access(
         &self,
         expr: RawFieldAccessExpr,

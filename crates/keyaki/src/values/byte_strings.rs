@@ -11,6 +11,7 @@ use datafusion::error::Result as DfResult;
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+use memchr::memmem;
 
 use super::functions::{arrays, coerced, result, strict_field, undefined};
 use crate::{Error, Result};
@@ -75,7 +76,8 @@ struct OfBytes {
 impl OfBytes {
     /// The types of the arguments for bytes; `None` for other arguments.
     fn types(&self, types: &[DataType]) -> Option<Vec<DataType>> {
-        let is_bytes = |ty: &DataType| is_binary(ty) || ty.is_null();
+        // A literal beside bytes is a text.
+        let is_bytes = |ty: &DataType| is_binary(ty) || ty.is_null() || self.inner.is_some() && ty.is_string();
         let is_integer = |ty: &DataType| ty.is_integer() || ty.is_null();
         let bytes = match self.kind {
             Kind::Position | Kind::Overlay => 2,
@@ -163,11 +165,11 @@ impl OfBytes {
             Kind::Position => {
                 let parts = args[1].as_binary_view();
                 let place = |row: usize| is_valid(&row).then(|| place_of(bytes.value(row), parts.value(row)));
-                Ok(Arc::new((0..rows).map(place).collect::<Int32Array>()))
+                Ok(Arc::new((0..rows).map(|row| place(row).transpose()).collect::<Result<Int32Array>>()?))
             }
             Kind::BitLength => {
-                let bits = |row: usize| is_valid(&row).then(|| bytes.value(row).len() as i32 * 8);
-                Ok(Arc::new((0..rows).map(bits).collect::<Int32Array>()))
+                let bits = |row: usize| is_valid(&row).then(|| bits(bytes.value(row).len()));
+                Ok(Arc::new((0..rows).map(|row| bits(row).transpose()).collect::<Result<Int32Array>>()?))
             }
             Kind::GetByte => {
                 let byte = |row: usize| match is_valid(&row) {
@@ -238,11 +240,19 @@ fn place(bytes: &[u8], place: i64) -> Result<usize> {
 }
 
 /// The place of a part, from 1; 0 if there is none.
-fn place_of(bytes: &[u8], part: &[u8]) -> i32 {
-    if part.is_empty() {
-        return 1;
-    }
-    bytes.windows(part.len()).position(|window| window == part).map_or(0, |at| at as i32 + 1)
+///
+/// # Errors
+/// `OutOfRange` for places beyond the range of INTEGER.
+fn place_of(bytes: &[u8], part: &[u8]) -> Result<i32> {
+    memmem::find(bytes, part).map_or(Ok(0), |at| i32::try_from(at + 1).map_err(|_| out_of_range("integer")))
+}
+
+/// The bits of a number of bytes.
+///
+/// # Errors
+/// `OutOfRange` for 256 MiB and more.
+fn bits(bytes: usize) -> Result<i32> {
+    bytes.checked_mul(8).and_then(|bits| i32::try_from(bits).ok()).ok_or_else(|| out_of_range("integer"))
 }
 
 /// The range of `substr(bytes, start, length)`.
@@ -302,9 +312,15 @@ mod tests {
 
     #[test]
     fn places_of_parts_begin_with_one() {
-        assert_eq!(place_of(&[1, 2, 3], &[2, 3]), 2);
-        assert_eq!(place_of(&[1, 2, 3], &[3, 2]), 0);
-        assert_eq!(place_of(&[], &[]), 1);
+        assert_eq!(place_of(&[1, 2, 3], &[2, 3]).unwrap(), 2);
+        assert_eq!(place_of(&[1, 2, 3], &[3, 2]).unwrap(), 0);
+        assert_eq!(place_of(&[], &[]).unwrap(), 1);
         assert!(place(&[1], 1).is_err() && place(&[1], -1).is_err());
+    }
+
+    #[test]
+    fn bits_are_checked() {
+        assert_eq!(bits((1 << 28) - 1).unwrap(), i32::MAX - 7);
+        assert_eq!(bits(1 << 28).unwrap_err().sqlstate().code(), "22003");
     }
 }

@@ -1,19 +1,20 @@
-//! Functions of arrays and elements: a decimal beside an array of floats is a float, and `array_remove(a, NULL)`
-//! removes the elements that are NULL.
+//! Functions of arrays and elements.
+//!
+//! Elements have a common type: floats beside decimals, decimals with the digits of all, and BYTEA beside literals.
+//! Lists of other layouts become plain lists. `array_remove(a, NULL)` removes the elements that are NULL.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, ListArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::filter;
-use arrow::datatypes::{DataType, FieldRef};
+use arrow::datatypes::DataType;
 use datafusion::error::Result;
-use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
-use datafusion::logical_expr::{
-    ColumnarValue, Documentation, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-};
+use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature};
 
-use super::functions::{arrays, coerced, result};
+use super::byte_strings::is_binary;
+use super::functions::{arrays, coerced, of_inner, result};
 use crate::base::arrays::{element_type, innermost, list_of, lists};
 
 /// The functions that [`function`] wraps.
@@ -36,53 +37,33 @@ const REMOVE_ALL: &str = "array_remove_all";
 /// The function in place of one of DataFusion's.
 pub(crate) fn function(inner: Arc<ScalarUDF>) -> ScalarUDF {
     let signature = Signature::user_defined(inner.signature().volatility);
-    ScalarUDF::new_from_impl(OfElements { aliases: inner.aliases().to_vec(), inner, signature })
+    ScalarUDF::new_from_impl(OfElements { inner, signature })
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct OfElements {
     inner: Arc<ScalarUDF>,
-    aliases: Vec<String>,
     signature: Signature,
 }
 
 impl ScalarUDFImpl for OfElements {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn aliases(&self) -> &[String] {
-        &self.aliases
-    }
+    of_inner!(name, aliases, return_type, return_field_from_args, simplify, documentation);
 
     fn signature(&self) -> &Signature {
         &self.signature
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        let innermost_types = || types.iter().map(innermost);
-        let has_floats = innermost_types().any(DataType::is_floating) && innermost_types().any(DataType::is_decimal);
-        let types: Vec<DataType> = match has_floats {
-            true => types.iter().map(of_floats).collect(),
-            false => types.to_vec(),
+        let count = match self.name() {
+            // Behind them is a place or a number.
+            "array_position" | "array_remove_n" => 2,
+            "array_replace_n" => 3,
+            _ => types.len(),
         };
-        coerced(&self.inner, &types)
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(types)
-    }
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        self.inner.return_field_from_args(args)
-    }
-
-    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
-        self.inner.simplify(args, info)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
+        let (values, others) = types.split_at(count.min(types.len()));
+        let common = common(values);
+        let values = values.iter().map(|ty| with_innermost(ty, common.as_ref()));
+        coerced(&self.inner, &values.chain(others.iter().cloned()).collect::<Vec<_>>())
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -110,11 +91,30 @@ impl ScalarUDFImpl for OfElements {
     }
 }
 
-/// Floats, in arrays of the dimensions of a type of decimals; the type itself for others.
-fn of_floats(ty: &DataType) -> DataType {
-    match element_type(ty) {
-        Some(element) if innermost(ty).is_decimal() => list_of(of_floats(element)),
-        None if ty.is_decimal() => DataType::Float64,
+/// The type to which elements are converted; `None` if DataFusion finds it.
+fn common(types: &[DataType]) -> Option<DataType> {
+    let mut elements: Vec<&DataType> = types.iter().map(innermost).filter(|ty| !ty.is_null()).collect();
+    elements.dedup();
+    if elements.len() < 2 {
+        return None;
+    }
+    let any = |is: fn(&DataType) -> bool| elements.iter().any(|ty| is(ty));
+    if any(DataType::is_decimal) && elements.iter().all(|ty| ty.is_numeric()) {
+        let (first, others) = elements.split_first()?;
+        return match any(DataType::is_floating) {
+            true => Some(DataType::Float64),
+            false => others.iter().try_fold((*first).clone(), |common, ty| comparison_coercion(&common, ty)),
+        };
+    }
+    let is_text_or_bytes = |ty: &&DataType| is_binary(ty) || ty.is_string();
+    (any(is_binary) && elements.iter().all(is_text_or_bytes)).then_some(DataType::BinaryView)
+}
+
+/// A type of plain lists with other elements; for values that are not lists, the type of the elements.
+fn with_innermost(ty: &DataType, element: Option<&DataType>) -> DataType {
+    match (element_type(ty), element) {
+        (Some(inner), _) => list_of(with_innermost(inner, element)),
+        (None, Some(element)) if !ty.is_null() => element.clone(),
         _ => ty.clone(),
     }
 }
@@ -157,10 +157,21 @@ mod tests {
     }
 
     #[test]
-    fn decimals_beside_floats_are_floats() {
-        let decimal = DataType::Decimal128(2, 1);
-        assert_eq!(of_floats(&decimal), DataType::Float64);
-        assert_eq!(of_floats(&list_of(decimal)), list_of(DataType::Float64));
-        assert_eq!(of_floats(&DataType::Int64), DataType::Int64);
+    fn elements_have_a_common_type() {
+        let decimal = |precision, scale| DataType::Decimal128(precision, scale);
+        for (a, b, expected) in [
+            (decimal(2, 1), DataType::Float32, Some(DataType::Float64)),
+            (decimal(2, 1), decimal(4, 3), Some(decimal(4, 3))),
+            (decimal(10, 1), decimal(4, 3), Some(decimal(12, 3))),
+            (decimal(2, 1), DataType::Int64, Some(decimal(21, 1))),
+            (DataType::BinaryView, DataType::Utf8, Some(DataType::BinaryView)),
+            (DataType::Int32, DataType::Int64, None),
+            (decimal(2, 1), DataType::Null, None),
+        ] {
+            assert_eq!(common(&[list_of(a), b]), expected);
+        }
+        let large = DataType::LargeList(Arc::new(arrow::datatypes::Field::new_list_field(DataType::Int32, true)));
+        assert_eq!(with_innermost(&large, None), list_of(DataType::Int32));
+        assert_eq!(with_innermost(&list_of(large), Some(&DataType::Int64)), list_of(list_of(DataType::Int64)));
     }
 }

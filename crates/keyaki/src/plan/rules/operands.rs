@@ -139,7 +139,11 @@ impl<'a> Operands<'a> {
         // Types of parameters may not be known yet.
         let types = || self.operands.iter().filter_map(|operand| operand.get_type(schema).ok());
         match self.kind {
-            Kind::Elements => Common::of(types(), false).filter(|common| matches!(common, Common::Float)),
+            Kind::Elements => {
+                let floats = Common::of(types(), false).filter(|common| matches!(common, Common::Float));
+                let has_marks = self.operands.iter().any(|operand| marked(operand).is_some());
+                floats.or_else(|| if has_marks { self.literal(schema) } else { None })
+            }
             Kind::Comparison => Common::of(types(), true).or_else(|| self.literal(schema)),
             Kind::Selection => Common::of(types(), false).or_else(|| self.literal(schema)),
         }
