@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `s LIKE 'a!_%' ESCAPE '!'` | `s LIKE 'a\_%'` |
 //! | `s LIKE p ESCAPE '!'` | `s LIKE like_pattern(p, '!')` |
+//! | `s LIKE 'a\'` | `s LIKE like_pattern('a\', '\')`, which is an error |
 //! | `s LIKE p ESCAPE NULL` | NULL |
 //! | `s SIMILAR TO 'a%'` | `s LIKE 'a%'` |
 //! | `s SIMILAR TO '(a\|b)%'` | `s ~ '(?s)^(?:(?:a\|b).*)$'` |
@@ -29,17 +30,18 @@ pub(super) fn replaced(expr: &mut Expr) -> Result<Option<Expr>> {
             if is_null(escape_char.as_ref()) {
                 return crate::sql::parse_expr("CAST(NULL AS BOOLEAN)").map(Some);
             }
-            let Some(escape) = escape(escape_char.as_ref())? else {
-                // Its errors.
-                if let Some(text) = text(pattern) {
-                    patterns::like(text, Some(ESCAPE))?;
+            let given = escape(escape_char.as_ref())?;
+            let escape = given.clone().unwrap_or_else(|| ESCAPE.to_string());
+            let character = patterns::escape_of(&escape)?;
+            // An incomplete pattern is an error for the rows that it is compared with.
+            let plain = text(pattern).and_then(|text| patterns::like(text, character).ok());
+            match plain {
+                Some(plain) if given.is_some() => **pattern = literal(plain),
+                None if given.is_some() || text(pattern).is_some() => {
+                    **pattern = translated("like_pattern", pattern, &escape)?;
                 }
-                return Ok(None);
-            };
-            **pattern = match text(pattern) {
-                Some(text) => literal(patterns::like(text, patterns::escape_of(&escape)?)?),
-                None => translated("like_pattern", pattern, &escape)?,
-            };
+                _ => {}
+            }
             *escape_char = None;
             Ok(None)
         }
@@ -160,6 +162,8 @@ mod tests {
             ("s LIKE 'a!_%' ESCAPE '!'", r"s LIKE 'a\_%'"),
             ("s NOT ILIKE p ESCAPE '!'", "s NOT ILIKE like_pattern(CAST(p AS TEXT), '!')"),
             (r"s LIKE 'a\_'", r"s LIKE 'a\_'"),
+            (r"s LIKE 'a\'", r"s LIKE like_pattern(CAST('a\' AS TEXT), '\')"),
+            ("s LIKE 'a#' ESCAPE '#'", "s LIKE like_pattern(CAST('a#' AS TEXT), '#')"),
             (r"s LIKE 'a\_' ESCAPE ''", r"s LIKE 'a\\_'"),
             ("s SIMILAR TO '(a|x)b%'", "((s) ~ '(?s)^(?:(?:a|x)b.*)$')"),
             ("s NOT SIMILAR TO p ESCAPE '#'", "(NOT ((s) ~ similar_pattern(CAST(p AS TEXT), '#')))"),
@@ -173,7 +177,7 @@ mod tests {
             synonyms::replace(&mut expr).unwrap();
             assert_eq!(expr.to_string(), expected);
         }
-        for refused in [r"s ~ '(a)\1'", r"s LIKE 'a\'", "s LIKE 'a#' ESCAPE '#'"] {
+        for refused in [r"s ~ '(a)\1'", r"s SIMILAR TO 'a\'", "s LIKE 'a' ESCAPE '##'"] {
             let mut expr = parse_expr(refused).unwrap();
             assert!(synonyms::replace(&mut expr).is_err(), "{refused}");
         }

@@ -2,8 +2,8 @@
 //!
 //! DataFusion evaluates both operands of AND and OR for all rows of a batch, unless one of them decides most rows, and
 //! replaces CASE with boolean results by AND and OR. A division then fails for rows that the other operand excludes. As
-//! in PostgreSQL, an operand that divides, or that calls a function which fails outside of its domain ([`domains`]), is
-//! evaluated here only for the rows for which no earlier one decides.
+//! in PostgreSQL, an operand that divides, or that calls a function which fails for some arguments (`PARTIAL` and
+//! [`domains`]), is evaluated here only for the rows for which no earlier one decides.
 //! Operands with columns that it does not use do not protect it, so that it stays a condition of as few tables as
 //! before.
 //!
@@ -32,9 +32,32 @@ use super::rewritten;
 use crate::base::tree::{PlanTree, Tree};
 use crate::values::domains;
 
-/// Functions that fail for some arguments, beside those of [`domains`].
-const PARTIAL: [&str; 8] =
-    ["factorial", "to_date", "to_timestamp", "chr", "substr", "date_trunc", "get_byte", "set_byte"];
+/// Functions that fail for some arguments, beside those of [`domains`], and the places of these arguments. No place
+/// stands for all of them.
+const PARTIAL: [(&str, &[usize]); 22] = [
+    ("chr", &[]),
+    ("date_trunc", &[0, 2]),
+    ("decode", &[]),
+    ("div", &[1]),
+    ("factorial", &[]),
+    ("get_byte", &[]),
+    ("lcm", &[]),
+    ("like_pattern", &[]),
+    ("make_date", &[]),
+    ("make_time", &[]),
+    ("make_timestamp", &[]),
+    ("overlay", &[2, 3]),
+    ("posix_pattern", &[]),
+    ("printf", &[0]),
+    ("set_byte", &[]),
+    ("similar_pattern", &[]),
+    ("split_part", &[2]),
+    ("substr", &[2]),
+    ("to_char", &[1]),
+    ("to_date", &[]),
+    ("to_timestamp", &[]),
+    ("width_bucket", &[]),
+];
 
 /// Functions in place of `/` and `%`.
 const DIVIDING: [&str; 2] = ["divide", "remainder"];
@@ -249,11 +272,27 @@ fn is_condition(case: &Case, schema: &DFSchema) -> Result<bool> {
     Ok(fails && results.into_iter().any(|result| is_boolean(result)))
 }
 
-/// True if an expression divides by a number that depends on columns, or calls a function of [`domains`] for one.
+/// True if a function fails for some values of columns.
+fn is_partial(call: &ScalarFunction) -> Result<bool> {
+    let name = call.func.name();
+    let places: &[usize] = match PARTIAL.iter().find(|(partial, _)| *partial == name) {
+        Some((_, places)) => places,
+        None if domains::NAMES.contains(&name) => &[],
+        None => return Ok(false),
+    };
+    for (place, arg) in call.args.iter().enumerate() {
+        if (places.is_empty() || places.contains(&place)) && !columns_of(arg)?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// True if an expression divides by a number that depends on columns, or calls a partial function.
 fn divides(expr: &Expr) -> Result<bool> {
     expr.exists_dyn(&mut |expr| {
         let divisor = match expr {
-            Expr::ScalarFunction(ScalarFunction { func, .. }) if domains::NAMES.contains(&func.name()) => expr,
+            Expr::ScalarFunction(call) if is_partial(call)? => return Ok(true),
             Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) => right.as_ref(),
             // In place of the operators, after `ReplaceOperators`.
             Expr::ScalarFunction(ScalarFunction { func, args }) if DIVIDING.contains(&func.name()) => match &args[..] {
@@ -273,12 +312,12 @@ fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
         Expr::Cast(Cast { expr, field }) => {
             !field.data_type().is_string() && expr.get_type(schema).is_ok_and(|ty| ty.is_string())
         }
-        Expr::ScalarFunction(ScalarFunction { func, .. }) => {
-            PARTIAL.contains(&func.name()) || domains::NAMES.contains(&func.name())
-        }
         _ => false,
     };
-    expr.exists_dyn(&mut |expr| Ok(fails(expr) && !columns_of(expr)?.is_empty()))
+    expr.exists_dyn(&mut |expr| match expr {
+        Expr::ScalarFunction(call) => is_partial(call),
+        expr => Ok(fails(expr) && !columns_of(expr)?.is_empty()),
+    })
 }
 
 /// True for a literal other than zero and NULL.
