@@ -181,7 +181,8 @@ mod tests {
     #[test]
     fn longer_units_are_rounded() {
         for (text, unit, expected) in [
-            ("1970-01-01 00:00:00.1235", TimeUnit::Millisecond, 124),
+            ("1970-01-01 00:00:00.1235", TimeUnit::Millisecond, 123),
+            ("1970-01-01 00:00:00.1236", TimeUnit::Millisecond, 124),
             ("1970-01-01 00:00:00.1234", TimeUnit::Millisecond, 123),
             ("1970-01-01 00:00:00.9", TimeUnit::Second, 1),
             // Away from 2000-01-01.
