@@ -1,4 +1,4 @@
-//! The estimated share of a tree's pages in the cache.
+//! The pages that reads need: the estimated share of a tree's pages in the cache, and lookups of absent keys.
 
 mod common;
 
@@ -41,4 +41,33 @@ fn cached_share_follows_reads() {
     assert!((0.4..0.6).contains(&share), "{share} after half of the leaves");
     read(&view, &pages, KeyRange::all());
     assert_eq!(view.cached_share(), 1.0, "all pages were read");
+}
+
+/// Keys and values of 60 bytes, and the same in the messages of a run.
+#[test]
+fn lookups_of_absent_keys_read_few_pages() {
+    let device = Arc::new(Simulated::new(SimulatedOptions::default()));
+    let options = Options { page_bytes: 4096, leaf_bytes: 65_536, fan_out: 4, ..Options::default() };
+    let store = Store::open(device, Path::new("/db"), options).unwrap();
+    let map = KeyValue::open(&store, TREE).unwrap();
+    let key = |i: u32| [&i.to_be_bytes()[..], &[0; 8]].concat();
+    let rows: Vec<_> = (0..40_000).map(|i| (key(2 * i), [i as u8; 60])).collect();
+    let mut writer = store.bulk_writer(TREE, &Schema::key_value());
+    writer.push(&key_value_rows(rows.iter().map(|(key, value)| (&key[..], &value[..])))).unwrap();
+    store.install(WriteBatch::new(), vec![(TREE, writer.finish().unwrap())]).unwrap();
+    store.drop_caches();
+    let reads = |keys: &dyn Fn(u32) -> u32, is_present: bool| {
+        let before = store.stats().pages_read;
+        for i in 0..2_000 {
+            assert_eq!(map.get(&key(keys(i))).unwrap().is_some(), is_present, "key {}", keys(i));
+        }
+        store.stats().pages_read - before
+    };
+    // One page for each leaf, and for one key in a hundred.
+    let leaves = 40_000 * 72 / 65_536;
+    let absent = reads(&|i| 40 * i + 1, false);
+    assert!(absent < 2 * leaves + 100, "{absent} pages read for 2,000 absent keys in {leaves} leaves");
+    store.drop_caches();
+    let present = reads(&|i| 40 * i, true);
+    assert!(present > 600, "{present} pages read for 2,000 keys");
 }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 
 use super::ColumnBuilder;
+use super::page::key_hash;
 use super::scalar::{Scalar, Values, fixed_len};
 use crate::base::{Column, ColumnType, Error, Result, Schema};
 
@@ -83,6 +84,19 @@ impl KeyCodec {
             offsets.push(out.len());
         }
         (out, offsets)
+    }
+
+    /// Appends the hash of the encoded key of each of the rows, for filters.
+    ///
+    /// # Panics
+    /// As [`KeyCodec::encode`].
+    pub(crate) fn hashes(&self, columns: &[ArrayRef], rows: Range<usize>, hashes: &mut Vec<u64>) {
+        let (encoder, mut key) = (self.encoder(columns), Vec::new());
+        hashes.extend(rows.map(|row| {
+            key.clear();
+            encoder.encode(row, &mut key);
+            key_hash(&key)
+        }));
     }
 
     fn len_estimate(&self, columns: &[ArrayRef]) -> usize {
@@ -231,13 +245,34 @@ pub(crate) fn put_key(column: &Column, value: Scalar<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn put_escaped(mut bytes: &[u8], out: &mut Vec<u8>) {
-    while let Some(zero) = bytes.iter().position(|&byte| byte == 0) {
-        out.extend_from_slice(&bytes[..zero]);
-        out.extend_from_slice(&[0, 0xff]);
-        bytes = &bytes[zero + 1..];
+fn put_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        if has_zero(u64::from_ne_bytes(*word)) {
+            let (mut escaped, mut len) = ([0xff; 16], 0);
+            for &byte in word {
+                escaped[len & 15] = byte;
+                len += 1 + usize::from(byte == 0);
+            }
+            out.extend_from_slice(&escaped[..len]);
+        } else {
+            out.extend_from_slice(word);
+        }
     }
-    out.extend_from_slice(bytes);
+    for &byte in rest {
+        out.push(byte);
+        if byte == 0 {
+            out.push(0xff);
+        }
+    }
+}
+
+/// True if one of the bytes is zero.
+fn has_zero(word: u64) -> bool {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = LOW << 7;
+    // The subtraction sets the high bit of a zero byte. Bytes that had it before do not count.
+    word.wrapping_sub(LOW) & !word & HIGH != 0
 }
 
 /// Maps a word to an unsigned number of the type's width with the same order as the values.
@@ -391,6 +426,30 @@ pub(crate) fn take_escaped<'a>(rest: &mut &'a [u8]) -> Option<Cow<'a, [u8]>> {
             0 => return Some(plain),
             0xff => plain.to_mut().push(0),
             _ => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keyaki_primitives::Random;
+
+    use super::*;
+
+    #[test]
+    fn zeros_are_escaped() {
+        let mut random = Random::new(5);
+        for len in (0..40).chain([1000]) {
+            for limit in [2, 3, 200, 256] {
+                let bytes: Vec<u8> = (0..len).map(|_| random.below(limit) as u8).collect();
+                let expected: Vec<u8> =
+                    bytes.iter().flat_map(|&byte| if byte == 0 { vec![0, 0xff] } else { vec![byte] }).collect();
+                let mut escaped = Vec::new();
+                put_escaped(&bytes, &mut escaped);
+                assert_eq!(escaped, expected, "{bytes:?}");
+                escaped.extend_from_slice(&[0, 0]);
+                assert_eq!(take_escaped(&mut &escaped[..]).unwrap(), bytes);
+            }
         }
     }
 }

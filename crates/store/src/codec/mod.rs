@@ -38,7 +38,7 @@ pub(crate) use codecs::Codecs;
 pub use compact::{compact, compact_array};
 pub use key::{KeyCodec, KeyEncoder};
 pub(crate) use lists::encode as encode_lists;
-pub(crate) use page::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX};
+pub(crate) use page::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, filter_bytes};
 pub use page::{
     IndexEntry, MessageKind, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal,
     set_checksum,

@@ -10,9 +10,14 @@ use keyaki_device::{BLOCK, Buffer};
 
 use crate::base::{Error, Result, TreeId};
 use crate::codec::{
-    Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal, set_checksum,
+    Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, filter_bytes, seal,
+    set_checksum,
 };
 use crate::pages::{Files, Purpose, RESERVED_BYTES};
+
+/// A leaf has no filter if the filter would take more than this part of its first page: the rows of such trees are small,
+/// as those of indexes, which are seldom looked up by their whole keys.
+const FILTER_SHARE: usize = 8;
 
 /// Position and contents of an extent, as stored by checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,7 +124,9 @@ pub(crate) struct ExtentWriter {
     pending_bytes: usize,
     rows: u64,
     net_rows: i64,
-    /// Hashes of the keys of pending pages, for the filter of a part of a run. Empty for leaves.
+    /// True if the extent of the pending pages gets a filter.
+    is_filtered: bool,
+    /// Hashes of the keys of pending pages, for the filter.
     key_hashes: Vec<u64>,
     last_key: Vec<u8>,
     done: Vec<Arc<Extent>>,
@@ -145,6 +152,7 @@ impl ExtentWriter {
             pending_bytes: 0,
             rows: 0,
             net_rows: 0,
+            is_filtered: false,
             key_hashes: Vec::new(),
             last_key: Vec::new(),
             done: Vec::new(),
@@ -195,13 +203,11 @@ impl ExtentWriter {
             return Err(self.files.corrupt_tree(self.tree));
         }
         let fence = if self.pending.is_empty() { Vec::new() } else { separator(&self.last_key, &first) };
-        if messages.is_some() {
-            let (encoder, mut key) = (self.codecs.key.encoder(keys), Vec::new());
-            for row in row..row + page.rows {
-                key.clear();
-                encoder.encode(row, &mut key);
-                self.key_hashes.push(xxhash_rust::xxh3::xxh3_64(&key));
-            }
+        if self.pending.is_empty() {
+            self.is_filtered = messages.is_some() || filter_bytes(page.rows) * FILTER_SHARE <= page.bytes.len();
+        }
+        if self.is_filtered {
+            self.codecs.key.hashes(keys, row..row + page.rows, &mut self.key_hashes);
         }
         self.last_key.clear();
         self.codecs.key.encode(keys, row + page.rows - 1, &mut self.last_key);

@@ -236,10 +236,11 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         }
         let index = self.source.page(extent.index(), self.view.schema(), Priority::Index).await?;
         extent.check_index(&index)?;
+        let is_absent = matches!(&walk.range.start, Bound::Included(key) if self.point && !index.may_contain(key));
         let index = LeafIndex::Page(index);
         // Always `Some` for an index page.
         let pages = index.pages_of(&walk.range).unwrap_or_default();
-        Ok((index, pages))
+        Ok((index, if is_absent { pages.start..pages.start } else { pages }))
     }
 
     /// The change that the messages of one key resolve to. Reads no run older than the newest insert or delete.

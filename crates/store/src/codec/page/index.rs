@@ -75,6 +75,11 @@ pub fn encode_index(entries: &[IndexEntry], key_hashes: &[u64]) -> Vec<u8> {
     out
 }
 
+/// Length in bytes of a filter for `keys` keys.
+pub(crate) fn filter_bytes(keys: usize) -> usize {
+    filter::block_count(keys) * filter::BLOCK_BYTES
+}
+
 /// Sets the checksum of data page `i` in an encoded index page. The checksums are known only after the extent was
 /// placed.
 pub fn set_checksum(index: &mut [u8], i: usize, checksum: u32) {

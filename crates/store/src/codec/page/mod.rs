@@ -32,6 +32,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use encode::{PageWriter, WrittenPage};
+pub(crate) use filter::key_hash;
+pub(crate) use index::filter_bytes;
 pub use index::{IndexEntry, encode_index, set_checksum};
 pub(crate) use open::{ENTRIES_MAX, ROWS_MAX};
 
