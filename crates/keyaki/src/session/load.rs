@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 
 use super::Session;
@@ -17,6 +19,8 @@ use crate::{Error, Result};
 
 /// Capacity of the channel between iterator and load, in batches.
 const BATCHES_AHEAD: usize = 4;
+
+type Batches = BoxStream<'static, Result<RecordBatch>>;
 
 impl Session {
     /// Loads all rows of `batches` into a table and returns their number. The load is one transaction, like COPY.
@@ -32,16 +36,17 @@ impl Session {
         table: &str,
         batches: impl Stream<Item = Result<RecordBatch>> + Send + 'static,
     ) -> Result<u64> {
-        let execution = self.execution();
-        self.run(&execution, self.load_in(&execution, table, batches)).await
+        self.load_boxed(table, batches.boxed()).await
     }
 
-    async fn load_in(
-        &self,
-        execution: &Execution<'_>,
-        table: &str,
-        batches: impl Stream<Item = Result<RecordBatch>> + Send + 'static,
-    ) -> Result<u64> {
+    fn load_boxed<'a>(&'a self, table: &'a str, batches: Batches) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move {
+            let execution = self.execution();
+            self.run(&execution, self.load_in(&execution, table, batches)).await
+        })
+    }
+
+    async fn load_in(&self, execution: &Execution<'_>, table: &str, batches: Batches) -> Result<u64> {
         let writer = self.sql.writer(execution, "INSERT").await?;
         let (catalog, _) = self.sql.engine.latest(&writer);
         let table = catalog.table(&self.sql.named(&catalog, table)?)?.clone();

@@ -34,6 +34,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures::future::BoxFuture;
 use keyaki_exec::Stats;
 
 use crate::Result;
@@ -76,19 +77,26 @@ impl Session {
     /// `Syntax` if the script cannot be tokenised; nothing is executed then. Otherwise the error of the first statement
     /// that fails; the statements before it stay in effect.
     pub async fn execute(&self, sql: &str) -> Result<Vec<Outcome>> {
-        // An interrupt during one statement also cancels the statements after it.
-        let started = self.sql.interrupts.start();
-        let execution = Execution::new(&self.sql.interrupts, started);
-        if let Some(executed) = self.run(&execution, pin!(sql::run_cached(&self.sql, &execution, sql))).await? {
-            return Ok(vec![self.run(&execution, sql::drain(executed.into_outcome()?)).await?]);
-        }
-        let mut outcomes = Vec::new();
-        for statement in sql::split::split(sql)? {
+        self.execute_boxed(sql).await
+    }
+
+    // The crate of the caller compiles async functions, with all that they call. Boxes stay in this one.
+    fn execute_boxed<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Vec<Outcome>>> {
+        Box::pin(async move {
+            // An interrupt during one statement also cancels the statements after it.
+            let started = self.sql.interrupts.start();
             let execution = Execution::new(&self.sql.interrupts, started);
-            let outcome = self.run(&execution, Box::pin(sql::run(&self.sql, &execution, &statement))).await?;
-            outcomes.push(self.run(&execution, sql::drain(outcome)).await?);
-        }
-        Ok(outcomes)
+            if let Some(executed) = self.run(&execution, pin!(sql::run_cached(&self.sql, &execution, sql))).await? {
+                return Ok(vec![self.run(&execution, sql::drain(executed.into_outcome()?)).await?]);
+            }
+            let mut outcomes = Vec::new();
+            for statement in sql::split::split(sql)? {
+                let execution = Execution::new(&self.sql.interrupts, started);
+                let outcome = self.run(&execution, Box::pin(sql::run(&self.sql, &execution, &statement))).await?;
+                outcomes.push(self.run(&execution, sql::drain(outcome)).await?);
+            }
+            Ok(outcomes)
+        })
     }
 
     /// Executes exactly one statement. Dropping the returned stream cancels a query. Dropping the future cancels the
@@ -99,8 +107,14 @@ impl Session {
     /// `Syntax` if `sql` does not contain exactly one statement; the errors of the statement. Errors during the
     /// execution of a query are items of its stream.
     pub async fn query(&self, sql: &str) -> Result<Outcome> {
-        let execution = self.execution();
-        self.run(&execution, pin!(sql::run_text(&self.sql, &execution, sql))).await?.into_outcome()
+        self.query_boxed(sql).await
+    }
+
+    fn query_boxed<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Outcome>> {
+        Box::pin(async move {
+            let execution = self.execution();
+            self.run(&execution, pin!(sql::run_text(&self.sql, &execution, sql))).await?.into_outcome()
+        })
     }
 
     /// Parses and describes a statement with parameters (`$1`, `$2` … or `?`), for repeated execution.
@@ -109,7 +123,11 @@ impl Session {
     /// `Syntax` if `sql` does not contain exactly one statement; errors of planning, for example `NotFound` and
     /// `UndefinedColumn`.
     pub async fn prepare(&self, sql: &str) -> Result<Prepared> {
-        self.run(&self.execution(), Prepared::new(self, sql)).await
+        self.prepare_boxed(sql).await
+    }
+
+    fn prepare_boxed<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Prepared>> {
+        Box::pin(async move { self.run(&self.execution(), Prepared::new(self, sql)).await })
     }
 
     /// A handle that cancels the running statements of this session from another thread or task: their futures return

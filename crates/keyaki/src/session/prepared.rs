@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
+use futures::future::BoxFuture;
 
 use super::Session;
 use crate::Result;
@@ -53,9 +54,15 @@ impl Prepared {
     /// `ParameterCount`; `Context` with the parameter for a value that cannot be converted to its type; errors of the
     /// statement.
     pub async fn query(&self, session: &Session, values: &[Value]) -> Result<Outcome> {
-        let values: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
-        let execution = session.execution();
-        session.run(&execution, pin!(self.execute(session, &execution, &values))).await?.into_outcome()
+        self.query_boxed(session, values).await
+    }
+
+    fn query_boxed<'a>(&'a self, session: &'a Session, values: &'a [Value]) -> BoxFuture<'a, Result<Outcome>> {
+        Box::pin(async move {
+            let values: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
+            let execution = session.execution();
+            session.run(&execution, pin!(self.execute(session, &execution, &values))).await?.into_outcome()
+        })
     }
 
     pub(super) async fn execute(
