@@ -5,6 +5,7 @@
 
 mod bench;
 mod floors;
+mod jobs;
 mod layers;
 mod lints;
 mod python;

@@ -3,6 +3,7 @@
 use clap::Args;
 
 use crate::floors;
+use crate::jobs;
 use crate::layers;
 use crate::lints;
 use crate::python;
@@ -32,8 +33,11 @@ pub struct TpchArguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let documentation = cargo(&["test", "--workspace", "--doc"]);
     if arguments.quick {
-        return step(&mut cargo(&["test", "--workspace", "--quiet"]));
+        let mut tests = jobs::build_tests()?;
+        tests.push(documentation);
+        return jobs::run(tests);
     }
     floors::check(&root())?;
     layers::check(&root())?;
@@ -43,13 +47,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if works(&mut cargo(&["deny", "--version"])) {
         step(&mut cargo(&["deny", "check"]))?;
     }
-    step(&mut cargo(&["test", "--workspace"]))?;
+    let mut tests = jobs::build_tests()?;
     // The map's real code under many interleavings of its atomic accesses: seconds in a release build.
     let interleavings = ["--package", "keyaki-masstree", "--features", "shuttle", "--lib", "interleavings"];
-    step(cargo(&["test", "--release"]).args(interleavings))?;
-    let mut tests = python::command(&Programs::built_by_tests()?)?;
-    tests.args(["-m", "unittest", "discover", "--verbose", "--start-directory", "tests/python"]);
-    step(tests.current_dir(root()).env("TPCH_SCALE", arguments.scale.to_string()))
+    let mut release = cargo(&["test", "--release"]);
+    release.args(interleavings);
+    let mut python = python::command(&Programs::built_by_tests()?)?;
+    python.args(["-m", "unittest", "discover", "--verbose", "--start-directory", "tests/python"]);
+    python.current_dir(root()).env("TPCH_SCALE", arguments.scale.to_string());
+    // They take longest beside the first of the other tests.
+    tests.splice(1..1, [python, release, documentation]);
+    jobs::run(tests)
 }
 
 pub fn tpch(arguments: &TpchArguments) -> Result<()> {
