@@ -268,12 +268,12 @@ fn loads(indexes: &str) {
     // A bulk load of an empty table, another into a table with rows, and appended rows.
     let select = "SELECT value, value, CASE value % 5 WHEN 0 THEN 'open' WHEN 1 THEN 'new' WHEN 2 THEN 'closed' END,
         value % 9, CASE WHEN value % 3 = 0 THEN 'x' END FROM generate_series";
-    for (table, range) in [("t", "(1, 150000)"), ("t", "(150001, 300000)"), ("r", "(1, 300000)")] {
+    for (table, range) in [("t", "(1, 60000)"), ("t", "(60001, 120000)"), ("r", "(1, 120000)")] {
         connection.execute(&format!("INSERT INTO {table} ({COLUMNS}) {select}{range}"), ()).unwrap();
     }
     for table in ["t", "r"] {
         let mut appender = connection.appender(table).unwrap();
-        for id in 300_001..=310_000_i64 {
+        for id in 120_001..=130_000_i64 {
             let status = ["open", "new", "closed"][id as usize % 3];
             appender.append_row((id, id as i32, status, id % 9, None::<&str>)).unwrap();
         }
@@ -282,15 +282,15 @@ fn loads(indexes: &str) {
     let queries = [
         "SELECT count(*), min(code), max(code) FROM {} WHERE status = 'open'",
         "SELECT code FROM {} WHERE status = 'open' AND code BETWEEN 1000 AND 1100",
-        "SELECT * FROM (SELECT id, code, status, n, note FROM {}) WHERE status = 'open' AND code = 305001",
+        "SELECT * FROM (SELECT id, code, status, n, note FROM {}) WHERE status = 'open' AND code = 125001",
         "SELECT count(*), count(note), sum(n) FROM {} WHERE n > 3",
         "SELECT count(*) FROM {} WHERE n > 2",
         "SELECT count(*) FROM {} WHERE note IS NULL AND status = 'new'",
         "SELECT count(*), sum(code) FROM {} WHERE status IN ('open', 'new') AND n = 4",
-        "SELECT id FROM {} WHERE n IS NOT NULL AND code <> 2 AND code IN (1, 2, 3, 305001)",
+        "SELECT id FROM {} WHERE n IS NOT NULL AND code <> 2 AND code IN (1, 2, 3, 125001)",
         "SELECT count(*), sum(code) FROM {} WHERE n / 2 = 3",
         "SELECT code FROM {} WHERE code % 5 = 3 AND code < 100",
-        "SELECT id FROM {} WHERE n + code = 305003 AND status = 'new'",
+        "SELECT id FROM {} WHERE n + code = 125003 AND status = 'new'",
         "SELECT count(*) FROM {} WHERE upper(note) = 'X' AND status = 'open'",
     ];
     for _ in 0..2 {
@@ -306,10 +306,10 @@ fn loads(indexes: &str) {
     assert!(connection.execute("UPDATE t SET status = 'open' WHERE id = 400000", ()).is_err());
     // A load into the table finds the duplicate, too.
     let load = format!(
-        "INSERT INTO t ({COLUMNS}) SELECT value + 500000, value, 'open', 1, NULL FROM generate_series(1, 200000)"
+        "INSERT INTO t ({COLUMNS}) SELECT value + 500000, value, 'open', 1, NULL FROM generate_series(1, 80000)"
     );
     assert!(connection.execute(&load, ()).is_err());
-    assert_eq!(connection.execute(&load.replace("'open'", "'new'"), ()).unwrap(), 200_000);
+    assert_eq!(connection.execute(&load.replace("'open'", "'new'"), ()).unwrap(), 80_000);
 }
 
 #[test]

@@ -212,8 +212,9 @@ fn change_all(connection: &Connection, directory: &Path, first: i64) {
 #[test]
 fn changes_in_each_phase_reach_the_index() {
     let directory = tempfile::tempdir().unwrap();
-    for key in ["id BIGINT PRIMARY KEY", "id BIGINT UNIQUE"] {
-        for (position, definition) in DEFINITIONS.into_iter().enumerate() {
+    // The rows of a table without primary key have numbers, which few definitions treat otherwise.
+    for (key, definitions) in [("id BIGINT PRIMARY KEY", &DEFINITIONS[..]), ("id BIGINT UNIQUE", &DEFINITIONS[4..])] {
+        for (position, definition) in definitions.iter().copied().enumerate() {
             let path = directory.path().join(format!("{position} {key}"));
             std::fs::create_dir(&path).unwrap();
             let database = open(&path);

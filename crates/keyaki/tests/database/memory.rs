@@ -29,8 +29,8 @@ fn open_threads(directory: &Path, memory_bytes: usize, threads: usize) -> Connec
 fn fill(directory: &Path) {
     let connection = open(directory, LARGE);
     let narrow =
-        "CREATE TABLE {} AS SELECT value AS id, CASE WHEN value % 5 = {n} THEN NULL ELSE value * {m} % 150001 END AS k,
-                  value % 97 AS x, 'a text of 30 characters ' || value AS pad FROM generate_series(1, 150000)";
+        "CREATE TABLE {} AS SELECT value AS id, CASE WHEN value % 5 = {n} THEN NULL ELSE value * {m} % 100003 END AS k,
+                  value % 97 AS x, 'a text of 30 characters ' || value AS pad FROM generate_series(1, 100000)";
     let wide =
         "CREATE TABLE {} AS SELECT value AS id, CASE WHEN value % 9 = {n} THEN NULL ELSE value * {m} % 2503 END AS x,
                 repeat('wide', 900) || value AS pad FROM generate_series(1, 1500)";
@@ -76,9 +76,6 @@ fn compare(queries: &[(String, bool)]) {
     fill(directory.path());
     let connection = open(directory.path(), LARGE);
     let expected: Vec<String> = queries.iter().map(|(sql, _)| answer(&connection, sql).unwrap()).collect();
-    for (sql, _) in queries {
-        assert!(!spills(&connection, sql), "{sql}");
-    }
     drop(connection);
     let connection = open(directory.path(), SMALL);
     let mut wrong = Vec::new();

@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use async_trait::async_trait;
 use keyaki::{Database, Error, Options, Outcome, Session, TransactionStatus};
-use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner};
+use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Record, Runner};
 
 /// Options of the database and of its sessions.
 #[derive(Debug, Clone)]
@@ -23,6 +23,18 @@ struct Configuration {
     /// at the end.
     using: Option<(&'static str, &'static str)>,
     transactions: Transactions,
+}
+
+impl Configuration {
+    /// True unless a file has the same statements in this configuration as in one without `using`, which other tests run.
+    fn has_own_statements(&self, file: &Path) -> bool {
+        let Some(using) = self.using else { return true };
+        let records = sqllogictest::parse_file::<DefaultColumnType>(file).expect("a test file");
+        records.iter().any(|record| match record {
+            Record::Statement { sql, .. } => using_other(sql, using).is_some(),
+            _ => false,
+        })
+    }
 }
 
 /// How the statements of a file are divided into transactions.
@@ -199,7 +211,7 @@ async fn run_files(configuration: Configuration) {
     let has_own = |file: &Path| file.ends_with("transactions.slt") || file.ends_with("search_path.slt");
     let in_transactions = configuration.transactions != Transactions::Own;
     for file in files().iter().filter(|file| file.to_string_lossy().contains(&only)) {
-        if in_transactions && has_own(file) {
+        if in_transactions && has_own(file) || !configuration.has_own_statements(file) {
             continue;
         }
         let dir = tempfile::tempdir().expect("a temporary directory");
@@ -278,7 +290,6 @@ async fn vast_indexes() {
 /// Every statement of a few rows by key is compiled with parameters in place of its literals.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plan_cache_always() {
-    run_all(small_memory(), "SET keyaki.plan_cache = 'always'", false).await;
     run_all(tiny(), "SET keyaki.plan_cache = 'always'", false).await;
 }
 
@@ -306,9 +317,8 @@ async fn joins_by_index() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_statement_in_a_transaction() {
     let configuration =
-        Configuration { options: tiny(), setup: "", reopen: false, using: None, transactions: Transactions::Each };
-    run_files(configuration.clone()).await;
-    run_files(Configuration { reopen: true, ..configuration }).await;
+        Configuration { options: tiny(), setup: "", reopen: true, using: None, transactions: Transactions::Each };
+    run_files(configuration).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
