@@ -2,8 +2,8 @@
 //!
 //! | part | forms |
 //! |---|---|
-//! | date | `2024-01-31`, `2024/1/31`, `20240131`; years have 4 to 8 digits, and a sign in other systems |
-//! | time of day, behind `T` or blanks | `9:05`, `09:05:30`, `09:05:30.5`, `9:05 PM`, `24:00`, `23:59:60` |
+//! | date | `2024-01-31`, `2024/1/31`, `20240131`; years have 4 to 8 digits, and may have a sign, as in ISO 8601 |
+//! | time of day, behind `T` or blanks | `9:05`, `09:05:30`, `09:05:30.5`, `9:05 PM`, `0905`, `090530.5`, `24:00`, `23:59:60` |
 //! | time zone | `Z`, `+2`, `+02`, `-05:30`, `+0530`, `+05:30:10`, a name of the IANA database |
 //! | era, at the end | `BC`, `AD` |
 //!
@@ -96,11 +96,15 @@ fn without_era(text: &str) -> (&str, bool) {
 
 /// Parses a time of day, and a time zone behind it.
 fn put_time<'a>(mut rest: &'a str, parsed: &mut Timestamp<'a>) -> Parsed<()> {
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let is_compact = matches!(digits, 4 | 6);
     let (mut hour, _) = number(&mut rest, 1, 2)?;
-    byte(&mut rest, b':')?;
+    if !is_compact {
+        byte(&mut rest, b':')?;
+    }
     let (minute, _) = number(&mut rest, 2, 2)?;
     let mut second = 0;
-    if byte(&mut rest, b':').is_ok() {
+    if digits == 6 || !is_compact && byte(&mut rest, b':').is_ok() {
         (second, _) = number(&mut rest, 2, 2)?;
         if rest.starts_with(['.', ',']) {
             let digits = rest[1..].bytes().take_while(u8::is_ascii_digit).count();
@@ -116,7 +120,7 @@ fn put_time<'a>(mut rest: &'a str, parsed: &mut Timestamp<'a>) -> Parsed<()> {
         && (half.eq_ignore_ascii_case("am") || half.eq_ignore_ascii_case("pm"))
         && !after.starts_with(|c: char| c.is_ascii_alphanumeric())
     {
-        if !(1..=12).contains(&hour) {
+        if hour > 12 {
             return Err(Problem::Range);
         }
         hour = hour % 12 + if half.eq_ignore_ascii_case("pm") { 12 } else { 0 };
@@ -232,6 +236,10 @@ mod tests {
             ("2024-03-01 24:00:00.000", (day, 86_400, "000", None)),
             ("2024-03-01 23:59:60", (day, 86_400, "", None)),
             ("2024-03-01 9:05 PM", (day, 75_900, "", None)),
+            ("2024-03-01 0:05 AM", (day, 300, "", None)),
+            ("20240301T101112.5Z", (day, 36_672, "5", Offset(0))),
+            ("2024-03-01 101112 +02", (day, 36_672, "", Offset(7_200))),
+            ("2024-03-01 1011", (day, 36_660, "", None)),
             ("2024-03-01 12:05:00am", (day, 300, "", None)),
             ("2024-03-01 10:00:00-05:30", (day, 36_000, "", Offset(-19_800))),
             ("2024-03-01 10:00:00 +0530", (day, 36_000, "", Offset(19_800))),
@@ -256,6 +264,9 @@ mod tests {
             "2024-01-05T",
             "2024-01-05 10",
             "2024-01-05 10:0",
+            "2024-01-05 10111",
+            "2024-01-05 1011:12",
+            "2024-01-05 10111213",
             "2024-01-05x",
             "2024-01-05Z",
             "2024-01-05 10:00:00.",

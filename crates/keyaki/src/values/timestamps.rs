@@ -1,17 +1,14 @@
 //! TIMESTAMP and DATE from text, and rounded timestamps.
 //!
-//! As in PostgreSQL, the time zone of a text is ignored where the type has none. Arrow reads the texts that [`times`]
-//! does not know.
+//! As in PostgreSQL, the time zone of a text is ignored where the type has none.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Date32Array, Int64Array, TimestampMicrosecondArray};
-use arrow::compute::kernels::zip::zip;
-use arrow::compute::{is_null, not, nullif};
 use arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
 
 use super::cast::arrow;
-use super::zone::{STORED, Zone, labelled};
+use super::zone::Zone;
 use crate::Result;
 use crate::base::intervals::Problem;
 use crate::base::times::{self, SECONDS_PER_DAY, ZoneText, cut, micros};
@@ -27,70 +24,52 @@ type Parsed<T> = std::result::Result<T, Problem>;
 /// # Errors
 /// None is expected.
 pub(crate) fn of_texts(texts: &ArrayRef, to: &DataType, zone: Zone) -> Result<ArrayRef> {
-    let mut is_rejected = false;
-    let views = texts.as_string_view().iter();
-    let times: ArrayRef = match to {
+    let texts = texts.as_string_view().iter();
+    match to {
         DataType::Timestamp(unit, label) => {
             let zone = label.is_some().then_some(zone);
-            let mut parse = |text: &str| known(timestamp(text, *unit, zone), &mut is_rejected);
-            let values: Int64Array = views.map(|text| text.and_then(&mut parse)).collect();
-            arrow(&(Arc::new(values) as ArrayRef), to)?
+            let values = texts.map(|text| timestamp(text?, *unit, zone).ok()).collect::<Int64Array>();
+            arrow(&(Arc::new(values) as ArrayRef), to)
         }
-        _ => {
-            let mut parse = |text: &str| known(date(text), &mut is_rejected);
-            Arc::new(views.map(|text| text.and_then(&mut parse)).collect::<Date32Array>())
-        }
-    };
-    if !is_rejected {
-        return Ok(times);
+        _ => Ok(Arc::new(texts.map(|text| date(text?).ok()).collect::<Date32Array>())),
     }
-    let rejected = is_null(&times)?;
-    let others = nullif(texts, &not(&rejected)?)?;
-    Ok(zip(&rejected, &of_other_texts(&others, to, zone)?, &times)?)
-}
-
-/// The value of a text; `None` for other texts, with a note if Arrow may know them.
-fn known<T>(parsed: Parsed<T>, is_rejected: &mut bool) -> Option<T> {
-    *is_rejected |= matches!(parsed, Err(Problem::Syntax));
-    parsed.ok()
 }
 
 /// The problem of a text that is not a time.
 pub(crate) fn problem(text: &str) -> Problem {
-    times::parse(text).err().unwrap_or(Problem::Range)
+    match times::parse(text).and_then(|parsed| known_zone(parsed.zone)) {
+        Ok(_) => Problem::Range,
+        Err(problem) => problem,
+    }
 }
 
-/// Times from texts in forms that only Arrow has.
-fn of_other_texts(texts: &ArrayRef, to: &DataType, zone: Zone) -> Result<ArrayRef> {
-    match to {
-        DataType::Timestamp(unit, Some(_)) if !zone.is_utc() => {
-            let instants = arrow(texts, &DataType::Timestamp(*unit, Some(zone.to_string().into())))?;
-            arrow(&labelled(&instants, STORED), to)
-        }
-        _ => arrow(texts, to),
+/// The named zone of a text, if it has one.
+fn known_zone(zone: ZoneText<'_>) -> Parsed<Option<Zone>> {
+    match zone {
+        ZoneText::Name(name) => Zone::named(name).map(Some).map_err(|_| Problem::Syntax),
+        _ => Ok(None),
     }
 }
 
 fn date(text: &str) -> Parsed<i32> {
-    let days = times::parse(text)?.days;
-    i32::try_from(days).map_err(|_| Problem::Range)
+    let parsed = times::parse(text)?;
+    known_zone(parsed.zone)?;
+    i32::try_from(parsed.days).map_err(|_| Problem::Range)
 }
 
 /// The timestamp of a text in a unit. `zone`: the zone of texts without one, for TIMESTAMPTZ.
 fn timestamp(text: &str, unit: TimeUnit, zone: Option<Zone>) -> Parsed<i64> {
     let parsed = times::parse(text)?;
     let local = parsed.days * SECONDS_PER_DAY + parsed.seconds;
-    let named = |name| Zone::named(name).map_err(|_| Problem::Syntax);
     let offset_of = |zone: Zone| match zone.is_utc() {
         true => Ok(0),
         false => zone.offset_of_local(local).ok_or(Problem::Range),
     };
-    let offset = match (zone, parsed.zone) {
-        (None, ZoneText::Name(name)) => named(name).map(|_| 0)?,
-        (None, _) => 0,
-        (Some(_), ZoneText::Offset(offset)) => offset,
-        (Some(_), ZoneText::Name(name)) => offset_of(named(name)?)?,
-        (Some(zone), ZoneText::None) => offset_of(zone)?,
+    let offset = match (zone, known_zone(parsed.zone)?, parsed.zone) {
+        (None, ..) => 0,
+        (Some(_), Some(named), _) => offset_of(named)?,
+        (Some(_), None, ZoneText::Offset(offset)) => offset,
+        (Some(zone), None, _) => offset_of(zone)?,
     };
     let seconds = i128::from(local - offset);
     let value = match unit {
@@ -116,7 +95,7 @@ fn micros_of(unit: TimeUnit) -> Option<i64> {
 /// A time in microseconds, in units of `scale` microseconds.
 fn rounded(micros: i64, scale: i64) -> Option<i64> {
     let distance = micros.checked_sub(ROUNDING_ORIGIN)?;
-    let units = distance.abs().checked_add(scale / 2)? / scale * distance.signum();
+    let units = distance.checked_abs()?.checked_add(scale / 2)? / scale * distance.signum();
     units.checked_add(ROUNDING_ORIGIN / scale)
 }
 
@@ -134,6 +113,7 @@ mod tests {
     use arrow::array::{Array, StringViewArray};
 
     use super::*;
+    use crate::values::zone::STORED;
 
     fn read(text: &str, zone: Option<&str>) -> Option<i64> {
         let texts: ArrayRef = Arc::new(StringViewArray::from(vec![text]));
@@ -176,6 +156,10 @@ mod tests {
         for text in ["1970-01-01 01:00:00 xyz", "1970-01-01 01:00:00+", "1970-01-01 01:00:00+99"] {
             assert_eq!(read(text, None), None, "{text}");
         }
+        assert_eq!(date("1970-01-02 Europe/Berlin"), Ok(1));
+        for text in ["1970-01-01 garbage", "1970-01-01 10:00 Mars/Olympus"] {
+            assert_eq!((date(text), problem(text)), (Err(Problem::Syntax), Problem::Syntax), "{text}");
+        }
     }
 
     #[test]
@@ -192,7 +176,9 @@ mod tests {
         ] {
             assert_eq!(timestamp(text, unit, None), Ok(expected), "{text} {unit:?}");
         }
-        assert_eq!(rounded(i64::MIN, 1_000), None);
+        for micros in [i64::MIN, i64::MIN + ROUNDING_ORIGIN] {
+            assert_eq!(rounded(micros, 1_000), None);
+        }
         assert_eq!(timestamp("2300-01-01", TimeUnit::Nanosecond, None), Err(Problem::Range));
     }
 }
