@@ -158,11 +158,12 @@ fn has_one_delimiter(list: &mut FunctionArgumentList) -> Result<bool> {
     Ok(is_constant(delimiter))
 }
 
-/// True for an expression without columns and subqueries.
+/// True for an expression without columns, subqueries and functions, which may be volatile.
 fn is_constant(expr: &Expr) -> bool {
     let found = visit_expressions(expr, |expr| match expr {
         Expr::Identifier(_)
         | Expr::CompoundIdentifier(_)
+        | Expr::Function(_)
         | Expr::Subquery(_)
         | Expr::Exists { .. }
         | Expr::InSubquery { .. } => ControlFlow::Break(()),

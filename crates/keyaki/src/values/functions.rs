@@ -2,6 +2,8 @@
 //!
 //! They are immutable and strict, and their types follow from the types of their arguments. The optimizer evaluates them
 //! for constants like operators; the short path and index pipelines evaluate them like any other function.
+//!
+//! `of_inner` defines the methods of a function that calls one of DataFusion.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

@@ -35,7 +35,7 @@
 //! | [`rounding`] | `ceil` and `floor` |
 //! | [`selection`] | `coalesce` |
 //! | [`statistics`] | `var_pop`, `stddev_pop`, `regr_r2` |
-//! | [`string_agg`] | the aggregate function `string_agg`, which sorts its rows |
+//! | [`string_agg`] | the aggregate function `string_agg` |
 //! | [`sum`] | the aggregate function `sum` without overflow |
 //! | [`functions`] | arithmetic as functions of DataFusion |
 //! | [`templates`] | templates of `to_date` and `to_timestamp` |

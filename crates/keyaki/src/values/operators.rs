@@ -13,8 +13,8 @@ use super::intervals::{divide, multiply};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::{UUID, is_uuid};
 
-/// Operators of REAL and integers or decimals compute with DOUBLE PRECISION. Quotients of decimals get more digits. UUIDs and
-/// texts are compared as UUIDs and concatenated as texts. Intervals and texts are compared as intervals. Times of
+/// Operators of REAL and integers or decimals compute with DOUBLE PRECISION. Quotients of decimals get more digits. UUIDs
+/// and texts are compared as UUIDs and concatenated as texts. Intervals and texts are compared as intervals. Times of
 /// different units are compared in microseconds. A literal beside a time, as operand of a minus sign, has the type of
 /// the time; one that is added to a timestamp is an interval.
 #[derive(Debug)]

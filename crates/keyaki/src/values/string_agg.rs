@@ -8,8 +8,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StructArray};
-use arrow::compute::{cast, filter, is_not_null};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryViewBuilder, BooleanArray, RecordBatch, RecordBatchOptions, StructArray,
+};
+use arrow::compute::{and, cast, filter, is_not_null};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
@@ -19,7 +21,7 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, Signature, Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, ReversedUDAF, Signature, Volatility,
 };
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal;
@@ -120,14 +122,8 @@ impl AggregateUDFImpl for StringAgg {
             let exprs = with_literal(args.exprs)?;
             return self.inner.accumulator(AccumulatorArgs { exprs: &exprs, ..args });
         }
-        let (pair, fields) = (pair_field(ty), pair(ty));
-        let inner = array_agg_udaf().accumulator(AccumulatorArgs {
-            return_field: Arc::new(Field::new("pairs", list_of(pair.data_type().clone()), true)),
-            // An order of DISTINCT values is that of the pairs, which begin with the value.
-            exprs: &args.exprs[..1],
-            expr_fields: &[pair],
-            ..args
-        })?;
+        let fields = pair(ty);
+        let inner = of_pairs(args, |args| array_agg_udaf().accumulator(args))?;
         Ok(Box::new(ByRow { inner, fields }))
     }
 
@@ -140,12 +136,21 @@ impl AggregateUDFImpl for StringAgg {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        !self.has_pairs(args.expr_fields[0].data_type()) && self.inner.groups_accumulator_supported(args)
+        match self.has_pairs(args.expr_fields[0].data_type()) {
+            true => array_agg_udaf().groups_accumulator_supported(args),
+            false => self.inner.groups_accumulator_supported(args),
+        }
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        let exprs = with_literal(args.exprs)?;
-        self.inner.create_groups_accumulator(AccumulatorArgs { exprs: &exprs, ..args })
+        let ty = args.expr_fields[0].data_type();
+        if !self.has_pairs(ty) {
+            let exprs = with_literal(args.exprs)?;
+            return self.inner.create_groups_accumulator(AccumulatorArgs { exprs: &exprs, ..args });
+        }
+        let fields = pair(ty);
+        let inner = of_pairs(args, |args| array_agg_udaf().create_groups_accumulator(args))?;
+        Ok(Box::new(GroupsByRow { inner, fields }))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -159,6 +164,18 @@ impl AggregateUDFImpl for StringAgg {
     fn reverse_expr(&self) -> ReversedUDAF {
         ReversedUDAF::Reversed(Arc::new(function(self.is_by_row)))
     }
+}
+
+/// An accumulator of `array_agg` for pairs.
+fn of_pairs<T>(args: AccumulatorArgs, make: impl FnOnce(AccumulatorArgs) -> Result<T>) -> Result<T> {
+    let pair = pair_field(args.expr_fields[0].data_type());
+    make(AccumulatorArgs {
+        return_field: Arc::new(Field::new("pairs", list_of(pair.data_type().clone()), true)),
+        // An order of DISTINCT values is that of the pairs, which begin with the value.
+        exprs: &args.exprs[..1],
+        expr_fields: &[pair],
+        ..args
+    })
 }
 
 /// The arguments with a literal for the delimiter, which may be an expression without columns.
@@ -219,6 +236,68 @@ impl Accumulator for ByRow {
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
         self.inner.merge_batch(states)
+    }
+}
+
+/// [`ByRow`] for many groups.
+struct GroupsByRow {
+    /// Collects the pairs of values that are not NULL.
+    inner: Box<dyn GroupsAccumulator>,
+    fields: Fields,
+}
+
+impl GroupsByRow {
+    /// The pairs of rows, and a filter for those with a value.
+    fn pairs(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<(ArrayRef, BooleanArray)> {
+        let is_value = is_not_null(&values[0])?;
+        let filter = filter.map_or(Ok(is_value.clone()), |filter| and(filter, &is_value))?;
+        let pairs = StructArray::try_new(self.fields.clone(), values[..2].to_vec(), None)?;
+        Ok((Arc::new(pairs), filter))
+    }
+}
+
+impl GroupsAccumulator for GroupsByRow {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        total: usize,
+    ) -> Result<()> {
+        let (pairs, filter) = self.pairs(values, filter)?;
+        self.inner.update_batch(&[pairs], groups, Some(&filter), total)
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        let ty = returned(self.fields[0].data_type());
+        let lists = self.inner.evaluate(emit_to)?;
+        let lists = lists.as_list::<i32>();
+        let mut builder = BinaryViewBuilder::with_capacity(lists.len());
+        for pairs in lists.iter() {
+            match pairs.filter(|pairs| !pairs.is_empty()) {
+                Some(pairs) => builder.append_value(concatenated(pairs.as_struct())?),
+                None => builder.append_null(),
+            }
+        }
+        let bytes: ArrayRef = Arc::new(builder.finish());
+        Ok(if ty == DataType::BinaryView { bytes } else { cast(&bytes, &ty)? })
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        self.inner.state(emit_to)
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], total: usize) -> Result<()> {
+        self.inner.merge_batch(states, groups, total)
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        let (pairs, filter) = self.pairs(values, filter)?;
+        self.inner.convert_to_state(&[pairs], Some(&filter))
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.inner.size()
     }
 }
 
