@@ -32,15 +32,20 @@ use super::rewritten;
 use crate::base::tree::{PlanTree, Tree};
 use crate::values::domains;
 
+/// The arguments of regular expressions behind the text.
+const PATTERN: &[usize] = &[1, 2, 3, 4, 5];
+
 /// Functions that fail for some arguments, beside those of [`domains`], and the places of these arguments. No place
 /// stands for all of them.
-const PARTIAL: [(&str, &[usize]); 22] = [
+const PARTIAL: [(&str, &[usize]); 33] = [
     ("chr", &[]),
     ("date_trunc", &[0, 2]),
     ("decode", &[]),
     ("div", &[1]),
     ("factorial", &[]),
+    ("format", &[0]),
     ("get_byte", &[]),
+    ("json_remove_path", &[]),
     ("lcm", &[]),
     ("like_pattern", &[]),
     ("make_date", &[]),
@@ -49,10 +54,19 @@ const PARTIAL: [(&str, &[usize]); 22] = [
     ("overlay", &[2, 3]),
     ("posix_pattern", &[]),
     ("printf", &[0]),
+    ("regexp_all_matches", PATTERN),
+    ("regexp_count", PATTERN),
+    ("regexp_instr", PATTERN),
+    ("regexp_like", PATTERN),
+    ("regexp_match", PATTERN),
+    ("regexp_replace", PATTERN),
+    ("regexp_split_to_array", PATTERN),
+    ("regexp_substr", PATTERN),
     ("set_byte", &[]),
     ("similar_pattern", &[]),
     ("split_part", &[2]),
     ("substr", &[2]),
+    ("timezone", &[0]),
     ("to_char", &[1]),
     ("to_date", &[]),
     ("to_timestamp", &[]),
