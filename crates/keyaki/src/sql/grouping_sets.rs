@@ -19,6 +19,8 @@ use crate::{Error, Result};
 
 /// Maximum number of sets, PostgreSQL's.
 const SETS_MAX: usize = 4096;
+/// The clause, for errors.
+const GROUP_BY: &str = "GROUP BY";
 
 /// Combines the elements of GROUP BY in all queries of a statement.
 ///
@@ -42,7 +44,9 @@ impl VisitorMut for Combine {
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
         if let Some(Distinct::On(keys)) = &mut select.distinct {
-            keys.iter_mut().for_each(|key| with_column(key, &select.projection));
+            if let Err(error) = resolve(keys, "SELECT DISTINCT ON", &select.projection) {
+                return ControlFlow::Break(error);
+            }
         }
         let is_ungrouped = matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
         let has_aggregates = calls_aggregates(&select.projection) || calls_aggregates(&select.having);
@@ -53,7 +57,15 @@ impl VisitorMut for Combine {
             }
         }
         if let GroupByExpr::Expressions(elements, _) = &mut select.group_by {
-            with_columns(elements, &select.projection);
+            let sets = elements.iter_mut().filter_map(|element| match element {
+                Expr::GroupingSets(sets) | Expr::Rollup(sets) | Expr::Cube(sets) => Some(sets),
+                _ => None,
+            });
+            for set in sets.flatten() {
+                if let Err(error) = resolve(set, GROUP_BY, &select.projection) {
+                    return ControlFlow::Break(error);
+                }
+            }
             if elements.iter().any(|element| matches!(element, Expr::Tuple(_))) {
                 let keys = std::mem::take(elements).into_iter().flat_map(|element| match element {
                     Expr::Tuple(keys) => keys,
@@ -83,17 +95,6 @@ fn has_tuple(element: &Expr) -> bool {
     matches!(element, Expr::Rollup(parts) | Expr::Cube(parts) if parts.iter().any(|part| part.len() != 1))
 }
 
-/// Replaces a position by the column of the select list.
-fn with_column(key: &mut Expr, projection: &[SelectItem]) {
-    if let Expr::Value(value) = key
-        && let Value::Number(position, _) = &value.value
-        && let Some(i) = position.parse::<usize>().ok().and_then(|position| position.checked_sub(1))
-        && let Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = projection.get(i)
-    {
-        *key = expr.clone();
-    }
-}
-
 /// True for calls of common aggregates. A further aggregate does not change the result of others.
 fn calls_aggregates(node: &impl Visit) -> bool {
     visit_expressions(node, |expr| if is_aggregate(expr) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -103,15 +104,6 @@ fn calls_aggregates(node: &impl Visit) -> bool {
 fn conjunction(left: Expr, right: Expr) -> Expr {
     let nested = |expr| Box::new(Expr::Nested(Box::new(expr)));
     Expr::BinaryOp { left: nested(left), op: BinaryOperator::And, right: nested(right) }
-}
-
-/// Replaces the positions in the elements of sets by the columns of the select list.
-fn with_columns(elements: &mut [Expr], projection: &[SelectItem]) {
-    for element in elements {
-        if let Expr::GroupingSets(sets) | Expr::Rollup(sets) | Expr::Cube(sets) = element {
-            sets.iter_mut().flatten().for_each(|key| with_column(key, projection));
-        }
-    }
 }
 
 /// The combinations of a set of each element.
@@ -144,7 +136,9 @@ fn combined(elements: &[Expr], projection: &[SelectItem]) -> Result<Vec<Vec<Expr
 
 /// The sets of keys that one element of GROUP BY stands for.
 fn choices(element: &Expr, projection: &[SelectItem]) -> Result<Vec<Vec<Expr>>> {
-    let keys = |parts: &[Vec<Expr>]| parts.iter().flatten().map(|key| named(key, projection)).collect::<Vec<_>>();
+    let resolved = |key: &Expr| named(key, GROUP_BY, projection);
+    // The positions in sets are resolved.
+    let keys = |parts: &[Vec<Expr>]| parts.iter().flatten().cloned().collect::<Vec<_>>();
     Ok(match element {
         Expr::GroupingSets(sets) => sets.iter().map(|set| keys(std::slice::from_ref(set))).collect(),
         Expr::Rollup(parts) => (0..=parts.len()).rev().map(|len| keys(&parts[..len])).collect(),
@@ -157,22 +151,38 @@ fn choices(element: &Expr, projection: &[SelectItem]) -> Result<Vec<Vec<Expr>>> 
             };
             (0..subsets).rev().map(chosen).collect()
         }
-        Expr::Tuple(parts) => vec![parts.iter().map(|key| named(key, projection)).collect()],
-        key => vec![vec![named(key, projection)]],
+        Expr::Tuple(parts) => vec![parts.iter().map(resolved).collect::<Result<_>>()?],
+        key => vec![vec![resolved(key)?]],
+    })
+}
+
+/// Replaces positions by the expressions of the select list.
+///
+/// # Errors
+/// As [`named`].
+fn resolve(keys: &mut [Expr], clause: &str, projection: &[SelectItem]) -> Result<()> {
+    keys.iter_mut().try_for_each(|key| {
+        *key = named(key, clause, projection)?;
+        Ok(())
     })
 }
 
 /// The expression of the select list that a number stands for. Other keys stay.
-fn named(key: &Expr, projection: &[SelectItem]) -> Expr {
-    let place = match key {
-        Expr::Value(value) => match &value.value {
-            Value::Number(number, _) => number.parse::<usize>().ok(),
-            _ => None,
-        },
-        _ => None,
-    };
-    match place.and_then(|place| projection.get(place.checked_sub(1)?)) {
-        Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => expr.clone(),
-        _ => key.clone(),
+///
+/// # Errors
+/// `InvalidColumnReference` for a position that the select list does not have, `Unsupported` for one behind `*`.
+fn named(key: &Expr, clause: &str, projection: &[SelectItem]) -> Result<Expr> {
+    let Expr::Value(value) = key else { return Ok(key.clone()) };
+    let Value::Number(number, _) = &value.value else { return Ok(key.clone()) };
+    let missing = || Error::InvalidColumnReference(format!("{clause} position {number} is not in select list"));
+    let place = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1)).ok_or_else(missing)?;
+    for item in projection.iter().take(place + 1) {
+        if matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)) {
+            return Err(Error::Unsupported(format!("{clause} with a position behind * (name the column)")));
+        }
+    }
+    match projection.get(place) {
+        Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => Ok(expr.clone()),
+        _ => Err(missing()),
     }
 }

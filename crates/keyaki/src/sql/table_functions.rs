@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::json_calls;
 use super::parameters::call;
 use crate::catalog::types;
-use crate::sql::visit::{visit_expressions, walk_mut};
+use crate::sql::visit::{has_query, visit_expressions, walk_mut};
 use crate::values::regexps::ALL_MATCHES;
 use crate::{Error, Result};
 
@@ -82,14 +82,16 @@ impl VisitorMut for Rewrite {
         }
     }
 
-    /// DataFusion converts VALUES to common types before the types of outer columns are known.
+    /// DataFusion converts VALUES to common types before the types of outer columns are known, and evaluates them before
+    /// subqueries.
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         let mut names = Vec::new();
         add_table_names(&query.body, &mut names);
         self.scopes.push(names);
         super::series::name_elements(query);
         let SetExpr::Values(values) = query.body.as_ref() else { return ControlFlow::Continue(()) };
-        if !values.rows.iter().any(|row| row.content.iter().any(has_column)) {
+        let is_plain = |value: &Expr| !has_column(value) && !has_query(value);
+        if values.rows.iter().all(|row| row.content.iter().all(is_plain)) {
             return ControlFlow::Continue(());
         }
         let select = |row: &[Expr]| {

@@ -26,6 +26,18 @@ pub(super) fn walk_mut<V: VisitorMut>(node: &mut impl VisitMut, visitor: &mut V)
     result(ended, keep.result)
 }
 
+/// True if there is a query in the syntax tree.
+pub(super) fn has_query(node: &impl Visit) -> bool {
+    struct Queries;
+    impl Visitor for Queries {
+        type Break = ();
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    walk(node, &mut Queries).is_break()
+}
+
 /// Calls `f` with each expression before the expressions in it.
 pub(super) fn visit_expressions<B>(node: &impl Visit, f: impl FnMut(&Expr) -> ControlFlow<B>) -> ControlFlow<B> {
     walk(node, &mut Before(f, std::marker::PhantomData))

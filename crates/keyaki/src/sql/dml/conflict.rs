@@ -20,7 +20,7 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use datafusion::datasource::MemTable;
 use datafusion::sql::sqlparser::ast::{
     Assignment, BinaryOperator, DoUpdate, Expr, Ident, Insert, JoinConstraint, JoinOperator, OnConflict,
-    OnConflictAction, OnInsert, Query, SetExpr, SqliteOnConflict, TableWithJoins, Value, Visit, Visitor, VisitorMut,
+    OnConflictAction, OnInsert, Query, SetExpr, SqliteOnConflict, TableWithJoins, Value, VisitorMut,
 };
 
 use super::blind::{self, Blind};
@@ -38,7 +38,7 @@ use crate::catalog::{Catalog, RelationName, Table, types};
 use crate::engine::{Engine, Writer};
 use crate::sql::prepared::lone_parameter;
 use crate::sql::state::StatementState;
-use crate::sql::visit::{walk, walk_mut};
+use crate::sql::visit::{has_query, walk_mut};
 use crate::sql::{SqlSession, short};
 use crate::values::zone::Zone;
 use crate::write::apply::{TableChange, distinct_rows};
@@ -122,7 +122,7 @@ impl Conflict {
         let mut assigned = Vec::new();
         if let Action::Update { assignments, selection } = &self.action {
             // A subquery sees the state before the statement. Rows are not sorted by expressions.
-            if has_subquery(assignments) || has_subquery(selection) || self.key_columns().is_none() {
+            if has_query(assignments) || has_query(selection) || self.key_columns().is_none() {
                 return Ok(None);
             }
             assigned = assignments_of(table, assignments.to_vec())?.0;
@@ -495,17 +495,6 @@ impl NewRow<'_> {
         }
         Ok(cast)
     }
-}
-
-fn has_subquery<T: Visit>(clause: &T) -> bool {
-    struct Queries;
-    impl Visitor for Queries {
-        type Break = ();
-        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-            ControlFlow::Break(())
-        }
-    }
-    walk(clause, &mut Queries).is_break()
 }
 
 fn and(left: Expr, right: Expr) -> Expr {
