@@ -225,6 +225,26 @@ fn a_damaged_tree_can_be_dropped_and_truncated() {
     }
 }
 
+/// A flush is repeated after a read that failed once.
+#[test]
+fn single_failed_reads_damage_nothing() {
+    let mut database = Database::new(6, Damage::UnreadableBlock);
+    database.simulated.clear_faults();
+    for _ in 0..20 {
+        database.simulated.fail_next_reads(Path::new("/db/data"), 0..u64::MAX, 1).unwrap();
+        for _ in 0..400 {
+            let (key, value) = (database.random.below(u64::from(ROWS)) as u32, value(database.random.next_u64()));
+            database.damaged.insert(&key.to_be_bytes(), &value).unwrap();
+            database.rows[0].insert(key, value);
+        }
+        database.store.checkpoint().unwrap();
+        assert!(database.store.quarantined_trees().is_empty());
+    }
+    database.simulated.clear_faults();
+    database.check();
+    database.reopen(true).check();
+}
+
 /// Bulk loads into a quarantined tree are refused, and leave the others as they are.
 #[test]
 fn loads_into_a_damaged_tree_are_refused() {

@@ -124,8 +124,8 @@ pub(super) struct Inode {
     base: Image,
     journal: VecDeque<Change>,
     next_sequence: u64,
-    /// Byte ranges in which reads fail.
-    unreadable: Vec<Range<u64>>,
+    /// Byte ranges in which reads fail, and how many of them.
+    unreadable: Vec<(Range<u64>, AtomicU64)>,
     space: Arc<Space>,
 }
 
@@ -175,7 +175,12 @@ impl Inode {
     /// Reads whole blocks.
     pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), ErrorKind> {
         let end = offset + bytes.len() as u64;
-        if self.unreadable.iter().any(|bad| bad.start < end && offset < bad.end) {
+        let fails = |(bad, reads): &(Range<u64>, AtomicU64)| {
+            let take = |left: u64| left.checked_sub(1);
+            let overlaps = bad.start < end && offset < bad.end;
+            overlaps && reads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        };
+        if self.unreadable.iter().any(fails) {
             return Err(ErrorKind::Injected);
         }
         self.current.read(offset, bytes)
@@ -255,9 +260,9 @@ impl Inode {
         self.space.used_blocks.fetch_add(after, Ordering::Relaxed);
     }
 
-    /// Makes reads of `range` fail.
-    pub(super) fn spoil(&mut self, range: Range<u64>) {
-        self.unreadable.push(range);
+    /// Makes the next `reads` reads of `range` fail.
+    pub(super) fn spoil(&mut self, range: Range<u64>, reads: u64) {
+        self.unreadable.push((range, AtomicU64::new(reads)));
     }
 
     /// Makes all ranges readable again.

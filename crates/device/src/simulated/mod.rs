@@ -147,8 +147,18 @@ impl Simulated {
     /// # Errors
     /// If there is no file at `path`.
     pub fn fail_reads(&self, path: &Path, range: Range<u64>) -> Result<()> {
+        self.fail_next_reads(path, range, u64::MAX)
+    }
+
+    /// Makes the next `reads` reads that overlap this byte range of a file fail.
+    ///
+    /// # Errors
+    /// If there is no file at `path`.
+    pub fn fail_next_reads(&self, path: &Path, range: Range<u64>, reads: u64) -> Result<()> {
         let len = range.end.saturating_sub(range.start);
-        let result = self.change(|world| world.namespace.file(path).map(|inode| inode.lock().spoil(range.clone())));
+        let spoil =
+            |world: &mut World| world.namespace.file(path).map(|inode| inode.lock().spoil(range.clone(), reads));
+        let result = self.change(spoil);
         result.map_err(|kind| Error::in_range(Operation::FailReads, path, range.start, len, kind))
     }
 

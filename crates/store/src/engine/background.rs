@@ -332,13 +332,23 @@ impl Shared {
     fn flush_tree(&self, tree: TreeId, version: &TreeVersion, postponed: bool) -> Result<TreeVersion> {
         let flushed = match &version.damage {
             Some(damage) => self.quarantine(tree, version, damage.clone()),
-            None => match self.flush_into_tree(tree, version, postponed) {
-                Err(error) if error.is_damage() => {
-                    tracing::error!(%error, %tree, "a tree is damaged and accepts no more changes");
-                    self.quarantine(tree, version, Arc::new(error))
+            None => {
+                let mut flushed = self.flush_into_tree(tree, version, postponed);
+                if let Err(error) = flushed.as_ref()
+                    && error.is_damage()
+                {
+                    // A single read may fail, as while a device is reset.
+                    tracing::warn!(%error, %tree, "a flush failed and is repeated");
+                    flushed = self.flush_into_tree(tree, version, postponed);
                 }
-                flushed => flushed,
-            },
+                match flushed {
+                    Err(error) if error.is_damage() => {
+                        tracing::error!(%error, %tree, "a tree is damaged and accepts no more changes");
+                        self.quarantine(tree, version, Arc::new(error))
+                    }
+                    flushed => flushed,
+                }
+            }
         }?;
         // Before the buffers leave the state, so that a conflict check finds them in one of the two places. Their
         // messages are durable or need not be, so they are visible.
