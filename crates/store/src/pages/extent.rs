@@ -15,8 +15,8 @@ use crate::codec::{
 };
 use crate::pages::{Files, Purpose, RESERVED_BYTES};
 
-/// A leaf has no filter if the filter would take more than this part of its first page: the rows of such trees are small,
-/// as those of indexes, which are seldom looked up by their whole keys.
+/// A leaf has no filter if the filter would take more than this part of its data: the rows of such trees are small, as
+/// those of indexes, which are seldom looked up by their whole keys.
 const FILTER_SHARE: usize = 8;
 
 /// Position and contents of an extent, as stored by checkpoints.
@@ -203,11 +203,14 @@ impl ExtentWriter {
             return Err(self.files.corrupt_tree(self.tree));
         }
         let fence = if self.pending.is_empty() { Vec::new() } else { separator(&self.last_key, &first) };
-        if self.pending.is_empty() {
-            self.is_filtered = messages.is_some() || filter_bytes(page.rows) * FILTER_SHARE <= page.bytes.len();
-        }
+        self.is_filtered |= self.pending.is_empty();
         if self.is_filtered {
             self.codecs.key.hashes(keys, row..row + page.rows, &mut self.key_hashes);
+            let data = self.pending_bytes + page.bytes.len();
+            if messages.is_none() && filter_bytes(self.key_hashes.len()) * FILTER_SHARE > data {
+                self.is_filtered = false;
+                self.key_hashes.clear();
+            }
         }
         self.last_key.clear();
         self.codecs.key.encode(keys, row + page.rows - 1, &mut self.last_key);
