@@ -34,8 +34,8 @@ struct Target {
     name: String,
 }
 
-/// Builds all tests of the workspace. Returns the commands that run them in the directories of their packages, the longest
-/// ones first.
+/// Builds all tests of the workspace. Returns the commands that run them in the directories of their packages, the
+/// longest ones first.
 pub fn build_tests() -> Result<Vec<Command>> {
     let mut build = cargo(&["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"]);
     let line = describe(&build);
@@ -112,9 +112,9 @@ mod tests {
     #[test]
     fn test_programs_are_found_in_the_messages_of_cargo() {
         let artifact = |name: &str, is_test: bool, executable: &str| {
-            format!(
-                r#"{{"reason":"compiler-artifact","manifest_path":"/w/{name}/Cargo.toml","target":{{"name":"{name}"}},"profile":{{"test":{is_test}}},"executable":{executable}}}"#
-            )
+            let target = format!(r#""manifest_path":"/w/{name}/Cargo.toml","target":{{"name":"{name}"}}"#);
+            let profile = format!(r#""profile":{{"test":{is_test}}},"executable":{executable}"#);
+            format!(r#"{{"reason":"compiler-artifact",{target},{profile}}}"#)
         };
         let messages = [
             artifact("library", false, "null"),

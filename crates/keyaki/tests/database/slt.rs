@@ -26,7 +26,7 @@ struct Configuration {
 }
 
 impl Configuration {
-    /// True unless a file has the same statements in this configuration as in one without `using`, which other tests run.
+    /// True unless a file has the same statements in this configuration as without `using`, which other tests run.
     fn has_own_statements(&self, file: &Path) -> bool {
         let Some(using) = self.using else { return true };
         let records = sqllogictest::parse_file::<DefaultColumnType>(file).expect("a test file");
