@@ -43,10 +43,10 @@ impl VisitorMut for Combine {
     type Break = Error;
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
-        if let Some(Distinct::On(keys)) = &mut select.distinct {
-            if let Err(error) = resolve(keys, "SELECT DISTINCT ON", &select.projection) {
-                return ControlFlow::Break(error);
-            }
+        if let Some(Distinct::On(keys)) = &mut select.distinct
+            && let Err(error) = resolve(keys, "SELECT DISTINCT ON", &select.projection)
+        {
+            return ControlFlow::Break(error);
         }
         let is_ungrouped = matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty());
         let has_aggregates = calls_aggregates(&select.projection) || calls_aggregates(&select.having);
