@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use common::key_value_rows;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_primitives::Random;
 use keyaki_store::key_value::KeyValue;
 use keyaki_store::{
     BlockingPages, Direction, KeyRange, Options, Schema, Store, TreeId, TreeView, WriteBatch, block_on,
@@ -43,7 +44,6 @@ fn cached_share_follows_reads() {
     assert_eq!(view.cached_share(), 1.0, "all pages were read");
 }
 
-/// Keys and values of 60 bytes, and the same in the messages of a run.
 #[test]
 fn lookups_of_absent_keys_read_few_pages() {
     let device = Arc::new(Simulated::new(SimulatedOptions::default()));
@@ -51,7 +51,10 @@ fn lookups_of_absent_keys_read_few_pages() {
     let store = Store::open(device, Path::new("/db"), options).unwrap();
     let map = KeyValue::open(&store, TREE).unwrap();
     let key = |i: u32| [&i.to_be_bytes()[..], &[0; 8]].concat();
-    let rows: Vec<_> = (0..40_000).map(|i| (key(2 * i), [i as u8; 60])).collect();
+    let mut random = Random::new(1);
+    // Values that cannot be compressed.
+    let mut row = |i: u32| (key(2 * i), (0..60).map(|_| random.below(256) as u8).collect::<Vec<u8>>());
+    let rows: Vec<_> = (0..40_000).map(&mut row).collect();
     let mut writer = store.bulk_writer(TREE, &Schema::key_value());
     writer.push(&key_value_rows(rows.iter().map(|(key, value)| (&key[..], &value[..])))).unwrap();
     store.install(WriteBatch::new(), vec![(TREE, writer.finish().unwrap())]).unwrap();
@@ -67,6 +70,24 @@ fn lookups_of_absent_keys_read_few_pages() {
     let leaves = 40_000 * 72 / 65_536;
     let absent = reads(&|i| 40 * i + 1, false);
     assert!(absent < 2 * leaves + 100, "{absent} pages read for 2,000 absent keys in {leaves} leaves");
+    // Changes of keys that the filters rule out.
+    for i in 0..200 {
+        map.insert(&key(100 * i + 1), b"new").unwrap();
+    }
+    for checkpoints in [false, true] {
+        if checkpoints {
+            store.checkpoint().unwrap();
+        }
+        store.drop_caches();
+        for direction in [Direction::Ascending, Direction::Descending] {
+            assert_eq!(map.range(.., direction).unwrap().count(), 40_200);
+        }
+        assert!((0..200).all(|i| map.get(&key(100 * i + 1)).unwrap().as_deref() == Some(&b"new"[..])));
+    }
+    for i in 0..200 {
+        map.delete(&key(100 * i + 1)).unwrap();
+        assert_eq!(map.get(&key(100 * i + 1)).unwrap(), None);
+    }
     store.drop_caches();
     let present = reads(&|i| 40 * i, true);
     assert!(present > 600, "{present} pages read for 2,000 keys");
