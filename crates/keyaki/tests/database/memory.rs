@@ -76,6 +76,7 @@ fn compare(queries: &[(String, bool)]) {
     fill(directory.path());
     let connection = open(directory.path(), LARGE);
     let expected: Vec<String> = queries.iter().map(|(sql, _)| answer(&connection, sql).unwrap()).collect();
+    assert!(!spills(&connection, &queries[0].0), "{}", queries[0].0);
     drop(connection);
     let connection = open(directory.path(), SMALL);
     let mut wrong = Vec::new();
