@@ -378,6 +378,18 @@ async fn prepare_execute_and_deallocate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn delimiters_can_be_parameters() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Database::open(dir.path().join("db"), options()).unwrap().session();
+    session.execute("CREATE TABLE s (id INT, t TEXT)").await.unwrap();
+    session.execute("INSERT INTO s VALUES (1, 'a'), (2, 'c'), (3, 'a'), (4, 'b')").await.unwrap();
+    let prepare =
+        "PREPARE joined AS SELECT string_agg(DISTINCT t, $1 ORDER BY t) || '/' || string_agg(t, $1 ORDER BY id) FROM s";
+    session.execute(prepare).await.unwrap();
+    assert_eq!(query(&session, "EXECUTE joined ('; ')").await, ["a; b; c/a; c; a; b"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_lists_and_large_values() {
     let dir = tempfile::tempdir().unwrap();
     let session = Database::open(dir.path().join("db"), options()).unwrap().session();
