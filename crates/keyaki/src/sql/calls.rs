@@ -17,7 +17,7 @@
 //! | `make_timestamptz(…)` | a cast of `make_timestamp(…)`, with the time zone of the session |
 //! | parts of times | see [`super::time_calls`] |
 //! | `mode() WITHIN GROUP (ORDER BY a)` | `mode(a)`, with DESC `mode_desc(a)` |
-//! | `string_agg(a, d)` with a delimiter that depends on columns | `string_agg_by_row(a, d)` |
+//! | `string_agg(a, d)` with a delimiter that may differ from row to row | `string_agg_by_row(a, d)` |
 //! | functions of JSON | see [`super::json_calls`] |
 //! | `percentile_disc(p) WITHIN GROUP (ORDER BY a)`, `quantile_disc(a, p)` | an element of `array_agg(a ORDER BY a)` |
 

@@ -212,7 +212,7 @@ fn change_all(connection: &Connection, directory: &Path, first: i64) {
 #[test]
 fn changes_in_each_phase_reach_the_index() {
     let directory = tempfile::tempdir().unwrap();
-    // The rows of a table without primary key have numbers, which few definitions treat otherwise.
+    // Tables without primary key have a hidden key, with which some of the definitions suffice.
     for (key, definitions) in [("id BIGINT PRIMARY KEY", &DEFINITIONS[..]), ("id BIGINT UNIQUE", &DEFINITIONS[4..])] {
         for (position, definition) in definitions.iter().copied().enumerate() {
             let path = directory.path().join(format!("{position} {key}"));
