@@ -1,8 +1,12 @@
-//! Aggregates over frames that move.
+//! Aggregates over frames.
 //!
 //! DataFusion removes the rows that leave a frame from the accumulator (`retract_batch`). Many functions cannot do this. For
 //! others, the result then depends on rows that have left: sums of floats and variances are inexact, and `bit_xor` of NULLs
-//! is 0. [`anew`] wraps a function: the accumulator keeps the rows of the frame, and computes them again after rows have left.
+//! is 0. For these, the accumulator of a [`Framed`] function keeps the rows of the frame, and computes them again after rows
+//! have left.
+//!
+//! DataFusion also derives the order of the results of `count`, `min` and `max` from that of the rows, but not for NULLs and
+//! frames that shrink. A [`Framed`] function states no order.
 
 use std::sync::Arc;
 
@@ -13,33 +17,44 @@ use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF};
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF, SetMonotonicity};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use keyaki_store::compact_array;
 
 use super::functions::of_inner;
 
-/// The function for frames that move; `None` if its accumulator removes rows exactly. `types`: those of its arguments.
-pub(crate) fn anew(function: &Arc<AggregateUDF>, types: &[DataType], is_distinct: bool) -> Option<Arc<AggregateUDF>> {
+/// The function in place of an aggregate over frames; `None` if it stays. `types`: those of its arguments. `is_moving`: rows
+/// leave the frames.
+pub(crate) fn framed(
+    function: &Arc<AggregateUDF>,
+    types: &[DataType],
+    is_distinct: bool,
+    is_moving: bool,
+) -> Option<Arc<AggregateUDF>> {
+    if function.inner().is::<Framed>() {
+        return None;
+    }
     let is_float = types.iter().any(|ty| !(ty.is_integer() || matches!(ty, DataType::Decimal128(..))));
     let is_exact = match function.name() {
         "count" | "min" | "max" => true,
         "sum" | "avg" => !is_float,
         _ => false,
     };
-    if is_exact && !is_distinct || function.inner().is::<Anew>() {
-        return None;
-    }
-    Some(Arc::new(AggregateUDF::new_from_impl(Anew { inner: function.clone() })))
+    let ty = types.first().unwrap_or(&DataType::Null);
+    let is_ordered = function.inner().set_monotonicity(ty) != SetMonotonicity::NotMonotonic;
+    let is_anew = is_moving && !(is_exact && !is_distinct);
+    (is_anew || is_ordered).then(|| Arc::new(AggregateUDF::new_from_impl(Framed { inner: function.clone(), is_anew })))
 }
 
-/// A function whose accumulator for frames that move computes each frame anew. Everything else is that of the function.
+/// A function over frames. It has no order; everything else is that of the function.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Anew {
+struct Framed {
     inner: Arc<AggregateUDF>,
+    /// Its accumulator for frames that move computes each frame anew.
+    is_anew: bool,
 }
 
-impl AggregateUDFImpl for Anew {
+impl AggregateUDFImpl for Framed {
     of_inner!(
         name,
         aliases,
@@ -53,7 +68,6 @@ impl AggregateUDFImpl for Anew {
         create_groups_accumulator,
         is_descending,
         default_value,
-        set_monotonicity,
         documentation
     );
 
@@ -62,6 +76,9 @@ impl AggregateUDFImpl for Anew {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if !self.is_anew {
+            return self.inner.create_sliding_accumulator(args);
+        }
         let source = Source {
             function: self.inner.clone(),
             return_field: args.return_field.clone(),
@@ -241,7 +258,7 @@ mod tests {
         let values: ArrayRef = Arc::new(Float64Array::from(vec![1e20, 1.0, 1.0, 3.0]));
         let field = Arc::new(arrow::datatypes::Field::new("v", DataType::Float64, true));
         let schema = Schema::new(vec![field.clone()]);
-        let function = anew(&var_pop_udaf(), &[DataType::Float64], false).unwrap();
+        let function = framed(&var_pop_udaf(), &[DataType::Float64], false, true).unwrap();
         let mut sliding = function
             .create_sliding_accumulator(AccumulatorArgs {
                 return_field: field.clone(),
@@ -272,11 +289,20 @@ mod tests {
     }
 
     #[test]
-    fn exact_functions_stay() {
-        assert!(anew(&count_udaf(), &[DataType::Float64], false).is_none());
-        assert!(anew(&sum_udaf(), &[DataType::Int64], false).is_none());
-        assert!(anew(&sum_udaf(), &[DataType::Int64], true).is_some());
-        let floats = anew(&sum_udaf(), &[DataType::Float64], false).unwrap();
-        assert!(anew(&floats, &[DataType::Float64], false).is_none());
+    fn exact_functions_without_an_order_stay() {
+        let (ints, floats) = ([DataType::Int64], [DataType::Float64]);
+        assert!(framed(&sum_udaf(), &ints, false, true).is_none());
+        assert!(framed(&sum_udaf(), &floats, false, false).is_none());
+        assert!(framed(&sum_udaf(), &ints, true, true).is_some());
+        let sum = framed(&sum_udaf(), &floats, false, true).unwrap();
+        assert!(framed(&sum, &floats, false, true).is_none());
+    }
+
+    #[test]
+    fn functions_over_frames_state_no_order() {
+        for is_moving in [false, true] {
+            let count = framed(&count_udaf(), &[DataType::Int64], false, is_moving).unwrap();
+            assert_eq!(count.inner().set_monotonicity(&DataType::Int64), SetMonotonicity::NotMonotonic);
+        }
     }
 }

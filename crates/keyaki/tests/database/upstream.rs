@@ -56,6 +56,12 @@ async fn filters_are_pushed_below_ungrouped_aggregates() {
 }
 
 #[tokio::test]
+async fn counts_of_frames_are_taken_for_ordered() {
+    let counts = "SELECT count(a) OVER (ORDER BY a ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS n FROM u";
+    answers(&format!("SELECT n FROM ({counts}) q ORDER BY n LIMIT 1 OFFSET 3"), &["1"]).await;
+}
+
+#[tokio::test]
 async fn merged_columns_are_those_of_one_table() {
     answers("SELECT b FROM (SELECT 1 AS b) x RIGHT JOIN (SELECT 2 AS b) y USING (b)", &["NULL"]).await;
     answers("SELECT b FROM (SELECT 1 AS b) x FULL JOIN (SELECT 2 AS b) y USING (b)", &["1", "NULL"]).await;

@@ -1,4 +1,4 @@
-//! Aggregates over frames that move, from which DataFusion 55 removes rows inexactly or not at all ([`frames`]).
+//! Aggregates over frames, whose rows DataFusion 55 removes inexactly or not at all, and whose order it assumes ([`frames`]).
 //!
 //! [`MovingFrames`] runs after the types are resolved.
 
@@ -54,9 +54,7 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 /// The function for the frames of a call; `None` if it stays.
 fn moving(call: &WindowFunction, schema: &DFSchema) -> Result<Option<Arc<AggregateUDF>>> {
     let WindowFunctionDefinition::AggregateUDF(function) = &call.fun else { return Ok(None) };
-    if call.params.window_frame.is_ever_expanding() {
-        return Ok(None);
-    }
     let types = call.params.args.iter().map(|arg| arg.get_type(schema)).collect::<Result<Vec<DataType>>>()?;
-    Ok(frames::anew(function, &types, call.params.distinct))
+    let is_moving = !call.params.window_frame.is_ever_expanding();
+    Ok(frames::framed(function, &types, call.params.distinct, is_moving))
 }
