@@ -240,7 +240,7 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
     let unsupported = |what: &str| Err(Error::Unsupported(what.into()));
     match statement {
         Sql::ShowTables { terse: _, history: false, extended: false, full: false, external: false, show_options } => {
-            query(session, show::tables(&show_options)?).await
+            query(session, show::tables(session, &show_options)?).await
         }
         Sql::Query(_) | Sql::ShowColumns { .. } | Sql::ShowFunctions { .. } => query(session, statement).await,
         Sql::ExplainTable { describe_alias: _, hive_format: None, has_table_keyword: _, table_name } => {

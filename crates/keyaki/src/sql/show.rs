@@ -51,8 +51,8 @@ pub(crate) fn show_create(session: &SqlSession, kind: &ShowCreateObject, name: &
 /// (`LIKE`).
 ///
 /// # Errors
-/// `Unsupported` for other clauses.
-pub(super) fn tables(options: &ShowStatementOptions) -> Result<Statement> {
+/// `Unsupported` for other clauses, `NotFound` for an unknown schema.
+pub(super) fn tables(session: &SqlSession, options: &ShowStatementOptions) -> Result<Statement> {
     let ShowStatementOptions { show_in, starts_with, limit, limit_from, filter_position } = options;
     let unsupported = |clause: &dyn Display| Err(Error::Unsupported(format!("SHOW TABLES {clause}")));
     if starts_with.is_some() || limit.is_some() || limit_from.is_some() {
@@ -65,7 +65,11 @@ pub(super) fn tables(options: &ShowStatementOptions) -> Result<Statement> {
     if let Some(show_in) = show_in {
         match (&show_in.parent_type, show_in.parent_name.as_ref().map(|name| name.0.as_slice())) {
             (None | Some(ShowStatementInParentType::Schema), Some([ObjectNamePart::Identifier(schema)])) => {
-                sql.push_str(&format!(" AND table_schema = {}", Value::SingleQuotedString(plain_ident(schema))));
+                let schema = plain_ident(schema);
+                if !session.moment()?.0.has_schema(&schema) && schema != information_schema::NAME {
+                    return Err(Error::NotFound { kind: ObjectKind::Schema, name: schema });
+                }
+                sql.push_str(&format!(" AND table_schema = {}", Value::SingleQuotedString(schema)));
             }
             _ => return unsupported(show_in),
         }

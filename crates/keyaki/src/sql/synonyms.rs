@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `FETCH FIRST n ROWS ONLY` | `LIMIT n` |
 //! | `FETCH FIRST n ROWS WITH TIES` | `QUALIFY rank() OVER (ORDER BY …) <= n` |
+//! | `LIMIT 1.5`, `LIMIT '1'`, also of OFFSET | `LIMIT 1.5::BIGINT` |
 //! | `SELECT generate_series(1, 3)` | `unnest` of the array |
 //! | `ORDER BY ALL` | `ORDER BY 1, 2, …` |
 //! | `GROUP BY ()` | `HAVING count(*) >= 0`, which makes the query an aggregate of all rows |
@@ -100,9 +101,12 @@ impl VisitorMut for Replace {
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
         self.is_plain.pop();
-        ControlFlow::Continue(())
+        match query.limit_clause.as_mut().map_or(Ok(()), whole_numbers) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
@@ -233,6 +237,31 @@ fn with_ties_as_rank(query: &mut Query, rows: Expr) -> Result<()> {
         None => is_first,
     });
     query.fetch = None;
+    Ok(())
+}
+
+/// Converts literals of LIMIT and OFFSET that are not whole numbers.
+fn whole_numbers(clause: &mut LimitClause) -> Result<()> {
+    let numbers = match clause {
+        LimitClause::LimitOffset { limit, offset, .. } => {
+            [limit.as_mut(), offset.as_mut().map(|offset| &mut offset.value)]
+        }
+        LimitClause::OffsetCommaLimit { offset, limit } => [Some(limit), Some(offset)],
+    };
+    for number in numbers.into_iter().flatten() {
+        let is_whole = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_converted = match number {
+            Expr::Value(value) => match &value.value {
+                Value::Number(text, _) => !is_whole(text),
+                Value::SingleQuotedString(_) => true,
+                _ => false,
+            },
+            _ => false,
+        };
+        if is_converted {
+            *number = call("(NULL)::BIGINT", [number.clone()])?;
+        }
+    }
     Ok(())
 }
 

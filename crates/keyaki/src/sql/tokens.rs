@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `trim(both FROM s)`, `trim(FROM s)`, also with `leading` and `trailing` | `trim(both ' ' FROM s)` |
 //! | `a>=?` | `a >= ?` |
-//! | `TABLE t` as a query: at the beginning, or after AS of CREATE | `SELECT * FROM t` |
+//! | `TABLE t` as a query | `SELECT * FROM t` |
 //! | `'a'` and `'b'` on two lines | `'ab'` |
 //! | `substring(s SIMILAR p ESCAPE e)` | `substring(s FROM p FOR e)` |
 //! | `a->-1`, `a*-1` | `a-> -1`, `a* -1`: an operator ends with a sign only if it has one of the characters ``~!@#%^&\|`?`` |
@@ -49,7 +49,7 @@ pub(super) fn correct(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
-/// True for TABLE before a name, at the beginning of a statement or behind AS of a CREATE statement.
+/// True for TABLE before a name where a query begins.
 fn is_query(tokens: &[TokenWithSpan], at: usize) -> bool {
     let is_significant = |token: &&Token| !matches!(token, Token::Whitespace(_));
     let significant =
@@ -58,12 +58,20 @@ fn is_query(tokens: &[TokenWithSpan], at: usize) -> bool {
     if !significant(&tokens[at + 1..]).next().is_some_and(names) {
         return false;
     }
-    match significant(&tokens[..at]).next_back() {
-        None => true,
-        Some(last) => {
-            let creates = significant(tokens).next().is_some_and(|first| is_word(first, &["create"]));
-            creates && is_word(last, &["as"])
+    let mut before = significant(&tokens[..at]);
+    let begins_with = |words: &[&str]| significant(tokens).next().is_some_and(|first| is_word(first, words));
+    match before.next_back() {
+        None | Some(Token::LParen) => true,
+        // Behind the columns of INSERT, or WITH.
+        Some(Token::RParen) => begins_with(&["with", "insert", "create", "prepare", "explain"]),
+        Some(word) if is_word(word, &["as"]) => begins_with(&["create", "prepare"]),
+        Some(word) if is_word(word, &["union", "intersect", "except"]) => true,
+        Some(word) if is_word(word, &["all", "distinct"]) => {
+            before.next_back().is_some_and(|operator| is_word(operator, &["union", "intersect", "except"]))
         }
+        // `INSERT INTO t TABLE s`
+        Some(Token::Word(_)) => begins_with(&["insert"]) && before.rev().take(3).any(|token| is_word(token, &["into"])),
+        Some(_) => false,
     }
 }
 

@@ -357,12 +357,15 @@ fn unfit(before: &ArrayRef, after: &ArrayRef, to: &DataType) -> Result<Error> {
     let row = (0..after.len()).find(is_lost).unwrap_or_default();
     let text = ArrayFormatter::try_new(before, &FormatOptions::new())?.value(row).to_string();
     let ty = type_name(to);
-    if *to == INTERVAL && intervals::parse(&text) == Err(intervals::Problem::Range) {
-        return Ok(Error::out_of_range(ty, &text, None));
-    }
-    Ok(match is_text(before.data_type()) {
-        true => Error::unfit_text(ty, &text, None),
-        false => Error::out_of_range(ty, &text, None),
+    let is_out_of_range = match to {
+        _ if !is_text(before.data_type()) => true,
+        &INTERVAL => intervals::parse(&text) == Err(intervals::Problem::Range),
+        DataType::Date32 | DataType::Timestamp(..) => timestamps::problem(&text) == intervals::Problem::Range,
+        _ => false,
+    };
+    Ok(match is_out_of_range {
+        true => Error::out_of_range(ty, &text, None),
+        false => Error::unfit_text(ty, &text, None),
     })
 }
 

@@ -59,8 +59,8 @@ impl Zone {
     /// `InvalidParameter` if there is none.
     pub fn named(name: &str) -> Result<Zone> {
         let wanted = name.trim();
-        let zone = TZ_VARIANTS.iter().find(|zone| zone.name().eq_ignore_ascii_case(wanted));
-        zone.map(|zone| Zone::Named(*zone)).ok_or_else(|| Error::InvalidParameter {
+        let in_other_case = || TZ_VARIANTS.iter().find(|zone| zone.name().eq_ignore_ascii_case(wanted)).copied();
+        wanted.parse().ok().or_else(in_other_case).map(Zone::Named).ok_or_else(|| Error::InvalidParameter {
             name: "TimeZone".into(),
             value: name.into(),
             expected: "a name of the IANA time zone database, for example 'Europe/Berlin' or 'UTC'".into(),

@@ -125,7 +125,7 @@ fn rewritten(
     plan: LogicalPlan,
     mut replace: impl FnMut(Expr, &DFSchema) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {
-    if matches!(plan, LogicalPlan::TableScan(_) | LogicalPlan::Limit(_)) {
+    if matches!(plan, LogicalPlan::TableScan(_)) {
         return Ok(Transformed::no(plan));
     }
     let schema = merge_schema(&plan.inputs());
