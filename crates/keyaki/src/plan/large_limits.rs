@@ -2,7 +2,8 @@
 //!
 //! DataFusion keeps the first rows in a heap. Each row that enters it is copied, and a large heap neither fits into the
 //! caches nor spills: the first million of four million rows take ten times as long as sorting all of them.
-//! [`SortForLimits`] sorts all rows in such cases, and applies the limit afterwards.
+//! [`SortForLimits`] sorts all rows in such cases, and applies the limit afterwards. Above an aggregate, DataFusion keeps the
+//! first groups in a table whose memory it allocates at once, for ten times the limit: it is not used for large limits either.
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
@@ -50,8 +52,16 @@ impl PhysicalOptimizerRule for SortForLimits {
     }
 }
 
-/// Replaces a sort with a large limit by a sort and a limit.
+/// Replaces a sort with a large limit by a sort and a limit, and an aggregate that keeps many first groups by one that keeps
+/// all.
 fn sort_all(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    if let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
+        && let Some(options) = aggregate.limit_options()
+        && options.descending().is_some()
+        && options.limit() >= LIMIT_MIN
+    {
+        return Ok(Transformed::yes(Arc::new(aggregate.with_new_limit_options(None))));
+    }
     let Some(sort) = plan.downcast_ref::<SortExec>() else { return Ok(Transformed::no(plan)) };
     let Some(limit) = sort.fetch().filter(|limit| *limit >= LIMIT_MIN) else { return Ok(Transformed::no(plan)) };
     let rows = StatisticsContext::new().compute(sort.input().as_ref(), &StatisticsArgs::new())?.num_rows;

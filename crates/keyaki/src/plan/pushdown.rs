@@ -5,20 +5,26 @@
 //! filter on the second column becomes a filter on the first, and the query silently loses rows.
 //!
 //! [`GuardedPushdown`] applies the rule only to subplans in which no operator below the root has duplicate column
-//! names. The root may have them: its own filters reach its inputs by index.
+//! names. The root may have them: its own filters reach its inputs by index. The inputs of a semi join have no name in
+//! common that would mislead a filter on a key: DataFusion pushes it into both of them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::base::tree::Tree;
+use datafusion::common::JoinType;
+use datafusion::common::tree_node::Transformed;
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
-use datafusion::physical_expr::expressions::CaseExpr;
+use datafusion::physical_expr::PhysicalExprRef;
+use datafusion::physical_expr::expressions::{CaseExpr, Column};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-use datafusion::physical_plan::joins::NestedLoopJoinExec;
+use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
+use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
@@ -70,6 +76,9 @@ impl PhysicalOptimizerRule for GuardedPushdown {
 
 /// The rule that moves projections, except in plans with a nested loop join whose condition has a CASE: the rule computes
 /// parts of the condition below the join, for rows that the CASE excludes.
+///
+/// The rule takes the columns of a filter's condition for those of its projection, when it exchanges the filter with another
+/// projection. Projections of filters become operators of their own before, and the rule puts them back.
 #[derive(Debug)]
 struct GuardedProjections {
     inner: Rule,
@@ -85,7 +94,10 @@ impl PhysicalOptimizerRule for GuardedProjections {
             let filter = node.downcast_ref::<NestedLoopJoinExec>().and_then(NestedLoopJoinExec::filter);
             filter.map_or(Ok(false), |filter| filter.expression().exists_dyn(&mut |expr| Ok(expr.is::<CaseExpr>())))
         });
-        if has_lazy_join? { Ok(plan) } else { self.inner.optimize(plan, config) }
+        if has_lazy_join? {
+            return Ok(plan);
+        }
+        self.inner.optimize(plan.transform_up_dyn(&mut without_projection)?.data, config)
     }
     fn name(&self) -> &str {
         Self::NAME
@@ -95,9 +107,41 @@ impl PhysicalOptimizerRule for GuardedProjections {
     }
 }
 
-/// True if every operator of a subplan has unique column names.
+/// A filter with a projection becomes a projection of the filter.
+fn without_projection(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let Some(filter) = plan.downcast_ref::<FilterExec>() else { return Ok(Transformed::no(plan)) };
+    let Some(columns) = filter.projection() else { return Ok(Transformed::no(plan)) };
+    let all = Arc::new(FilterExecBuilder::from(filter).apply_projection(None)?.build()?);
+    let schema = all.schema();
+    let column = |&index: &usize| {
+        let name = schema.field(index).name();
+        ProjectionExpr { expr: Arc::new(Column::new(name, index)), alias: name.clone() }
+    };
+    let columns: Vec<ProjectionExpr> = columns.iter().map(column).collect();
+    Ok(Transformed::yes(Arc::new(ProjectionExec::try_new(columns, all)?)))
+}
+
+/// True if every operator of a subplan has unique column names, and no semi join misleads filters.
 fn has_unique_names(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let schema = plan.schema();
     let mut names = HashSet::with_capacity(schema.fields().len());
-    schema.fields().iter().all(|field| names.insert(field.name())) && plan.children().into_iter().all(has_unique_names)
+    schema.fields().iter().all(|field| names.insert(field.name()))
+        && !plan.downcast_ref::<HashJoinExec>().is_some_and(is_misleading)
+        && plan.children().into_iter().all(has_unique_names)
+}
+
+/// True for a semi join if a key of its result has the name of another column of the other input.
+fn is_misleading(join: &HashJoinExec) -> bool {
+    let (left, right) = (join.left().schema(), join.right().schema());
+    join.on().iter().any(|(left_key, right_key)| {
+        let (kept, other_key, other) = match join.join_type() {
+            JoinType::LeftSemi => (left_key, right_key, &right),
+            JoinType::RightSemi => (right_key, left_key, &left),
+            _ => return false,
+        };
+        let name = |key: &PhysicalExprRef| key.downcast_ref::<Column>().map(|column| column.name().to_string());
+        name(kept).is_some_and(|kept| {
+            other.fields().iter().any(|field| *field.name() == kept) && name(other_key).as_ref() != Some(&kept)
+        })
+    })
 }

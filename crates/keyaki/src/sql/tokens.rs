@@ -5,9 +5,12 @@
 //! | `trim(both FROM s)`, `trim(FROM s)`, also with `leading` and `trailing` | `trim(both ' ' FROM s)` |
 //! | `a>=?` | `a >= ?` |
 //! | `TABLE t` as a query | `SELECT * FROM t` |
+//! | `< ALL ((SELECT …) UNION …)` | `< ALL (SELECT * FROM ((SELECT …) UNION …) AS "rows")` |
 //! | `'a'` and `'b'` on two lines | `'ab'` |
 //! | `substring(s SIMILAR p ESCAPE e)` | `substring(s FROM p FOR e)` |
 //! | `a->-1`, `a*-1` | `a-> -1`, `a* -1`: an operator ends with a sign only if it has one of the characters ``~!@#%^&\|`?`` |
+
+use std::ops::Range;
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace};
 
@@ -37,6 +40,18 @@ pub(super) fn correct(tokens: &mut Vec<TokenWithSpan>) {
                 let query = [select, blank(), Token::Mul, blank(), from].map(|token| TokenWithSpan::new(token, span));
                 tokens.splice(at..=at, query);
                 at += 4;
+            }
+            token
+                if is_word(token, &["any", "all", "some"])
+                    && let Some(rows) = set_operation(tokens, at) =>
+            {
+                let span = tokens[at].span;
+                let query = |sql: &str| {
+                    let query = Tokenizer::new(&DIALECT, sql).tokenize().unwrap_or_default();
+                    query.into_iter().map(|token| TokenWithSpan::new(token, span)).collect::<Vec<_>>()
+                };
+                tokens.splice(rows.end..rows.end, query(") AS \"rows\""));
+                tokens.splice(rows.start..rows.start, query("SELECT * FROM ("));
             }
             token if has_trim && is_word(token, &["from"]) && is_trim_without_text(&tokens[..at]) => {
                 let blank = Token::SingleQuotedString(" ".into());
@@ -73,6 +88,39 @@ fn is_query(tokens: &[TokenWithSpan], at: usize) -> bool {
         Some(Token::Word(_)) => begins_with(&["insert"]) && before.rev().take(3).any(|token| is_word(token, &["into"])),
         Some(_) => false,
     }
+}
+
+/// The tokens in the parentheses of a quantified comparison (`< ALL (…)`) if they are a set operation that begins with a
+/// parenthesis.
+fn set_operation(tokens: &[TokenWithSpan], at: usize) -> Option<Range<usize>> {
+    let is_blank = |at: &usize| matches!(tokens[*at].token, Token::Whitespace(_));
+    let next = |at: usize| (at + 1..tokens.len()).find(|at| !is_blank(at));
+    let before = (0..at).rev().find(|at| !is_blank(at))?;
+    let (outer, inner) = (next(at)?, next(next(at)?)?);
+    let compares =
+        matches!(tokens[before].token, Token::Eq | Token::Neq | Token::Lt | Token::LtEq | Token::Gt | Token::GtEq);
+    if !compares || tokens[outer].token != Token::LParen || tokens[inner].token != Token::LParen {
+        return None;
+    }
+    let operator = next(closing(tokens, inner)?)?;
+    is_word(&tokens[operator].token, &["union", "intersect", "except"])
+        .then(|| closing(tokens, outer).map(|end| inner..end))?
+}
+
+/// The closing parenthesis that belongs to an opening one.
+fn closing(tokens: &[TokenWithSpan], open: usize) -> Option<usize> {
+    let mut depth = 0;
+    for (at, token) in tokens.iter().enumerate().skip(open) {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+    None
 }
 
 /// Joins texts with only white space between them that has the end of a line.

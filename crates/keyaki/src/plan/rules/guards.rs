@@ -176,6 +176,22 @@ pub(super) fn eliminate_duplicated_expr(
     }
 }
 
+/// DataFusion removes the last column of an input of which a mark join needs the number of rows only: the mark then belongs
+/// to no table, and is not found.
+pub(super) fn eliminate_join(
+    rule: &Rule,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    let mut marks = false;
+    plan.apply_with_subqueries_dyn(&mut |plan| {
+        let is_mark = |join: &Join| matches!(join.join_type, JoinType::LeftMark | JoinType::RightMark);
+        marks |= matches!(plan, LogicalPlan::Join(join) if is_mark(join));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if marks { Ok(Transformed::no(plan)) } else { rule.rewrite(plan, config) }
+}
+
 /// DataFusion computes `sum(x)` beside `count(DISTINCT y)` as a sum of sums. The precision of a decimal grows with each
 /// sum: the aggregate then has another type than the expressions that use it. A partial sum of integers may be out of
 /// range where the total is not.

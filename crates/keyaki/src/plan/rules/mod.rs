@@ -82,6 +82,7 @@ fn correct(rule: Rule) -> Rule {
         "single_distinct_aggregation_to_group_by" => guards::single_distinct_to_group_by,
         "simplify_expressions" => lists::simplify,
         "extract_equijoin_predicate" => guards::extract_equijoin_predicate,
+        "eliminate_join" => guards::eliminate_join,
         "eliminate_duplicated_expr" => guards::eliminate_duplicated_expr,
         "common_sub_expression_eliminate" => guards::common_sub_expression_eliminate,
         "optimize_projections" => groups::optimize_projections,

@@ -20,7 +20,7 @@ use super::has_subqueries;
 use super::lateral::{lateral_of, marked};
 use super::references::{outer_columns, subquery_of, with_subquery};
 use crate::base::tree::{PlanTree, Tree};
-use crate::plan::rules::{ConvertOperands, PrepareIntervals};
+use crate::plan::rules::{ConvertOperands, GroupFrames, PrepareIntervals};
 
 /// The rule.
 #[derive(Debug)]
@@ -114,6 +114,7 @@ impl Correction<'_> {
     fn converted(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         let plan = ConvertOperands.analyze(plan, self.options)?;
         let plan = PrepareIntervals.analyze(plan, self.options)?;
+        let plan = GroupFrames.analyze(plan, self.options)?;
         TypeCoercion::new().analyze(plan, self.options)
     }
 }

@@ -52,6 +52,8 @@ pub(super) const PATTERNS: &[Pattern] = &[
     pattern("Placeholder '{}' was not provided a value for execution{}", |c| {
         Error::Unsupported(format!("parameter {} without a value", c[0]))
     }),
+    pattern("Unsupported LIMIT expression: {}", |_| not_constant("LIMIT")),
+    pattern("Unsupported OFFSET expression: {}", |_| not_constant("OFFSET")),
     pattern("LIMIT must be >= 0, '{}' was provided", |c| not_negative("LIMIT", c[0])),
     pattern("OFFSET must be >=0, '{}' was provided", |c| not_negative("OFFSET", c[0])),
     pattern("Physical plan does not support logical expression {}({}", |c| {
@@ -77,6 +79,10 @@ fn grouping(column: &str) -> Error {
 
 fn not_negative(clause: &str, value: &str) -> Error {
     Error::InvalidParameter { name: clause.into(), value: value.into(), expected: "a number of rows from 0".into() }
+}
+
+fn not_constant(clause: &str) -> Error {
+    Error::Unsupported(format!("{clause} with this expression (use a number, a parameter or a subquery)"))
 }
 
 /// At least one text for each pattern.
@@ -154,6 +160,16 @@ pub(super) const EXAMPLES: &[super::Example] = &[
         "Placeholder '$1' was not provided a value for execution.",
         "0A000",
         "not supported: parameter $1 without a value",
+    ),
+    (
+        "Unsupported LIMIT expression: Some(ScalarFunction(ScalarFunction { args: [] }))",
+        "0A000",
+        "not supported: LIMIT with this expression (use a number, a parameter or a subquery)",
+    ),
+    (
+        "Unsupported OFFSET expression: Some(ScalarFunction(ScalarFunction { args: [] }))",
+        "0A000",
+        "not supported: OFFSET with this expression (use a number, a parameter or a subquery)",
     ),
     (
         "LIMIT must be >= 0, '-1' was provided",
