@@ -126,6 +126,45 @@ proptest! {
     }
 }
 
+/// The pages after those that are cached are read ahead.
+#[test]
+fn read_ahead_begins_behind_cached_pages() {
+    let table = Table { rows: (0..300_000).map(|i| (Some(i), Some(i * 7919 % 100_003))).collect() };
+    let options = Options { cache_bytes: 64 << 20, leaf_bytes: 128 << 10, ..common::options() };
+    let database = Database::new(&[table], options, |_| false);
+    let view = &database.views[0];
+    let options = ExecutorOptions { workers: 1, read_ahead_bytes: 64 << 10, ..ExecutorOptions::default() };
+    let executor = Executor::new(database.store.clone(), options).unwrap();
+    let scan = |limit| {
+        let found = executor.scan(
+            Scan {
+                view: view.clone(),
+                ranges: vec![KeyRange::all()],
+                direction: Direction::Ascending,
+                columns: vec![2],
+                filters: Vec::new(),
+                limit,
+                batch_rows: 1000,
+            },
+            ExecutionMode::OutOfOrder,
+        );
+        let stats = found.stats().clone();
+        let rows = collect(found).unwrap().len();
+        (rows, stats.snapshot())
+    };
+    let pages = view.estimate(&KeyRange::all()).pages as u64;
+    database.store.cache().clear();
+    let (_, first) = scan(Some(150_000));
+    assert!(first.pages_read > pages / 3 && first.pages_read < pages, "{pages} pages: {first:?}");
+    let (rows, second) = scan(None);
+    assert_eq!(rows, 300_000);
+    assert!(second.pages_read > pages / 3 && second.pages_read < pages, "{pages} pages: {second:?}");
+    let on_demand = second.pages_requested - second.pages_cached - second.pages_shared;
+    assert!(on_demand * 10 < second.pages_read, "{on_demand} of {} pages were not read ahead", second.pages_read);
+    let (_, third) = scan(None);
+    assert_eq!((third.pages_read, third.pages_cached), (0, third.pages_requested), "{third:?}");
+}
+
 /// With a small read-ahead and a small cache, a scan reads each page once, and at least 90 % of them ahead.
 fn check_read_ahead(database: &Database, view: &TreeView, rows: usize, pages: u64) {
     let options = ExecutorOptions { workers: 1, read_ahead_bytes: 64 << 10, ..ExecutorOptions::default() };

@@ -4,6 +4,9 @@
 //! they are requested, so that a small or busy cache cannot evict them before. A page counts against the budget from the
 //! registration of its read until its request.
 //!
+//! While requests find their pages in the cache, advice is only kept: a lookup in the cache takes as long as decoding a few
+//! columns of the page. The first request of a page that is not cached starts the read-ahead again.
+//!
 //! Invariant: `bytes` is the sum of the lengths of `reads`. It exceeds the budget only by a single page.
 
 use std::collections::VecDeque;
@@ -16,6 +19,9 @@ use super::check;
 use crate::base::Error;
 use crate::query::Query;
 use crate::runtime::{OffsetMap, PageRead, ReadOutcome, Runtime};
+
+/// Requests in a row answered from the cache after which advice is only kept.
+const HITS_MIN: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct TaskPages {
@@ -37,6 +43,8 @@ struct ReadAhead {
     /// Pages advised beyond the budget. Those without an entry in `waiting` have been requested since.
     advised: VecDeque<(PageRef, Arc<Schema>)>,
     waiting: OffsetMap<u64, ()>,
+    /// Requests answered from the cache since the last one that was not.
+    hits: usize,
 }
 
 impl ReadAhead {
@@ -55,6 +63,11 @@ impl ReadAhead {
         self.bytes -= bytes;
         Some(read)
     }
+
+    /// True if all of the last requests were answered from the cache.
+    fn is_idle(&self) -> bool {
+        self.hits >= HITS_MIN
+    }
 }
 
 impl TaskPages {
@@ -72,15 +85,35 @@ impl TaskPages {
     fn take_ahead(&self, page: PageRef) -> Option<Arc<PageRead>> {
         let mut ahead = self.ahead.lock();
         let read = ahead.remove(page.offset);
-        if read.is_none() {
-            // This page's advice came too late. Other advice stays: pages of a leaf and of its messages alternate.
-            ahead.waiting.remove(&page.offset);
+        match &read {
+            Some(_) => ahead.hits = 0,
+            None => {
+                // This page's advice came too late. Other advice stays: pages of a leaf and of its messages alternate.
+                ahead.waiting.remove(&page.offset);
+                ahead.hits += 1;
+            }
         }
-        // Refills by half of the budget, so that neighbouring pages are requested together and become one read.
-        if ahead.bytes <= self.read_ahead_bytes / 2 {
+        if ahead.is_idle() {
+            while let Some((page, _)) = ahead.advised.front()
+                && !ahead.waiting.contains_key(&page.offset)
+            {
+                ahead.advised.pop_front();
+            }
+        } else if ahead.bytes <= self.read_ahead_bytes / 2 {
+            // Refills by half of the budget, so that neighbouring pages are requested together and become one read.
             self.fill(&mut ahead);
         }
         read.filter(|read| read.page == page)
+    }
+
+    /// Starts the read-ahead, because a requested page is not cached.
+    fn missed(&self) {
+        let mut ahead = self.ahead.lock();
+        let was_idle = ahead.is_idle();
+        ahead.hits = 0;
+        if was_idle {
+            self.fill(&mut ahead);
+        }
     }
 
     /// Starts reads of advised pages within the budget.
@@ -90,7 +123,7 @@ impl TaskPages {
         while let Some((page, schema)) = ahead.advised.front() {
             let page = *page;
             let is_wanted = ahead.waiting.contains_key(&page.offset);
-            if is_wanted && store.cache().get(page.offset).is_none() && check(store, page).is_ok() {
+            if is_wanted && !store.cache().contains(page.offset) && check(store, page).is_ok() {
                 // A single page may exceed the budget.
                 if ahead.bytes > 0 && ahead.bytes + page.len as usize > self.read_ahead_bytes {
                     break;
@@ -140,6 +173,7 @@ impl TaskPages {
             } else {
                 stats.page_shared();
             }
+            self.missed();
             if let ReadOutcome::Page(result) = read.wait().await {
                 return result;
             }
@@ -165,7 +199,9 @@ impl PageSource for TaskPages {
                 ahead.advised.push_back((page, schema.clone()));
             }
         }
-        self.fill(&mut ahead);
+        if !ahead.is_idle() {
+            self.fill(&mut ahead);
+        }
     }
 
     fn read_ahead_bytes(&self) -> usize {
