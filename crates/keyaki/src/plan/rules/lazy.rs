@@ -319,18 +319,16 @@ fn divides(expr: &Expr) -> Result<bool> {
     })
 }
 
-/// True if an expression can fail for a value of its columns, other than by leaving the range of a number.
+/// True if an expression can fail for a value of its columns, other than by leaving the range of a number, or divides by zero.
 fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
-    let fails = |expr: &Expr| match expr {
-        Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) => !is_number(right),
-        Expr::Cast(Cast { expr, field }) => {
-            !field.data_type().is_string() && expr.get_type(schema).is_ok_and(|ty| ty.is_string())
-        }
-        _ => false,
-    };
     expr.exists_dyn(&mut |expr| match expr {
         Expr::ScalarFunction(call) => is_partial(call),
-        expr => Ok(fails(expr) && !columns_of(expr)?.is_empty()),
+        Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) => Ok(!is_number(right)),
+        Expr::Cast(Cast { expr, field }) => {
+            let is_read = !field.data_type().is_string() && expr.get_type(schema).is_ok_and(|ty| ty.is_string());
+            Ok(is_read && !columns_of(expr)?.is_empty())
+        }
+        _ => Ok(false),
     })
 }
 
