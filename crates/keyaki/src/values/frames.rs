@@ -42,7 +42,7 @@ pub(crate) fn framed(
     };
     let ty = types.first().unwrap_or(&DataType::Null);
     let is_ordered = function.inner().set_monotonicity(ty) != SetMonotonicity::NotMonotonic;
-    let is_anew = is_moving && !(is_exact && !is_distinct);
+    let is_anew = is_moving && (is_distinct || !is_exact);
     (is_anew || is_ordered).then(|| Arc::new(AggregateUDF::new_from_impl(Framed { inner: function.clone(), is_anew })))
 }
 
