@@ -4,8 +4,8 @@
 //! they are requested, so that a small or busy cache cannot evict them before. A page counts against the budget from the
 //! registration of its read until its request.
 //!
-//! While requests find their pages in the cache, advice is only kept: a lookup in the cache takes as long as decoding a few
-//! columns of the page. The first request of a page that is not cached starts the read-ahead again.
+//! While requests find their pages in the cache, advice is only kept, because a lookup in the cache takes as long as
+//! decoding a few columns of the page. The first request of a page that is not cached starts the read-ahead again.
 //!
 //! Invariant: `bytes` is the sum of the lengths of `reads`. It exceeds the budget only by a single page.
 
@@ -20,7 +20,8 @@ use crate::base::Error;
 use crate::query::Query;
 use crate::runtime::{OffsetMap, PageRead, ReadOutcome, Runtime};
 
-/// Requests in a row answered from the cache after which advice is only kept.
+/// Requests in a row without a read ahead after which advice is only kept. Each missing page after that doubles their
+/// number: its read is not ahead.
 const HITS_MIN: usize = 64;
 
 #[derive(Debug)]
@@ -43,8 +44,10 @@ struct ReadAhead {
     /// Pages advised beyond the budget. Those without an entry in `waiting` have been requested since.
     advised: VecDeque<(PageRef, Arc<Schema>)>,
     waiting: OffsetMap<u64, ()>,
-    /// Requests answered from the cache since the last one that was not.
+    /// Requests since the last one of a page that had to be read.
     hits: usize,
+    /// See [`HITS_MIN`]; 0 before the first miss.
+    hits_min: usize,
 }
 
 impl ReadAhead {
@@ -66,7 +69,7 @@ impl ReadAhead {
 
     /// True if all of the last requests were answered from the cache.
     fn is_idle(&self) -> bool {
-        self.hits >= HITS_MIN
+        self.hits >= self.hits_min.max(HITS_MIN)
     }
 }
 
@@ -112,6 +115,7 @@ impl TaskPages {
         let was_idle = ahead.is_idle();
         ahead.hits = 0;
         if was_idle {
+            ahead.hits_min = ahead.hits_min.max(HITS_MIN).saturating_mul(2);
             self.fill(&mut ahead);
         }
     }
@@ -123,7 +127,7 @@ impl TaskPages {
         while let Some((page, schema)) = ahead.advised.front() {
             let page = *page;
             let is_wanted = ahead.waiting.contains_key(&page.offset);
-            if is_wanted && !store.cache().contains(page.offset) && check(store, page).is_ok() {
+            if is_wanted && store.cache().get(page.offset).is_none() && check(store, page).is_ok() {
                 // A single page may exceed the budget.
                 if ahead.bytes > 0 && ahead.bytes + page.len as usize > self.read_ahead_bytes {
                     break;

@@ -2,8 +2,9 @@
 //!
 //! DataFusion keeps the first rows in a heap. Each row that enters it is copied, and a large heap neither fits into the
 //! caches nor spills: the first million of four million rows take ten times as long as sorting all of them.
-//! [`SortForLimits`] sorts all rows in such cases, and applies the limit afterwards. Above an aggregate, DataFusion keeps the
-//! first groups in a table whose memory it allocates at once, for ten times the limit: it is not used for large limits either.
+//! [`SortForLimits`] sorts all rows in such cases, and applies the limit afterwards. Above an aggregate, DataFusion keeps
+//! the first groups in a table whose memory it allocates at once, for ten times the limit: it is not used for large limits
+//! either.
 
 use std::sync::Arc;
 
@@ -52,8 +53,8 @@ impl PhysicalOptimizerRule for SortForLimits {
     }
 }
 
-/// Replaces a sort with a large limit by a sort and a limit, and an aggregate that keeps many first groups by one that keeps
-/// all.
+/// Replaces a sort with a large limit by a sort and a limit, and an aggregate that keeps many first groups by one that
+/// keeps all.
 fn sort_all(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     if let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
         && let Some(options) = aggregate.limit_options()

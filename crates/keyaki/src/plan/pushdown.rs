@@ -5,8 +5,8 @@
 //! filter on the second column becomes a filter on the first, and the query silently loses rows.
 //!
 //! [`GuardedPushdown`] applies the rule only to subplans in which no operator below the root has duplicate column
-//! names. The root may have them: its own filters reach its inputs by index. The inputs of a semi join have no name in
-//! common that would mislead a filter on a key: DataFusion pushes it into both of them.
+//! names. The root may have them: its own filters reach its inputs by index. DataFusion pushes a filter on a key of a semi
+//! join into both inputs: a semi join is excluded, too, if the other input has another column with the name of the key.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -77,8 +77,8 @@ impl PhysicalOptimizerRule for GuardedPushdown {
 /// The rule that moves projections, except in plans with a nested loop join whose condition has a CASE: the rule computes
 /// parts of the condition below the join, for rows that the CASE excludes.
 ///
-/// The rule takes the columns of a filter's condition for those of its projection, when it exchanges the filter with another
-/// projection. Projections of filters become operators of their own before, and the rule puts them back.
+/// When the rule exchanges a filter with a projection above it, it uses indices of columns behind the filter's own
+/// projection for columns before it. Projections of filters become operators of their own first; the rule puts them back.
 #[derive(Debug)]
 struct GuardedProjections {
     inner: Rule,

@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::information_schema;
-use super::names::{plain_ident, quoted, shown_sql};
+use super::names::{quoted, shown_sql};
 use crate::catalog::{
     Catalog, ForeignKeyDef, IndexDef, IndexKey, IndexMethod, OnCommit, ReferentialAction, SequenceDef, TableDef,
     ViewDef,
@@ -65,7 +65,7 @@ pub(super) fn tables(session: &SqlSession, options: &ShowStatementOptions) -> Re
     if let Some(show_in) = show_in {
         match (&show_in.parent_type, show_in.parent_name.as_ref().map(|name| name.0.as_slice())) {
             (None | Some(ShowStatementInParentType::Schema), Some([ObjectNamePart::Identifier(schema)])) => {
-                let schema = plain_ident(schema);
+                let schema = session.path().schema(schema);
                 if !session.moment()?.0.has_schema(&schema) && schema != information_schema::NAME {
                     return Err(Error::NotFound { kind: ObjectKind::Schema, name: schema });
                 }

@@ -83,7 +83,13 @@ impl VisitorMut for Replace {
         let Some(Fetch { with_ties, percent: false, quantity }) = &query.fetch else {
             return ControlFlow::Continue(());
         };
-        let rows = match quantity.clone().map_or_else(|| crate::sql::parse_expr("1"), Ok) {
+        let mut rows = quantity.clone().map_or_else(|| crate::sql::parse_expr("1"), Ok);
+        if let Ok(rows) = &mut rows
+            && let Err(error) = whole_number(rows)
+        {
+            return ControlFlow::Break(error);
+        }
+        let rows = match rows {
             Ok(rows) => rows,
             Err(error) => return ControlFlow::Break(error),
         };
@@ -248,19 +254,21 @@ fn whole_numbers(clause: &mut LimitClause) -> Result<()> {
         }
         LimitClause::OffsetCommaLimit { offset, limit } => [Some(limit), Some(offset)],
     };
-    for number in numbers.into_iter().flatten() {
-        let is_whole = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        let is_converted = match number {
-            Expr::Value(value) => match &value.value {
-                Value::Number(text, _) => !is_whole(text),
-                Value::SingleQuotedString(_) => true,
-                _ => false,
-            },
+    numbers.into_iter().flatten().try_for_each(whole_number)
+}
+
+fn whole_number(number: &mut Expr) -> Result<()> {
+    let is_whole = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_converted = match number {
+        Expr::Value(value) => match &value.value {
+            Value::Number(text, _) => !is_whole(text),
+            Value::SingleQuotedString(_) => true,
             _ => false,
-        };
-        if is_converted {
-            *number = call("(NULL)::BIGINT", [number.clone()])?;
-        }
+        },
+        _ => false,
+    };
+    if is_converted {
+        *number = call("(NULL)::BIGINT", [number.clone()])?;
     }
     Ok(())
 }

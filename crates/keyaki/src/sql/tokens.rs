@@ -12,115 +12,211 @@
 
 use std::ops::Range;
 
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, Whitespace};
+use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Tokenizer, Whitespace};
 
 use super::split::DIALECT;
+
+/// Words that queries in parentheses follow.
+const BEFORE_QUERIES: [&str; 28] = [
+    "all",
+    "and",
+    "any",
+    "array",
+    "as",
+    "by",
+    "case",
+    "copy",
+    "distinct",
+    "else",
+    "except",
+    "exists",
+    "from",
+    "having",
+    "in",
+    "intersect",
+    "join",
+    "lateral",
+    "limit",
+    "materialized",
+    "not",
+    "offset",
+    "or",
+    "some",
+    "then",
+    "union",
+    "when",
+    "where",
+];
+/// Words that follow a table that is a query.
+const AFTER_QUERIES: [&str; 10] =
+    ["except", "fetch", "intersect", "limit", "offset", "on", "order", "returning", "union", "with"];
+/// Words that follow an alias or a column with the name "table".
+const AFTER_NAMES: [&str; 33] = [
+    "and",
+    "as",
+    "asc",
+    "at",
+    "between",
+    "collate",
+    "cross",
+    "desc",
+    "for",
+    "from",
+    "full",
+    "group",
+    "having",
+    "ilike",
+    "in",
+    "inner",
+    "is",
+    "join",
+    "left",
+    "like",
+    "natural",
+    "not",
+    "nulls",
+    "only",
+    "or",
+    "over",
+    "qualify",
+    "right",
+    "similar",
+    "tablesample",
+    "using",
+    "where",
+    "window",
+];
+
+/// Tokens in the place of a range of tokens, which may be empty.
+struct Edit {
+    range: Range<usize>,
+    tokens: Vec<Token>,
+}
 
 /// Changes the tokens of a statement.
 pub(super) fn correct(tokens: &mut Vec<TokenWithSpan>) {
     join_texts(tokens);
     similar_parts(tokens);
-    let has_trim = tokens.iter().any(|token| is_word(&token.token, &["trim"]));
+    let edits = edits(tokens);
+    if edits.is_empty() {
+        return;
+    }
+    let mut changed = Vec::with_capacity(tokens.len() + 8 * edits.len());
+    let mut rest = std::mem::take(tokens).into_iter();
     let mut at = 0;
-    while at < tokens.len() {
-        match &tokens[at].token {
+    for Edit { range, tokens } in edits {
+        changed.extend(rest.by_ref().take(range.start - at));
+        let span = rest.as_slice().first().map_or_else(Span::empty, |token| token.span);
+        changed.extend(tokens.into_iter().map(|token| TokenWithSpan::new(token, span)));
+        rest.by_ref().take(range.len()).for_each(drop);
+        at = range.end;
+    }
+    changed.extend(rest);
+    *tokens = changed;
+}
+
+/// The changes, in the order of their ranges.
+fn edits(tokens: &[TokenWithSpan]) -> Vec<Edit> {
+    let has = |words: &[&str]| tokens.iter().any(|token| is_word(&token.token, words));
+    let has_trim = has(&["trim"]);
+    let ends = if has(&["any", "all", "some"]) { closing(tokens) } else { Vec::new() };
+    let parsed = |sql: &str| Tokenizer::new(&DIALECT, sql).tokenize().unwrap_or_default();
+    let mut edits = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        match &token.token {
             Token::CustomBinaryOperator(operator) => {
-                if let Some(parts) = divided(operator) {
-                    let span = tokens[at].span;
-                    let count = parts.len();
-                    tokens.splice(at..=at, parts.into_iter().map(|token| TokenWithSpan::new(token, span)));
-                    at += count - 1;
-                }
+                let parts = divided(operator).into_iter();
+                edits.extend(parts.map(|tokens| Edit { range: at..at + 1, tokens }));
             }
             token if is_word(token, &["table"]) && is_query(tokens, at) => {
-                let span = tokens[at].span;
-                let words = ["SELECT", "FROM"].map(Token::make_keyword);
-                let [select, from] = words;
-                let blank = || Token::Whitespace(Whitespace::Space);
-                let query = [select, blank(), Token::Mul, blank(), from].map(|token| TokenWithSpan::new(token, span));
-                tokens.splice(at..=at, query);
-                at += 4;
+                edits.push(Edit { range: at..at + 1, tokens: parsed("SELECT * FROM") });
             }
-            token
-                if is_word(token, &["any", "all", "some"])
-                    && let Some(rows) = set_operation(tokens, at) =>
-            {
-                let span = tokens[at].span;
-                let query = |sql: &str| {
-                    let query = Tokenizer::new(&DIALECT, sql).tokenize().unwrap_or_default();
-                    query.into_iter().map(|token| TokenWithSpan::new(token, span)).collect::<Vec<_>>()
-                };
-                tokens.splice(rows.end..rows.end, query(") AS \"rows\""));
-                tokens.splice(rows.start..rows.start, query("SELECT * FROM ("));
+            token if is_word(token, &["any", "all", "some"]) => {
+                if let Some(rows) = set_operation(tokens, &ends, at) {
+                    edits.push(Edit { range: rows.start..rows.start, tokens: parsed("SELECT * FROM (") });
+                    edits.push(Edit { range: rows.end..rows.end, tokens: parsed(") AS \"rows\"") });
+                }
             }
             token if has_trim && is_word(token, &["from"]) && is_trim_without_text(&tokens[..at]) => {
-                let blank = Token::SingleQuotedString(" ".into());
-                tokens.insert(at, TokenWithSpan::new(blank, tokens[at].span));
-                at += 1;
+                edits.push(Edit { range: at..at, tokens: vec![Token::SingleQuotedString(" ".into())] });
             }
             _ => {}
         }
-        at += 1;
     }
+    edits.sort_by_key(|edit| edit.range.start);
+    edits
 }
 
-/// True for TABLE before a name where a query begins.
+/// True for TABLE before the name of a table where a query begins.
 fn is_query(tokens: &[TokenWithSpan], at: usize) -> bool {
     let is_significant = |token: &&Token| !matches!(token, Token::Whitespace(_));
     let significant =
         |tokens| <[TokenWithSpan]>::iter(tokens).map(|token: &TokenWithSpan| &token.token).filter(is_significant);
-    let names = |token: &Token| matches!(token, Token::Word(_));
-    if !significant(&tokens[at + 1..]).next().is_some_and(names) {
+    let is_name = |token: &Token| {
+        matches!(token, Token::Word(_)) && !is_word(token, &AFTER_NAMES) && !is_word(token, &AFTER_QUERIES)
+    };
+    let mut after = significant(&tokens[at + 1..]);
+    if !after.next().is_some_and(is_name) {
+        return false;
+    }
+    let mut next = after.next();
+    while next == Some(&Token::Period) && matches!(after.next(), Some(Token::Word(_))) {
+        next = after.next();
+    }
+    if !next.is_none_or(|next| matches!(next, Token::RParen | Token::SemiColon) || is_word(next, &AFTER_QUERIES)) {
         return false;
     }
     let mut before = significant(&tokens[..at]);
-    let begins_with = |words: &[&str]| significant(tokens).next().is_some_and(|first| is_word(first, words));
     match before.next_back() {
-        None | Some(Token::LParen) => true,
-        // Behind the columns of INSERT, or WITH.
-        Some(Token::RParen) => begins_with(&["with", "insert", "create", "prepare", "explain"]),
-        Some(word) if is_word(word, &["as"]) => begins_with(&["create", "prepare"]),
+        None | Some(Token::RParen) => true,
+        Some(Token::LParen) => match before.next_back() {
+            Some(word @ Token::Word(_)) => is_word(word, &BEFORE_QUERIES),
+            _ => true,
+        },
+        Some(word) if is_word(word, &["as"]) => {
+            significant(tokens).next().is_some_and(|first| is_word(first, &["create", "prepare"]))
+        }
         Some(word) if is_word(word, &["union", "intersect", "except"]) => true,
         Some(word) if is_word(word, &["all", "distinct"]) => {
             before.next_back().is_some_and(|operator| is_word(operator, &["union", "intersect", "except"]))
         }
         // `INSERT INTO t TABLE s`
-        Some(Token::Word(_)) => begins_with(&["insert"]) && before.rev().take(3).any(|token| is_word(token, &["into"])),
+        Some(word @ Token::Word(_)) if !is_word(word, &["into"]) => {
+            before.rev().take(3).any(|token| is_word(token, &["into"]))
+        }
         Some(_) => false,
     }
 }
 
-/// The tokens in the parentheses of a quantified comparison (`< ALL (…)`) if they are a set operation that begins with a
-/// parenthesis.
-fn set_operation(tokens: &[TokenWithSpan], at: usize) -> Option<Range<usize>> {
+/// The tokens in the parentheses of a quantified comparison (`< ALL (…)`) if they are a set operation that begins with
+/// a parenthesis. `ends`: see [`closing`].
+fn set_operation(tokens: &[TokenWithSpan], ends: &[Option<usize>], at: usize) -> Option<Range<usize>> {
     let is_blank = |at: &usize| matches!(tokens[*at].token, Token::Whitespace(_));
     let next = |at: usize| (at + 1..tokens.len()).find(|at| !is_blank(at));
     let before = (0..at).rev().find(|at| !is_blank(at))?;
     let (outer, inner) = (next(at)?, next(next(at)?)?);
-    let compares =
-        matches!(tokens[before].token, Token::Eq | Token::Neq | Token::Lt | Token::LtEq | Token::Gt | Token::GtEq);
+    let compares = matches!(
+        tokens[before].token,
+        Token::Eq | Token::DoubleEq | Token::Neq | Token::Lt | Token::LtEq | Token::Gt | Token::GtEq
+    );
     if !compares || tokens[outer].token != Token::LParen || tokens[inner].token != Token::LParen {
         return None;
     }
-    let operator = next(closing(tokens, inner)?)?;
-    is_word(&tokens[operator].token, &["union", "intersect", "except"])
-        .then(|| closing(tokens, outer).map(|end| inner..end))?
+    let (end, operator) = (ends[outer]?, next(ends[inner]?)?);
+    is_word(&tokens[operator].token, &["union", "intersect", "except"]).then_some(inner..end)
 }
 
-/// The closing parenthesis that belongs to an opening one.
-fn closing(tokens: &[TokenWithSpan], open: usize) -> Option<usize> {
-    let mut depth = 0;
-    for (at, token) in tokens.iter().enumerate().skip(open) {
+/// The closing parenthesis of each opening one; `None` for other tokens.
+fn closing(tokens: &[TokenWithSpan]) -> Vec<Option<usize>> {
+    let (mut ends, mut open) = (vec![None; tokens.len()], Vec::new());
+    for (at, token) in tokens.iter().enumerate() {
         match token.token {
-            Token::LParen => depth += 1,
-            Token::RParen => depth -= 1,
+            Token::LParen => open.push(at),
+            Token::RParen => open.pop().into_iter().for_each(|start: usize| ends[start] = Some(at)),
             _ => {}
         }
-        if depth == 0 {
-            return Some(at);
-        }
     }
-    None
+    ends
 }
 
 /// Joins texts with only white space between them that has the end of a line.

@@ -2,11 +2,11 @@
 //!
 //! DataFusion removes the rows that leave a frame from the accumulator (`retract_batch`). Many functions cannot do this. For
 //! others, the result then depends on rows that have left: sums of floats and variances are inexact, and `bit_xor` of NULLs
-//! is 0. For these, the accumulator of a [`Framed`] function keeps the rows of the frame, and computes them again after rows
-//! have left.
+//! is 0. For these, the accumulator of a [`Framed`] function keeps the rows of the frame, and computes them again after
+//! rows have left.
 //!
-//! DataFusion also derives the order of the results of `count`, `min` and `max` from that of the rows, but not for NULLs and
-//! frames that shrink. A [`Framed`] function states no order.
+//! DataFusion also derives the order of the results of `count`, `min` and `max` from that of the rows, and is wrong where
+//! NULLs enter or rows leave a frame. A [`Framed`] function states no order.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ use keyaki_store::compact_array;
 
 use super::functions::of_inner;
 
-/// The function in place of an aggregate over frames; `None` if it stays. `types`: those of its arguments. `is_moving`: rows
-/// leave the frames.
+/// The function in place of an aggregate over frames; `None` if it stays. `types`: those of its arguments.
+/// `is_moving`: rows leave the frames.
 pub(crate) fn framed(
     function: &Arc<AggregateUDF>,
     types: &[DataType],

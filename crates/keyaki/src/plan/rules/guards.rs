@@ -176,8 +176,8 @@ pub(super) fn eliminate_duplicated_expr(
     }
 }
 
-/// DataFusion removes the last column of an input of which a mark join needs the number of rows only: the mark then belongs
-/// to no table, and is not found.
+/// DataFusion removes the last column of an input of which a mark join needs the number of rows only: the mark then
+/// belongs to no table, and is not found.
 pub(super) fn eliminate_join(
     rule: &Rule,
     plan: LogicalPlan,

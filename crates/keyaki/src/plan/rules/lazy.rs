@@ -319,17 +319,28 @@ fn divides(expr: &Expr) -> Result<bool> {
     })
 }
 
-/// True if an expression can fail for a value of its columns, other than by leaving the range of a number, or divides by zero.
+/// True if an expression can fail for a value of its columns, other than by leaving the range of a number, or if it
+/// divides by the literal zero.
 fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     expr.exists_dyn(&mut |expr| match expr {
         Expr::ScalarFunction(call) => is_partial(call),
-        Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) => Ok(!is_number(right)),
+        Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) => {
+            Ok(is_zero(right) || !is_number(right) && !columns_of(expr)?.is_empty())
+        }
         Expr::Cast(Cast { expr, field }) => {
             let is_read = !field.data_type().is_string() && expr.get_type(schema).is_ok_and(|ty| ty.is_string());
             Ok(is_read && !columns_of(expr)?.is_empty())
         }
         _ => Ok(false),
     })
+}
+
+fn is_zero(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(value, _) => ScalarValue::new_zero(&value.data_type()).is_ok_and(|zero| *value == zero),
+        Expr::Cast(Cast { expr, .. }) => is_zero(expr),
+        _ => false,
+    }
 }
 
 /// True for a literal other than zero and NULL.

@@ -1,4 +1,5 @@
-//! Aggregates over frames, whose rows DataFusion 55 removes inexactly or not at all, and whose order it assumes ([`frames`]).
+//! Aggregates over frames, from which DataFusion 55 removes rows inexactly or not at all, and whose results it takes for
+//! ordered ([`frames`]).
 //!
 //! [`MovingFrames`] runs after the types are resolved.
 

@@ -54,11 +54,6 @@ impl Cache {
         self.pages.line(offset).shard.lock().peek(offset)
     }
 
-    /// Returns true if the page at `offset` is cached. Does not count as a use.
-    pub fn contains(&self, offset: u64) -> bool {
-        self.pages.line(offset).shard.lock().contains(offset)
-    }
-
     /// Inserts a page and replaces the page at its offset. A page that exceeds the unpinned budget of its shard is not
     /// cached.
     pub fn insert(&self, offset: u64, page: Arc<Page>, priority: Priority) {

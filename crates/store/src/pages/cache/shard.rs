@@ -151,10 +151,6 @@ impl<V: Clone> Shard<V> {
         self.slots[*self.table.get(&offset)? as usize].value.clone()
     }
 
-    pub(super) fn contains(&self, offset: u64) -> bool {
-        self.table.contains_key(&offset)
-    }
-
     /// Inserts a value. Returns the evicted values, and the value itself if it is not cached, for the caller to drop.
     pub(super) fn insert(&mut self, offset: u64, value: V, bytes: usize, priority: Priority) -> Vec<V> {
         let mut displaced = Vec::new();
