@@ -20,6 +20,8 @@ from episodes import Episode
 STATEMENTS = int(os.environ.get("KEYAKI_STATEMENTS", "10000"))
 # At most one statement of this many may be of an unsupported form.
 SUPPORTED_SHARE = 10
+# A long run shows its progress after this many statements.
+PROGRESS = 10_000
 OPTIONS = [(), (), ("--threads", "1"), ("--memory", "64M")]
 
 
@@ -37,8 +39,11 @@ def episode(seed):
     return f"\nseed {seed} ({last.kind}) keyaki {' '.join(options)}\n{statements}{last.sql};\n{last}\n", counts
 
 
-def run(first, statements, workers, episodes=None, report=lambda failure: None):
-    """Runs episodes from a seed on until they have executed enough statements. Returns failures and statistics."""
+def run(first, statements, workers, episodes=None, report=lambda failure: None, progress=lambda seed, counts: None):
+    """Runs episodes from a seed on until they have executed enough statements. Returns failures and statistics.
+
+    `report` gets each failure, `progress` the next seed and the statistics after each batch of episodes.
+    """
     failures, counts, seed = [], Counter(), first
     with ProcessPoolExecutor(workers) as pool:
         while counts["statements"] < statements if episodes is None else seed < first + episodes:
@@ -50,6 +55,7 @@ def run(first, statements, workers, episodes=None, report=lambda failure: None):
                     failures.append(failure)
                     report(failure)
             seed = batch.stop
+            progress(seed, counts)
     return failures, counts
 
 
@@ -71,7 +77,15 @@ def main():
     arguments = parser.parse_args()
     start = time.monotonic()
     show = lambda failure: print(failure, flush=True)
-    failures, counts = run(arguments.seed, arguments.statements, arguments.workers, arguments.episodes, show)
+    shown = 0
+
+    def progress(seed, counts):
+        nonlocal shown
+        if counts["statements"] // PROGRESS > shown:
+            shown = counts["statements"] // PROGRESS
+            print(f"{counts['statements']} statements, next seed {seed}", file=sys.stderr, flush=True)
+
+    failures, counts = run(arguments.seed, arguments.statements, arguments.workers, arguments.episodes, show, progress)
     print(f"seeds from {arguments.seed}: {dict(counts)}, {len(failures)} failures in {time.monotonic() - start:.0f} s")
     sys.exit(bool(failures))
 
