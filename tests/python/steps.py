@@ -15,8 +15,10 @@ INTERNAL = re.compile(r"internal error|panicked|arrow error|schema error|physica
 AVERAGE_ROUNDING = 1e-6
 # Of larger results, only the numbers of rows are compared: sorting millions of rows takes minutes.
 ROWS_COMPARED_MAX = 50_000
-# Rows of a query are not inserted while a table has more: joins of a table with itself make it grow without bounds.
+# While a table has more rows, the rows of queries are not inserted, because joins of a table with itself multiply them.
 INSERT_ROWS_MAX = 200
+# While a table has more rows, there are no queries: a join of four copies takes hours.
+QUERY_ROWS_MAX = 1_000
 # Seconds for the reduction of one failure.
 REDUCTION = 60
 
@@ -83,6 +85,12 @@ class Context:
                 raise Unsupported(error)
             raise Difference("error", sql, error)
         return rows
+
+    def has_more_rows(self, limit):
+        """True, and counted, if a table has more rows than the limit."""
+        is_large = max(self.sizes.values(), default=0) > limit
+        self.counts["too large"] += is_large
+        return is_large
 
     def fail(self):
         if self.state == "open":
@@ -230,8 +238,7 @@ class Change:
     must_fail: bool = False
 
     def run(self, context):
-        if re.match("INSERT.*SELECT", self.sql, re.S) and max(context.sizes.values(), default=0) > INSERT_ROWS_MAX:
-            context.counts["too large"] += 1
+        if re.match("INSERT.*SELECT", self.sql, re.S) and context.has_more_rows(INSERT_ROWS_MAX):
             return
         rows, count, error = context.execute(self.sql)
         if context.state == "failed":
@@ -276,6 +283,8 @@ class Query:
     ordered: bool
 
     def run(self, context):
+        if context.has_more_rows(QUERY_ROWS_MAX):
+            return
         found = context.query(self.sql)
         if found is None:
             return
@@ -298,6 +307,8 @@ class Same:
 
     def run(self, context):
         self.sql = ";\n".join(self.left + self.right)
+        if context.has_more_rows(QUERY_ROWS_MAX):
+            return
         results = [[context.query(sql) for sql in side] for side in (self.left, self.right)]
         if context.state != "failed":
             left, right = [sum(rows, []) for rows in results]

@@ -126,7 +126,7 @@ proptest! {
     }
 }
 
-/// The pages after those that are cached are read ahead.
+/// A scan whose first pages are cached reads the others ahead.
 #[test]
 fn read_ahead_begins_behind_cached_pages() {
     let table = Table { rows: (0..300_000).map(|i| (Some(i), Some(i * 7919 % 100_003))).collect() };

@@ -20,9 +20,11 @@ use crate::base::Error;
 use crate::query::Query;
 use crate::runtime::{OffsetMap, PageRead, ReadOutcome, Runtime};
 
-/// Requests in a row without a read ahead after which advice is only kept. Each missing page after that doubles their
-/// number: its read is not ahead.
+/// After this many requests in a row that the cache answers, advice is only kept. The number doubles each time that a page
+/// is missing after that: where a few pages are missing, waiting for each of them takes longer than the lookups.
 const HITS_MIN: usize = 64;
+/// Maximum number of times that [`HITS_MIN`] doubles.
+const DOUBLED_MAX: u32 = 20;
 
 #[derive(Debug)]
 pub(crate) struct TaskPages {
@@ -46,8 +48,8 @@ struct ReadAhead {
     waiting: OffsetMap<u64, ()>,
     /// Requests since the last one of a page that had to be read.
     hits: usize,
-    /// See [`HITS_MIN`]; 0 before the first miss.
-    hits_min: usize,
+    /// Number of times that [`HITS_MIN`] has doubled.
+    doubled: u32,
 }
 
 impl ReadAhead {
@@ -69,7 +71,7 @@ impl ReadAhead {
 
     /// True if all of the last requests were answered from the cache.
     fn is_idle(&self) -> bool {
-        self.hits >= self.hits_min.max(HITS_MIN)
+        self.hits >= HITS_MIN << self.doubled
     }
 }
 
@@ -115,7 +117,7 @@ impl TaskPages {
         let was_idle = ahead.is_idle();
         ahead.hits = 0;
         if was_idle {
-            ahead.hits_min = ahead.hits_min.max(HITS_MIN).saturating_mul(2);
+            ahead.doubled = (ahead.doubled + 1).min(DOUBLED_MAX);
             self.fill(&mut ahead);
         }
     }

@@ -50,43 +50,6 @@ const BEFORE_QUERIES: [&str; 28] = [
 /// Words that follow a table that is a query.
 const AFTER_QUERIES: [&str; 10] =
     ["except", "fetch", "intersect", "limit", "offset", "on", "order", "returning", "union", "with"];
-/// Words that follow an alias or a column with the name "table".
-const AFTER_NAMES: [&str; 33] = [
-    "and",
-    "as",
-    "asc",
-    "at",
-    "between",
-    "collate",
-    "cross",
-    "desc",
-    "for",
-    "from",
-    "full",
-    "group",
-    "having",
-    "ilike",
-    "in",
-    "inner",
-    "is",
-    "join",
-    "left",
-    "like",
-    "natural",
-    "not",
-    "nulls",
-    "only",
-    "or",
-    "over",
-    "qualify",
-    "right",
-    "similar",
-    "tablesample",
-    "using",
-    "where",
-    "window",
-];
-
 /// Tokens in the place of a range of tokens, which may be empty.
 struct Edit {
     range: Range<usize>,
@@ -152,9 +115,8 @@ fn is_query(tokens: &[TokenWithSpan], at: usize) -> bool {
     let is_significant = |token: &&Token| !matches!(token, Token::Whitespace(_));
     let significant =
         |tokens| <[TokenWithSpan]>::iter(tokens).map(|token: &TokenWithSpan| &token.token).filter(is_significant);
-    let is_name = |token: &Token| {
-        matches!(token, Token::Word(_)) && !is_word(token, &AFTER_NAMES) && !is_word(token, &AFTER_QUERIES)
-    };
+    // `table ISNULL` is a condition. Behind other words that may follow a column, the statement goes on.
+    let is_name = |token: &Token| matches!(token, Token::Word(_)) && !is_word(token, &["isnull", "notnull"]);
     let mut after = significant(&tokens[at + 1..]);
     if !after.next().is_some_and(is_name) {
         return false;

@@ -48,6 +48,8 @@ fn temporary_tables_hide_others_in_their_session_only() {
     a.execute("UPDATE t SET v = pg_temp.t.v + 1 WHERE temp.t.id = 1", ()).unwrap();
     a.execute("INSERT INTO pg_temp.t VALUES (2, 5) ON CONFLICT (id) DO UPDATE SET v = excluded.v", ()).unwrap();
     assert_eq!(number(&a, "SELECT sum(v) FROM pg_temp.t"), 26);
+    let shown: String = a.query_row("SHOW TABLES FROM pg_temp", (), |row| row.get(2)).unwrap();
+    assert_eq!(shown, "t");
     assert_eq!(number(&a, "SELECT sum(t.v) FROM t JOIN public.t AS p ON p.id = t.id"), 21);
     assert_eq!(number(&b, "SELECT sum(v) FROM t"), 30);
     let mut appender = a.appender("t").unwrap();
