@@ -36,15 +36,15 @@ def load(data, database, *options):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def keyaki(database, statements, *options):
+def keyaki(database, statements, *options, timeout=None):
     """Runs statements in one process. Returns (rows, seconds or None) for each statement that returns rows.
 
-    A row is a dict. Numbers are ints or Decimals.
+    A row is a dict. Numbers are ints or Decimals. The process is killed after `timeout` seconds (subprocess.TimeoutExpired).
     """
     command = [KEYAKI, str(database), "--no-create", "--mode", "json", "--timer", *options]
     for statement in statements:
         command += ["-c", statement]
-    process = subprocess.run(command, capture_output=True, text=True)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     if process.returncode != 0:
         raise RuntimeError(f"exit code {process.returncode}: {process.stderr.strip()}")
     results, decoder, text = [], json.JSONDecoder(parse_float=Decimal), process.stdout
