@@ -43,7 +43,8 @@ def keyaki(database, statements, *options, timeout=None):
     """
     command = [KEYAKI, str(database), "--no-create", "--mode", "json", "--timer", *options]
     for statement in statements:
-        command += ["-c", statement]
+        # One word: a statement may begin with a comment.
+        command.append(f"--command={statement}")
     process = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     if process.returncode != 0:
         raise RuntimeError(f"exit code {process.returncode}: {process.stderr.strip()}")
