@@ -54,7 +54,6 @@ def main():
     for number, sql in tpch.QUERIES.items():
         peer = statistics.median(duckdb.warm(sql, arguments.runs))
         results.add(name(number), "warm time", "s", ours[number][1], peer, "DuckDB")
-    duckdb.close()
     for number, peer in datafusion_times(data, [1, 6], arguments.runs).items():
         results.add(name(number), "warm time", "s", ours[number][1], peer, "DataFusion")
     results.geometric_mean("warm time", "DuckDB")

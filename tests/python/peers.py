@@ -1,8 +1,8 @@
 """Keyaki and DuckDB in benchmarks over TPC-H data: databases that are loaded once, cold and warm executions, time limits.
 
 An engine has two methods. `cold` executes a query while nothing is cached, and returns its rows and seconds: Keyaki runs in a new
-process and reads with direct I/O, DuckDB opens a new connection and reads files that are not in the page cache. `warm` returns the
-seconds of executions that follow one another. Their first one fills the cache and is not among them.
+process and reads with direct I/O, DuckDB opens a new connection and reads files that are not in the page cache. `warm` executes a
+query several times, and returns the seconds of all executions but the first, which fills the cache.
 """
 
 import os
@@ -91,9 +91,6 @@ class Keyaki:
     def warm(self, sql, runs, limit=None):
         return [seconds for _, seconds in self._execute([sql] * (runs + 1), limit)][1:]
 
-    def close(self):
-        """Nothing to do: the process ends after its statements."""
-
     def _execute(self, queries, limit):
         timeout = limit and limit * len(queries)
         try:
@@ -104,29 +101,25 @@ class Keyaki:
 
 
 class DuckDb:
-    """DuckDB on a database file, with options of its configuration."""
+    """DuckDB on a database file, with options of its configuration.
+
+    It is closed between queries, because connections of one process share their configuration and cache.
+    """
 
     def __init__(self, path, **config):
-        self.path, self.config, self.connection = path, config, None
+        self.path, self.config = path, config
+
+    def cold(self, sql, limit=None):
+        drop_page_cache(self.path)
+        with self._connect() as connection:
+            rows, seconds = limited(connection, sql, limit)
+        return [tuple(map(tpch.plain, row)) for row in rows], seconds
+
+    def warm(self, sql, runs, limit=None):
+        with self._connect() as connection:
+            return [limited(connection, sql, limit)[1] for _ in range(runs + 1)][1:]
 
     def _connect(self):
         import duckdb
 
-        self.connection = duckdb.connect(str(self.path), read_only=True, config=self.config)
-
-    def cold(self, sql, limit=None):
-        self.close()
-        drop_page_cache(self.path)
-        self._connect()
-        rows, seconds = limited(self.connection, sql, limit)
-        return [tuple(map(tpch.plain, row)) for row in rows], seconds
-
-    def warm(self, sql, runs, limit=None):
-        if self.connection is None:
-            self._connect()
-        return [limited(self.connection, sql, limit)[1] for _ in range(runs + 1)][1:]
-
-    def close(self):
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
+        return duckdb.connect(str(self.path), read_only=True, config=self.config)
