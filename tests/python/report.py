@@ -40,11 +40,13 @@ class Report:
         print(f"{workload:44} {metric:14} {show(keyaki):>12} {unit:7} {peer_name:10} {show(peer):>12} "
               f"ratio {show(ratio)}", flush=True)
 
-    def geometric_mean(self, metric, peer_name):
+    def geometric_mean(self, metric, peer_name, workload=""):
+        """Prints the mean ratio of the workloads whose names contain a text."""
         ratios = [row["ratio"] for row in self.rows
-                  if row["metric"] == metric and row["peer_name"] == peer_name and row["ratio"]]
+                  if row["metric"] == metric and row["peer_name"] == peer_name and workload in row["workload"] and row["ratio"]]
         if ratios:
-            print(f"{metric} against {peer_name}: geometric mean of ratios {statistics.geometric_mean(ratios):.2f}")
+            of = workload and f" of {len(ratios)} workloads \"{workload}\""
+            print(f"{metric} against {peer_name}: geometric mean of ratios{of} {statistics.geometric_mean(ratios):.2f}")
 
     def write(self, path):
         if path:
