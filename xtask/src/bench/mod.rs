@@ -46,9 +46,10 @@ enum Program {
     PackageWithPython(&'static str),
 }
 
-static BENCHES: [Bench; 8] = [
+static BENCHES: [Bench; 9] = [
     Bench { name: "demo", program: Program::Keyaki("demo"), defaults: &[("--scale", "1")] },
     Bench { name: "tpch", program: Program::ScriptWithPeers("benches/tpch/bench.py"), defaults: &[("--scale", "1")] },
+    Bench { name: "joins", program: Program::Script("benches/joins/bench.py"), defaults: &[("--scale", "1")] },
     Bench { name: "load", program: Program::Script("benches/load/bench.py"), defaults: &[("--scale", "1")] },
     Bench {
         name: "oltp",
@@ -73,6 +74,7 @@ const HELP: &str = "\
 Benches and their default sizes:
   demo      one selective join, in-order against out-of-order execution (--scale 1)
   tpch      the 22 TPC-H queries, cold and warm, against DuckDB; Q1 and Q6 against DataFusion over Parquet (--scale 1)
+  joins     selective joins, cold and warm, against DuckDB, SQLite, PostgreSQL and MariaDB; simulated devices (--scale 1)
   load      loading lineitem with a primary key and two indexes, against DuckDB (--scale 1)
   oltp      small statements by key, against SQLite and DuckDB; bulk inserts, against SQLite (--rows 1000000)
   masstree  the in-memory ordered map against others: sorting, construction, lookups, scans, mixed work (--keys 10000000 --threads 2 --workloads bytes10)
