@@ -9,6 +9,8 @@ import changes
 from engines import Crash, DuckDb, Keyaki, NoOpinion, Sqlite, StatementError, TooLarge, as_numbers, comparable, equal
 
 UNSUPPORTED = re.compile(r"not supported|not implemented", re.I)
+# Cross joins, and joins in which one key has most of the rows, must fit into memory (docs/plan.md).
+OUT_OF_MEMORY = re.compile(r"^out of memory: (CrossJoinExec|the hash join) ")
 # Errors that a user must never see, also where an error is expected.
 INTERNAL = re.compile(r"internal error|panicked|arrow error|schema error|physical|datafusion|execution error", re.I)
 # Averages of DECIMAL(8,2) are rounded to six digits after the point.
@@ -67,6 +69,10 @@ class Context:
         except TooLarge as large:
             self.counts["too large"] += 1
             raise Unsupported(str(large)) from None
+        if error is not None and OUT_OF_MEMORY.search(error):
+            self.counts["out of memory"] += 1
+            self.fail()
+            raise Unsupported(error)
         if self.state == "failed" and error is None:
             raise Difference("failed transaction", sql, "a statement succeeded in a failed transaction")
         if error is not None and INTERNAL.search(error) and not UNSUPPORTED.search(error):

@@ -62,6 +62,13 @@ async fn counts_of_frames_are_taken_for_ordered() {
 }
 
 #[tokio::test]
+async fn grouping_sets_rely_on_sorted_inputs() {
+    let sorted = "(SELECT a FROM u WHERE a IS NOT NULL ORDER BY a LIMIT 4) x";
+    let groups = format!("SELECT a AS v FROM {sorted} GROUP BY GROUPING SETS ((a), (a))");
+    answers(&format!("SELECT DISTINCT v FROM ({groups}) q"), &["1", "2", "5"]).await;
+}
+
+#[tokio::test]
 async fn merged_columns_are_those_of_one_table() {
     answers("SELECT b FROM (SELECT 1 AS b) x RIGHT JOIN (SELECT 2 AS b) y USING (b)", &["NULL"]).await;
     answers("SELECT b FROM (SELECT 1 AS b) x FULL JOIN (SELECT 2 AS b) y USING (b)", &["1", "NULL"]).await;
