@@ -69,6 +69,11 @@ async fn grouping_sets_rely_on_sorted_inputs() {
 }
 
 #[tokio::test]
+async fn lists_of_the_same_outer_column_are_dropped() {
+    answers("SELECT a FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE t.b IN (t.b))", &[]).await;
+}
+
+#[tokio::test]
 async fn merged_columns_are_those_of_one_table() {
     answers("SELECT b FROM (SELECT 1 AS b) x RIGHT JOIN (SELECT 2 AS b) y USING (b)", &["NULL"]).await;
     answers("SELECT b FROM (SELECT 1 AS b) x FULL JOIN (SELECT 2 AS b) y USING (b)", &["1", "NULL"]).await;

@@ -24,8 +24,10 @@ use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{AggregateFunctionParams, Case, Cast, ScalarFunction, WindowFunctionParams};
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::utils::{conjunction, disjunction, split_binary, split_conjunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Filter, JoinType, LogicalPlan, Operator, lit};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use super::rewritten;
@@ -320,12 +322,12 @@ fn divides(expr: &Expr) -> Result<bool> {
 }
 
 /// True if an expression can fail for a value of its columns, other than by leaving the range of a number, or if it
-/// divides by the literal zero.
+/// divides by zero.
 fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     expr.exists_dyn(&mut |expr| match expr {
         Expr::ScalarFunction(call) => is_partial(call),
         Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) => {
-            Ok(is_zero(right) || !is_number(right) && !columns_of(expr)?.is_empty())
+            Ok(is_zero(right)? || !is_number(right) && !columns_of(expr)?.is_empty())
         }
         Expr::Cast(Cast { expr, field }) => {
             let is_read = !field.data_type().is_string() && expr.get_type(schema).is_ok_and(|ty| ty.is_string());
@@ -335,12 +337,14 @@ fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     })
 }
 
-fn is_zero(expr: &Expr) -> bool {
-    match expr {
-        Expr::Literal(value, _) => ScalarValue::new_zero(&value.data_type()).is_ok_and(|zero| *value == zero),
-        Expr::Cast(Cast { expr, .. }) => is_zero(expr),
-        _ => false,
+/// True for a constant that is zero, or cannot be computed.
+fn is_zero(expr: &Expr) -> Result<bool> {
+    if !columns_of(expr)?.is_empty() || expr.is_volatile() || has_query(expr)? {
+        return Ok(false);
     }
+    let value = ExprSimplifier::new(SimplifyContext::default()).simplify(expr.clone());
+    let is_zero = |value: &ScalarValue| ScalarValue::new_zero(&value.data_type()).is_ok_and(|zero| *value == zero);
+    Ok(value.map_or(true, |value| value.as_literal().is_some_and(is_zero)))
 }
 
 /// True for a literal other than zero and NULL.

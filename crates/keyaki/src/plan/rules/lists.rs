@@ -5,6 +5,9 @@
 //! lists of an operand that has several from the rule: it gives the operands different aliases and removes them afterwards.
 //! Equal lists get the same alias, so that a list that is common to the branches of a disjunction is still recognized.
 //! `= ANY` and `<> ALL` of literals become lists before that.
+//!
+//! A list of one value becomes an equality. DataFusion drops a condition `a = a` of a column of an outer query, although it
+//! excludes NULL: the condition becomes `a IS NOT NULL` here.
 
 use std::collections::HashMap;
 
@@ -13,8 +16,8 @@ use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Alias, InList};
 use datafusion::logical_expr::expr_rewriter::{NamePreserver, SavedName};
-use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction};
+use datafusion::logical_expr::{BinaryExpr, Expr, Filter, LogicalPlan, Operator, lit};
 use datafusion::optimizer::OptimizerConfig;
 
 use super::Rule;
@@ -37,7 +40,7 @@ pub(super) fn simplify(
         Ok(if hidden { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     if !hidden {
-        return rule.rewrite(plan, config);
+        return reflexive(rule.rewrite(plan, config)?);
     }
     let names = NamePreserver::new(&plan);
     let mut saved = Vec::new();
@@ -48,10 +51,29 @@ pub(super) fn simplify(
     })?;
     let mut saved = saved.into_iter();
     let simplified = rule.rewrite(hidden.data, config)?.data;
-    simplified.map_expressions_dyn(&mut |expr| {
+    reflexive(simplified.map_expressions_dyn(&mut |expr| {
         let name = saved.next().unwrap_or(SavedName::None);
         Ok(show(expr)?.update_data(|expr| name.restore(expr)))
-    })
+    })?)
+}
+
+/// Replaces the conditions `a = a` of outer columns in a filter by `a IS NOT NULL`.
+fn reflexive(simplified: Transformed<LogicalPlan>) -> Result<Transformed<LogicalPlan>> {
+    let operand = |condition: &Expr| match condition {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) if left == right => {
+            (left.contains_outer() && !left.is_volatile()).then(|| Expr::clone(left))
+        }
+        _ => None,
+    };
+    let LogicalPlan::Filter(filter) = &simplified.data else { return Ok(simplified) };
+    let conditions = split_conjunction(&filter.predicate);
+    if !conditions.iter().any(|condition| operand(condition).is_some()) {
+        return Ok(simplified);
+    }
+    let replace = |condition: Expr| operand(&condition).map_or(condition, Expr::is_not_null);
+    let conditions = conditions.into_iter().cloned().map(replace);
+    let predicate = conjunction(conditions).unwrap_or_else(|| lit(true));
+    Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, filter.input.clone())?)))
 }
 
 /// Makes lists of comparisons with the elements of literal arrays.
