@@ -19,8 +19,11 @@ AVERAGE_ROUNDING = 1e-6
 ROWS_COMPARED_MAX = 50_000
 # While a table has more rows, the rows of queries are not inserted, because joins of a table with itself multiply them.
 INSERT_ROWS_MAX = 200
-# While a table has more rows, there are no queries: a join of four copies takes hours.
-QUERY_ROWS_MAX = 1_000
+# There are no queries whose joins could have more rows: they take minutes.
+JOINED_ROWS_MAX = 300_000_000
+# Relations of a query that are joined with each other, at most.
+JOINED_RELATIONS_MAX = 4
+RELATION = re.compile(r"\b(?:FROM|JOIN) \w+ AS ")
 # Seconds for the reduction of one failure.
 REDUCTION = 60
 
@@ -95,6 +98,13 @@ class Context:
     def has_more_rows(self, limit):
         """True, and counted, if a table has more rows than the limit."""
         is_large = max(self.sizes.values(), default=0) > limit
+        self.counts["too large"] += is_large
+        return is_large
+
+    def is_large(self, sql):
+        """True, and counted, if the joins of a query could have too many rows."""
+        relations = min(len(RELATION.findall(sql)), JOINED_RELATIONS_MAX)
+        is_large = max(self.sizes.values(), default=0) ** relations > JOINED_ROWS_MAX
         self.counts["too large"] += is_large
         return is_large
 
@@ -289,7 +299,7 @@ class Query:
     ordered: bool
 
     def run(self, context):
-        if context.has_more_rows(QUERY_ROWS_MAX):
+        if context.is_large(self.sql):
             return
         found = context.query(self.sql)
         if found is None:
@@ -313,7 +323,7 @@ class Same:
 
     def run(self, context):
         self.sql = ";\n".join(self.left + self.right)
-        if context.has_more_rows(QUERY_ROWS_MAX):
+        if any(context.is_large(sql) for sql in self.left + self.right):
             return
         results = [[context.query(sql) for sql in side] for side in (self.left, self.right)]
         if context.state != "failed":
