@@ -416,7 +416,11 @@ impl Shared {
 
     /// See [`Store::checkpoint`]. With `again`, also writes one without a commit since the last.
     pub fn make_checkpoint(&self, again: bool) -> Result<()> {
-        let mut checkpointed = self.maintenance.lock();
+        self.advance_checkpoint(&mut self.maintenance.lock(), again)
+    }
+
+    /// Replaces the checkpoint by one with all commits so far. With `again`, also if there is none since the last.
+    pub fn advance_checkpoint(&self, checkpointed: &mut Checkpointed, again: bool) -> Result<()> {
         self.check_poison()?;
         let (frozen, sequence, position) = {
             let commit = self.commit.lock();
@@ -429,7 +433,7 @@ impl Shared {
             ((frozen, rows), sequence, self.log.cut()?)
         };
         let (frozen, rows) = frozen;
-        let mut state = self.flush(&checkpointed, &frozen)?;
+        let mut state = self.flush(checkpointed, &frozen)?;
         // Trees on disk come first.
         for (version, rows) in state.trees.values_mut().zip(rows) {
             let rows = rows.or_else(|| {
@@ -439,7 +443,7 @@ impl Shared {
             });
             *version = Arc::new(version.with_counts(RowCounts::new(sequence, rows)));
         }
-        self.write_checkpoint(&mut checkpointed, state, sequence, position)?;
+        self.write_checkpoint(checkpointed, state, sequence, position)?;
         self.remove_log_before(position);
         Ok(())
     }

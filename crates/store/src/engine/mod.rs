@@ -5,6 +5,8 @@
 //! apply          application of a commit to the buffers and counts of its trees
 //! open           creation and recovery of a database directory
 //! quarantine     the list of damaged trees
+//! check          verification of all pages
+//! backup         copies of the database
 //! reserve        commits that free space, and checkpoints, on a full disk
 //! replay         checks of batches, replay of the log into buffers
 //! bulk_load      sorted rows written directly into extents
@@ -21,7 +23,9 @@
 
 mod apply;
 mod background;
+mod backup;
 mod bulk_load;
+mod check;
 mod conflicts;
 mod locator_thread;
 mod memory_trees;
@@ -35,8 +39,10 @@ mod transaction;
 
 pub(crate) use apply::{RowChanges, apply};
 pub(crate) use background::{Spilled, Work, spawn};
+pub use backup::Backup;
 pub use bulk_load::{BulkWriter, Loaded};
 pub(crate) use bulk_load::{LoadedRows, OTHER_SCHEMA, OTHER_TREE};
+pub use check::{Checked, CheckedTree, Damage, DamagedPart};
 pub(crate) use conflicts::Transactions;
 pub(crate) use locator_thread::LocatorThread;
 pub(crate) use memory_trees::next_id;

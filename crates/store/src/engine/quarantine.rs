@@ -54,22 +54,17 @@ impl Store {
             }
         });
         let extent = found?;
-        let (first, last) = (extent.meta.first.to_vec(), extent.meta.last.to_vec());
-        let mut keys = DamagedKeys { low: first, high: last, includes_high: true };
-        if let Ok(index) = self.shared.files.read_index_once(&extent, &version.codecs.schema) {
-            let pages = (0..index.rows()).filter(|&page| {
-                let place = index.entry(page).0;
-                place.offset < range.end && range.start < place.offset + u64::from(place.len)
-            });
-            let (first, last) = (pages.clone().min(), pages.max());
-            if let Some(first) = first.filter(|first| *first > 0) {
-                keys.low = index.fence(first).to_vec();
-            }
-            if let Some(last) = last.filter(|last| last + 1 < index.rows()) {
-                (keys.high, keys.includes_high) = (index.fence(last + 1).to_vec(), false);
-            }
-        }
-        Some(keys)
+        let Ok(index) = self.shared.files.read_index_once(&extent, &version.codecs.schema) else {
+            return Some(DamagedKeys::of(&extent));
+        };
+        let pages = (0..index.rows()).filter(|&page| {
+            let place = index.entry(page).0;
+            place.offset < range.end && range.start < place.offset + u64::from(place.len)
+        });
+        Some(match (pages.clone().min(), pages.max()) {
+            (Some(first), Some(last)) => DamagedKeys::of_pages(&extent, &index, first..last + 1),
+            _ => DamagedKeys::of(&extent),
+        })
     }
 }
 

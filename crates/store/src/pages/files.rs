@@ -136,7 +136,11 @@ impl Files {
         result
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut Buffer) -> Result<()> {
+    /// Fills the buffer with bytes of the data file. Blocks.
+    ///
+    /// # Errors
+    /// [`crate::Error::Closed`]; device errors.
+    pub fn read_at(&self, offset: u64, buffer: &mut Buffer) -> Result<()> {
         let _gate = self.enter()?;
         Ok(self.data.read_at(offset, buffer)?)
     }
@@ -152,7 +156,10 @@ impl Files {
     }
 
     /// Verifies the bytes read for `page`.
-    fn open_page(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>) -> Result<Arc<Page>> {
+    ///
+    /// # Errors
+    /// [`crate::Error::Corrupt`] if the bytes fail verification.
+    pub fn open_page(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>) -> Result<Arc<Page>> {
         self.pages_read.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Page::open(bytes, page, schema, &self.data_path)?))
     }

@@ -1,0 +1,337 @@
+//! Verification of all pages that the trees refer to.
+//!
+//! Reads verify the pages that they need; [`Store::check`] verifies all of them, from the device, and also what no read
+//! verifies: the order of the keys within a page, the filters, and the first and last keys of extents.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use keyaki_device::Buffer;
+use parking_lot::Mutex;
+
+use crate::base::{Error, Result, TreeId};
+use crate::codec::{MessageKind, Page, PageRef};
+use crate::engine::{DamagedKeys, Store};
+use crate::pages::{Extent, Files};
+use crate::tree::{InnerNode, Node, TreeVersion};
+
+/// Threads that verify extents, at most.
+const THREADS_MAX: usize = 8;
+
+/// What [`Store::check`] has verified and found.
+#[derive(Debug, Clone, Default)]
+pub struct Checked {
+    /// The trees on disk, by their ids.
+    pub trees: Vec<CheckedTree>,
+    /// The damaged pages, in the order of their trees and positions in the data file.
+    pub damage: Vec<Damage>,
+    /// False if the check was ended before all pages were verified.
+    pub is_complete: bool,
+}
+
+/// What was verified of a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedTree {
+    /// The tree.
+    pub tree: TreeId,
+    /// Number of pages with rows or messages.
+    pub pages: u64,
+    /// Bytes of the data file that belong to the tree.
+    pub bytes: u64,
+}
+
+/// A page, or all pages of an extent, that cannot be used.
+#[derive(Debug, Clone)]
+pub struct Damage {
+    /// The tree that the page belongs to.
+    pub tree: TreeId,
+    /// What the page holds.
+    pub part: DamagedPart,
+    /// What is wrong, with the position in the data file.
+    pub cause: Error,
+    /// The keys that may lie there.
+    pub keys: DamagedKeys,
+}
+
+/// What a damaged page holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DamagedPart {
+    /// Rows.
+    Rows,
+    /// Changes that have not reached the rows.
+    Messages,
+    /// A sample of the rows, for statistics. No row is lost.
+    Sample,
+}
+
+/// An extent to verify.
+pub(super) struct Item {
+    pub extent: Arc<Extent>,
+    version: Arc<TreeVersion>,
+    part: DamagedPart,
+    /// A leaf's keys are greater than or equal to the first and less than the second.
+    bounds: (Option<Arc<[u8]>>, Option<Arc<[u8]>>),
+}
+
+impl Store {
+    /// Reads and verifies all pages of the trees on disk that are `wanted`, and goes on after damage. `progress` receives the
+    /// numbers of rows and messages verified so far and in total, from several threads, and ends the check by returning
+    /// false. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]. Damage, also pages that the device cannot read, is part of the result.
+    pub fn check(
+        &self,
+        wanted: impl Fn(TreeId) -> bool,
+        progress: &(dyn Fn(u64, u64) -> bool + Sync),
+    ) -> Result<Checked> {
+        self.files().check_open()?;
+        let state = self.shared.state.read().clone();
+        let (mut items, mut trees) = (Vec::new(), Vec::new());
+        for (&tree, version) in state.trees.iter().filter(|(tree, _)| !tree.is_memory() && wanted(**tree)) {
+            let own = items_of(version);
+            let sum = |of: fn(&Item) -> u64| own.iter().map(of).sum();
+            let (pages, bytes) = (sum(|item| item.extent.meta.pages.into()), sum(|item| item.extent.meta.len));
+            trees.push(CheckedTree { tree, pages, bytes });
+            items.extend(own);
+        }
+        let total = items.iter().map(|item| item.extent.meta.rows).sum();
+        let (done, damage) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+        let is_complete = in_parallel(&items, |item| {
+            damage.lock().extend(Verifier { files: self.files(), item }.extent());
+            let rows = item.extent.meta.rows;
+            progress(done.fetch_add(rows, Ordering::Relaxed) + rows, total)
+        });
+        let mut damage = damage.into_inner();
+        damage.sort_by_key(|damage: &Damage| (damage.tree, position(&damage.cause)));
+        Ok(Checked { trees, damage, is_complete })
+    }
+}
+
+/// Calls `work` for each item, on several threads, until it returns false. Returns true if it never does.
+pub(super) fn in_parallel<T: Sync>(items: &[T], work: impl Fn(&T) -> bool + Sync) -> bool {
+    let (next, goes_on) = (AtomicUsize::new(0), AtomicBool::new(true));
+    let run = || {
+        while goes_on.load(Ordering::Relaxed)
+            && let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed))
+        {
+            if !work(item) {
+                goes_on.store(false, Ordering::Relaxed);
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(run))));
+    goes_on.into_inner()
+}
+
+/// The extents of a tree, in the order of their positions in the data file.
+pub(super) fn items_of(version: &Arc<TreeVersion>) -> Vec<Item> {
+    let mut items = Vec::new();
+    add_node(&mut items, version, &version.root, (None, None));
+    let sample = version.sample.iter().flat_map(|sample| &sample.leaves);
+    items.extend(sample.map(|extent| Item {
+        extent: extent.clone(),
+        version: version.clone(),
+        part: DamagedPart::Sample,
+        bounds: (None, None),
+    }));
+    // The parts of a run in several nodes share an extent.
+    items.sort_by_key(|item| (item.extent.meta.offset, item.part));
+    items.dedup_by_key(|item| item.extent.meta.offset);
+    items
+}
+
+/// The position of an error in the data file.
+fn position(error: &Error) -> u64 {
+    match error {
+        Error::Corrupt { offset, .. } => offset.unwrap_or(0),
+        Error::Device(error) => error.range.as_ref().map_or(0, |range| range.offset),
+        _ => 0,
+    }
+}
+
+/// Adds the extents of a subtree, whose keys lie between the bounds.
+fn add_node(
+    items: &mut Vec<Item>,
+    version: &Arc<TreeVersion>,
+    node: &InnerNode,
+    bounds: (Option<&Arc<[u8]>>, Option<&Arc<[u8]>>),
+) {
+    let parts = node.runs.iter().flat_map(|run| &run.parts);
+    items.extend(parts.map(|part| Item {
+        extent: part.extent.clone(),
+        version: version.clone(),
+        part: DamagedPart::Messages,
+        bounds: (None, None),
+    }));
+    for (i, child) in node.children.iter().enumerate() {
+        let (low, high) = node.bounds(i);
+        let (low, high) = (low.or(bounds.0), high.or(bounds.1));
+        match &**child {
+            Node::Inner(inner) => add_node(items, version, inner, (low, high)),
+            Node::Leaf(None) => {}
+            Node::Leaf(Some(extent)) => items.push(Item {
+                extent: extent.clone(),
+                version: version.clone(),
+                part: DamagedPart::Rows,
+                bounds: (low.cloned(), high.cloned()),
+            }),
+        }
+    }
+}
+
+/// Verifies one extent.
+pub(super) struct Verifier<'a> {
+    pub files: &'a Files,
+    pub item: &'a Item,
+}
+
+impl Verifier<'_> {
+    /// Reads the extent. Returns its damaged pages.
+    fn extent(&self) -> Vec<Damage> {
+        let mut bytes = Buffer::zeroed(self.item.extent.meta.len as usize);
+        let is_read = self.files.read_at(self.item.extent.meta.offset, &mut bytes).is_ok();
+        // If the device cannot read all of it, the pages are read one by one.
+        self.pages(is_read.then_some(&bytes))
+    }
+
+    /// The damaged pages of the extent with these bytes; without bytes, reads each page.
+    pub fn pages(&self, bytes: Option<&Buffer>) -> Vec<Damage> {
+        let (extent, mut damage) = (&*self.item.extent, Vec::new());
+        let page = |place: PageRef| {
+            let schema = &self.item.version.codecs.schema;
+            let start = (place.offset - extent.meta.offset) as usize;
+            if let Some(bytes) = bytes {
+                return self.files.open_page(&bytes[start..start + place.len as usize], place, schema);
+            }
+            let mut bytes = Buffer::zeroed(place.len as usize);
+            self.files.read_at(place.offset, &mut bytes)?;
+            self.files.open_page(&bytes, place, schema)
+        };
+        let index = page(extent.index()).and_then(|index| {
+            extent.check_index(&index)?;
+            self.bounds().map_err(|detail| index.damaged(detail))?;
+            Ok(index)
+        });
+        match index {
+            Err(cause) => damage.push(self.damage(cause, DamagedKeys::of(extent))),
+            Ok(index) => {
+                for i in 0..index.rows() {
+                    if let Err(cause) = page(index.entry(i).0).and_then(|page| self.page(&index, i, &page)) {
+                        damage.push(self.damage(cause, DamagedKeys::of_pages(extent, &index, i..i + 1)));
+                    }
+                }
+            }
+        }
+        damage
+    }
+
+    fn damage(&self, cause: Error, keys: DamagedKeys) -> Damage {
+        Damage { tree: self.item.extent.meta.tree, part: self.item.part, cause, keys }
+    }
+
+    /// Checks the keys of the extent against its node.
+    fn bounds(&self) -> std::result::Result<(), String> {
+        let (meta, (low, high)) = (&self.item.extent.meta, &self.item.bounds);
+        let is_within =
+            low.as_ref().is_none_or(|low| **low <= *meta.first) && high.as_ref().is_none_or(|high| *meta.last < **high);
+        match meta.first <= meta.last && is_within {
+            true => Ok(()),
+            false => Err("the keys of its extent do not lie between those of its node".into()),
+        }
+    }
+
+    /// Checks page `i` of the extent.
+    fn page(&self, index: &Page, i: usize, page: &Page) -> Result<()> {
+        let meta = &self.item.extent.meta;
+        index.check_data_page(i, page, self.item.part == DamagedPart::Rows)?;
+        page.check_all_columns()?;
+        let (mut key, mut before) = (Vec::new(), Vec::new());
+        for row in 0..page.rows() {
+            key.clear();
+            page.key(row, &mut key);
+            let detail = match page.message(row) {
+                None => "has an unknown kind",
+                Some((MessageKind::Insert, _)) if !page.is_complete(row) => "lacks a value",
+                _ if row > 0 && key <= before => "is not in key order",
+                _ if !index.may_contain(&key) => "is missing in the filter of its extent",
+                _ if row == 0 && i == 0 && *key != *meta.first => "is not the first one of its extent",
+                _ if row == 0 && *key < *index.fence(i) => "lies before its page",
+                _ => {
+                    std::mem::swap(&mut key, &mut before);
+                    continue;
+                }
+            };
+            return Err(page.damaged(format!("row {row} {detail}")));
+        }
+        let is_last = i + 1 == index.rows();
+        match if is_last { *before == *meta.last } else { *before < *index.fence(i + 1) } {
+            true => Ok(()),
+            false => Err(page.damaged("its last row lies behind its page".into())),
+        }
+    }
+}
+
+impl DamagedKeys {
+    /// All keys of an extent.
+    pub(super) fn of(extent: &Extent) -> DamagedKeys {
+        DamagedKeys { low: extent.meta.first.to_vec(), high: extent.meta.last.to_vec(), includes_high: true }
+    }
+
+    /// The keys of the pages `pages` of an extent.
+    pub(super) fn of_pages(extent: &Extent, index: &Page, pages: Range<usize>) -> DamagedKeys {
+        let mut keys = DamagedKeys::of(extent);
+        if pages.start > 0 {
+            keys.low = index.fence(pages.start).to_vec();
+        }
+        if pages.end < index.rows() {
+            (keys.high, keys.includes_high) = (index.fence(pages.end).to_vec(), false);
+        }
+        keys
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{ArrayRef, BinaryViewArray};
+    use keyaki_device::simulated::Simulated;
+
+    use super::*;
+    use crate::base::{Options, Schema};
+    use crate::pages::ExtentWriter;
+
+    /// The damage of an extent with these keys in the order given, and `bounds` of its node.
+    fn verified(keys: &[&str], bounds: (&str, &str)) -> Vec<Damage> {
+        let device = Simulated::new(Default::default()).device();
+        let store = Store::open(device, std::path::Path::new("/db"), Options::default()).unwrap();
+        let codecs = TreeVersion::empty(Arc::new(crate::codec::Codecs::new(Schema::key_value())));
+        let column: ArrayRef = Arc::new(BinaryViewArray::from_iter_values(keys));
+        let tree = TreeId::new(2);
+        let mut writer = ExtentWriter::new(tree, &codecs.codecs, store.files(), 4096, 1 << 20);
+        writer.write(&[column.clone(), column], None, 0, true).unwrap();
+        let extent = writer.finish().unwrap().remove(0);
+        let bound = |text: &str| Some(text.as_bytes().into());
+        let bounds = (bound(bounds.0), bound(bounds.1));
+        let item = Item { extent, version: Arc::new(codecs), part: DamagedPart::Rows, bounds };
+        Verifier { files: store.files(), item: &item }.extent()
+    }
+
+    #[test]
+    fn orders_and_bounds_are_verified() {
+        let damage = verified(&["a", "b", "c"], ("a", "d"));
+        assert!(damage.is_empty(), "{damage:?}");
+        for (keys, bounds, detail) in [
+            (&["a", "c", "b", "d"][..], ("a", "e"), "row 2 is not in key order"),
+            (&["a", "b", "b", "c"][..], ("a", "e"), "row 2 is not in key order"),
+            (&["a", "b"][..], ("b", "e"), "do not lie between those of its node"),
+            (&["a", "b"][..], ("a", "b"), "do not lie between those of its node"),
+        ] {
+            let damage = verified(keys, bounds);
+            let [damage] = damage.as_slice() else { panic!("{keys:?}: {damage:?}") };
+            assert!(damage.cause.to_string().contains(detail), "{}", damage.cause);
+            assert_eq!((damage.tree, damage.part), (TreeId::new(2), DamagedPart::Rows));
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Backups are complete, consistent and verified copies, made beside writers.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_device::{Buffer, Device, OpenMode};
+use keyaki_primitives::Random;
+use keyaki_store::key_value::KeyValue;
+use keyaki_store::{Direction, Error, Options, Store, TreeId};
+
+const TREE: TreeId = TreeId::new(2);
+const DATABASE: &str = "/db";
+const COPY: &str = "/copy";
+
+fn options() -> Options {
+    Options { buffer_bytes: 40_000, page_bytes: 4096, leaf_bytes: 32_768, fan_out: 4, ..Options::default() }
+}
+
+fn open(simulated: &Simulated, directory: &str) -> (Store, KeyValue) {
+    let store = Store::open(simulated.device(), Path::new(directory), options()).unwrap();
+    let tree = KeyValue::open(&store, TREE).unwrap();
+    (store, tree)
+}
+
+fn simulated() -> Simulated {
+    Simulated::new(SimulatedOptions { seed: 3, ..Default::default() })
+}
+
+/// 100 bytes that cannot be compressed.
+fn value(key: u32) -> Vec<u8> {
+    let mut random = Random::new(key.into());
+    (0..100).map(|_| random.below(256) as u8).collect()
+}
+
+fn insert(tree: &KeyValue, keys: std::ops::Range<u32>) {
+    keys.for_each(|key| tree.insert(&key.to_be_bytes(), &value(key)).unwrap());
+}
+
+/// The number of keys, which must be consecutive from 0.
+fn keys(tree: &KeyValue) -> u32 {
+    let rows = tree.range(.., Direction::Ascending).unwrap().map(Result::unwrap);
+    let mut count = 0_u32;
+    for row in rows {
+        assert_eq!(row, (count.to_be_bytes().to_vec(), value(count)));
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn a_backup_has_the_commits_before_it_and_can_be_written() {
+    let simulated = simulated();
+    let (store, tree) = open(&simulated, DATABASE);
+    insert(&tree, 0..3000);
+    let backup = store.backup(Path::new(COPY), &|_, _| true).unwrap().expect("a complete backup");
+    assert!(backup.bytes > 100_000 && backup.sequence >= 3000, "{backup:?}");
+    insert(&tree, 3000..4000);
+    for round in 0..2 {
+        let (copy, copied) = open(&simulated, COPY);
+        assert_eq!(keys(&copied), 3000 + round * 500);
+        assert!(copy.check(|_| true, &|_, _| true).unwrap().damage.is_empty());
+        insert(&copied, 3000 + round * 500..3500 + round * 500);
+    }
+    simulated.crash();
+    drop((store, tree));
+    assert_eq!(keys(&open(&simulated, COPY).1), 4000);
+    assert_eq!(keys(&open(&simulated, DATABASE).1), 4000);
+}
+
+#[test]
+fn a_backup_beside_a_writer_has_a_prefix_of_its_commits() {
+    let simulated = simulated();
+    let (store, tree) = open(&simulated, DATABASE);
+    insert(&tree, 0..500);
+    let (stop, next) = (AtomicBool::new(false), AtomicU32::new(500));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let key = next.load(Ordering::SeqCst);
+                insert(&tree, key..key + 1);
+                next.store(key + 1, Ordering::SeqCst);
+            }
+        });
+        for number in 0..5 {
+            let directory = format!("{COPY}{number}");
+            let before = next.load(Ordering::SeqCst);
+            store.backup(Path::new(&directory), &|_, _| true).unwrap().expect("a complete backup");
+            let after = next.load(Ordering::SeqCst) + 1;
+            let copied = keys(&open(&simulated, &directory).1);
+            assert!((before..=after).contains(&copied), "{copied} of {before} to {after} keys");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn damage_ends_a_backup() {
+    let simulated = simulated();
+    let (store, tree) = open(&simulated, DATABASE);
+    insert(&tree, 0..1000);
+    store.checkpoint().unwrap();
+    let path = Path::new("/db/data");
+    let file = simulated.open(path, OpenMode::Read).unwrap();
+    let mut bytes = Buffer::zeroed(file.len().unwrap() as usize / 4096 * 4096);
+    file.read_at(0, &mut bytes).unwrap();
+    let mut refused = 0;
+    // Not all of these blocks are in use.
+    for at in (65_536..bytes.len()).step_by(4096) {
+        simulated.flip_bit(path, at as u64 + 100, 3).unwrap();
+        match store.backup(Path::new(COPY), &|_, _| true) {
+            Err(Error::Corrupt { offset: Some(_), .. }) => refused += 1,
+            Ok(Some(_)) => simulated.remove(Path::new("/copy/data")).unwrap(),
+            other => panic!("{other:?}"),
+        }
+        assert!(!simulated.exists(Path::new("/copy/data")).unwrap());
+        assert!(!simulated.exists(Path::new("/copy/data.new")).unwrap());
+        simulated.flip_bit(path, at as u64 + 100, 3).unwrap();
+    }
+    assert!(refused > 20, "{refused} blocks");
+    assert_eq!(keys(&tree), 1000);
+}
+
+#[test]
+fn a_backup_can_be_ended_and_needs_an_empty_directory() {
+    let simulated = simulated();
+    let (store, tree) = open(&simulated, DATABASE);
+    insert(&tree, 0..1000);
+    assert_eq!(store.backup(Path::new(COPY), &|_, _| false).unwrap(), None);
+    assert!(!simulated.exists(Path::new("/copy/data")).unwrap());
+    for taken in [DATABASE, COPY] {
+        if taken == COPY {
+            store.backup(Path::new(COPY), &|_, _| true).unwrap();
+        }
+        let error = store.backup(Path::new(taken), &|_, _| true).unwrap_err();
+        assert!(matches!(error, Error::NotADatabase { .. }), "{error}");
+    }
+    assert_eq!(keys(&tree), 1000);
+}
+
+#[test]
+fn a_full_disk_ends_a_backup() {
+    let simulated = simulated();
+    let (store, tree) = open(&simulated, DATABASE);
+    insert(&tree, 0..2000);
+    store.checkpoint().unwrap();
+    simulated.set_capacity(Some(simulated.used_bytes() + 100_000));
+    let error = store.backup(Path::new(COPY), &|_, _| true).unwrap_err();
+    assert!(matches!(error, Error::DiskFull { .. } | Error::Device(_)), "{error}");
+    simulated.set_capacity(None);
+    insert(&tree, 2000..2100);
+    assert!(store.backup(Path::new(COPY), &|_, _| true).unwrap().is_some());
+    assert_eq!(keys(&open(&simulated, COPY).1), 2100);
+}
