@@ -114,6 +114,10 @@ pub enum Command {
     Demo(DemoArguments),
     /// Measure the device under a database or directory and store the result there
     Calibrate(CalibrateArguments),
+    /// Copy a database to a new directory, and verify all its pages
+    Backup(BackupArguments),
+    /// Verify all pages of a database and compare its indexes with their tables; exit with 1 if there is damage
+    Check(CheckArguments),
     /// Draw the reads of a query over time, out of order and in order, as an SVG
     Plot(PlotArguments),
     /// Record the reads or the memory accesses of a query, or replay the latter in a simulated cache
@@ -193,6 +197,24 @@ pub struct CalibrateArguments {
     /// Measure files slowed down to the speed of a device (as keyaki --device), and store nothing
     #[arg(long, value_name = "DEVICE", conflicts_with = "cache")]
     pub device: Option<DeviceSpec>,
+}
+
+#[derive(Debug, Args)]
+pub struct BackupArguments {
+    /// The database to copy
+    pub database: PathBuf,
+    /// The directory of the copy, which must not exist or be empty
+    pub directory: PathBuf,
+    #[command(flatten)]
+    pub open: OpenArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    /// The database to check
+    pub database: PathBuf,
+    #[command(flatten)]
+    pub open: OpenArguments,
 }
 
 #[derive(Debug, Args)]

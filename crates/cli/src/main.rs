@@ -1,4 +1,4 @@
-//! The `keyaki` program: the SQL shell, the demonstration, calibration, figures and traces of queries.
+//! The `keyaki` program: the SQL shell, the demonstration, backups, checks, calibration, figures and traces of queries.
 //!
 //! Modules are layered (`cargo xtask layers`): terminal and output helpers at the bottom, then the command line and the runner
 //! of statements, then one module per command.
@@ -8,9 +8,11 @@
 
 mod allocator;
 mod arguments;
+mod backup;
 mod bars;
 mod caches;
 mod calibrate;
+mod check;
 mod demo;
 mod device;
 mod directories;
@@ -80,6 +82,8 @@ fn start(arguments: Arguments) -> Result<()> {
         None => shell(&runtime, arguments.shell, interrupts),
         Some(Command::Demo(arguments)) => runtime.block_on(demo::run(&arguments)),
         Some(Command::Calibrate(arguments)) => calibrate::run(&arguments),
+        Some(Command::Backup(arguments)) => runtime.block_on(backup::run(&arguments, interrupts)),
+        Some(Command::Check(arguments)) => runtime.block_on(check::run(&arguments, interrupts)),
         Some(Command::Plot(arguments)) => runtime.block_on(figure::run(&arguments, interrupts)),
         Some(Command::Trace(arguments)) => runtime.block_on(trace::run(&arguments, interrupts)),
     }

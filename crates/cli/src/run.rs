@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use keyaki::{Database, Outcome, Session};
+use keyaki::{Database, Outcome, RecordBatch, Session};
 
 use crate::arguments::OpenArguments;
 use crate::bars::{Bars, Watch};
@@ -78,6 +78,21 @@ impl Runner {
                 drop(watch);
                 self.done(&tag, rows, start.elapsed())
             }
+        }
+    }
+
+    /// Runs one statement and returns its rows.
+    ///
+    /// # Errors
+    /// As [`Runner::statement`].
+    pub async fn collect(&mut self, sql: &str) -> Result<Vec<RecordBatch>> {
+        let mut active = self.interrupts.activate();
+        let _watch = self.bars.watch(&self.session);
+        let handle = self.session.interrupt_handle();
+        let work = async { self.session.query(sql).await?.collect().await };
+        match active.interrupting(|| handle.interrupt(), work).await {
+            Err(error) if matches!(error.root(), keyaki::Error::Cancelled) => Err(Failure::Cancelled),
+            collected => Ok(collected?),
         }
     }
 

@@ -199,3 +199,42 @@ fn caches_and_traces() {
     assert_eq!(run(&["calibrate"]).status.code(), Some(2));
     assert_eq!(run(&["calibrate", "--cache", "/no/such/database"]).status.code(), Some(1));
 }
+
+#[test]
+fn backups_are_complete_and_checks_print_problems() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("db");
+    let rows = "INSERT INTO t SELECT value, 'text ' || value FROM generate_series(1, 5000)";
+    let script = format!("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT); {rows}; CREATE INDEX t_name ON t (name);");
+    assert!(keyaki(&[], &database, &script).status.success());
+    let check = || Command::new(env!("CARGO_BIN_EXE_keyaki")).arg("check").arg(&database).output().unwrap();
+    let output = check();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let expected = "no damage in 1 table and 1 index (5,000 rows, ";
+    assert!(text(&output.stdout).starts_with(expected), "{output:?}");
+    let copy = directory.path().join("it's a copy");
+    let backup = || Command::new(env!("CARGO_BIN_EXE_keyaki")).arg("backup").args([&database, &copy]).output().unwrap();
+    let output = backup();
+    assert!(output.status.success() && text(&output.stdout).starts_with("copied "), "{output:?}");
+    let output = backup();
+    assert!(output.status.code() == Some(1) && text(&output.stderr).contains("the directory has files"), "{output:?}");
+    let count = keyaki(&["--mode", "csv", "-c", "SELECT count(*) AS n FROM t WHERE name LIKE 'text%'"], &copy, "");
+    assert_eq!(text(&count.stdout), "n\n5000\n");
+    let data = database.join("data");
+    let mut bytes = std::fs::read(&data).unwrap();
+    let at = bytes.windows(5).position(|window| window == b"text ").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&data, bytes).unwrap();
+    let output = check();
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(printed.contains(" of table t: ") || printed.starts_with("table t: "), "{printed}");
+    assert!(printed.contains("checksum") && printed.contains(", keys from ("), "{printed}");
+    assert!(printed.contains("1 problem in 1 table and 1 index"), "{printed}");
+    std::fs::remove_dir_all(&copy).unwrap();
+    let output = backup();
+    assert!(output.status.code() == Some(1) && text(&output.stderr).contains("checksum"), "{output:?}");
+    assert!(!copy.join("data").exists());
+    let missing = Command::new(env!("CARGO_BIN_EXE_keyaki")).args(["check", "/no/such/database"]).output().unwrap();
+    assert!(missing.status.code() == Some(1) && text(&missing.stderr).contains("does not exist"), "{missing:?}");
+}

@@ -37,8 +37,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("crates/keyaki", "base < values < catalog < engine < table < plan < write < sql < session"),
     (
         "crates/cli",
-        "allocator, directories, failure, interrupt, pager, terminal < bars, device, output, plot < arguments, events < run < caches, \
-         figure, trace < calibrate < demo, shell",
+        "allocator, directories, failure, interrupt, pager, terminal < bars, device, output, plot < arguments, events < run \
+         < backup, caches, check, figure, trace < calibrate < demo, shell",
     ),
 ];
 

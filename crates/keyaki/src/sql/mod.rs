@@ -1,7 +1,7 @@
 //! Statements: parsing, dispatch and execution.
 //!
 //! [`split`] tokenises a script once and splits it into statements. Statements that sqlparser lacks or parses in
-//! another form (CHECKPOINT, DROP CACHES, ANALYZE, COPY, WARM, PIN, UNPIN, BEGIN IMMEDIATE, CREATE SEQUENCE, some forms of
+//! another form (CHECKPOINT, DROP CACHES, ANALYZE, BACKUP, CHECK, COPY, WARM, PIN, UNPIN, BEGIN IMMEDIATE, CREATE SEQUENCE, some forms of
 //! ALTER) are recognised by their first words and parsed here. sqlparser parses all others. `dispatch` executes DDL, DML
 //! and settings in this folder; DataFusion plans queries, SHOW TABLES and EXPLAIN. Statements of a few rows by key take
 //! the [`short`] path instead: from [`plan_cache`], or as [`prepared`] statements with [`parameters`].
@@ -31,9 +31,11 @@ use crate::{Error, ObjectKind, PlanCacheMode, Result};
 
 mod alter;
 mod analyze;
+mod backup;
 mod cache;
 mod calls;
 mod casts;
+mod check;
 mod columns;
 mod concurrent_index;
 mod constants;
@@ -113,6 +115,8 @@ enum Parsed {
     /// The table to analyze; `None` for all tables.
     Analyze(Option<ObjectName>),
     Cache(cache::CacheStatement),
+    Check(check::Check),
+    Backup(backup::Backup),
     Alter(Box<alter::Alter>),
     CreateSequence(Box<sequences::CreateSequence>),
     Sql(Box<Sql>),
@@ -152,6 +156,8 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
         Parsed::Copy(copy) => copy::run(session, execution, copy).await,
         Parsed::Analyze(table) => analyze::run(session, execution, table.as_ref()).await,
         Parsed::Cache(statement) => cache::run(session, execution, statement).await,
+        Parsed::Backup(backup) => Box::pin(backup::run(session, execution, backup)).await,
+        Parsed::Check(check) => Box::pin(check::run(session, execution, check)).await,
         Parsed::Alter(alter) => Box::pin(alter::run(session, execution, *alter)).await,
         Parsed::CreateSequence(create) => sequences::create(session, execution, *create).await,
         Parsed::Sql(sql) if matches!(*sql, Sql::Prepare { .. }) => dispatch(session, execution, *sql).await,
@@ -177,6 +183,8 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         ["ANALYZE"] if statement.has_tokens(1) => return Ok(Parsed::Analyze(None)),
         ["RESET", "TIME", "ZONE"] if statement.has_tokens(3) => return parse(&split::single("RESET timezone")?),
         ["COPY", ..] => Parsed::Copy(copy::parse(&mut parser)?),
+        ["BACKUP", ..] => Parsed::Backup(backup::parse(&mut parser)?),
+        ["CHECK", ..] => Parsed::Check(check::parse(&mut parser)?),
         ["WARM", ..] => Parsed::Cache(cache::parse(cache::Action::Warm, &mut parser)?),
         ["PIN", ..] => Parsed::Cache(cache::parse(cache::Action::Pin, &mut parser)?),
         ["UNPIN", ..] => Parsed::Cache(cache::parse(cache::Action::Unpin, &mut parser)?),

@@ -6,6 +6,7 @@ mod api;
 mod blind;
 mod cancel;
 mod changes;
+mod check;
 mod computed_indexes;
 mod concurrent_index;
 mod copy;

@@ -1,0 +1,24 @@
+//! `keyaki backup`: a copy of a database.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::AsArray;
+use datafusion::arrow::datatypes::Int64Type;
+use keyaki::Database;
+
+use crate::arguments::BackupArguments;
+use crate::failure::Result;
+use crate::interrupt::Interrupts;
+use crate::output::Mode;
+use crate::run::Runner;
+use crate::terminal::bytes;
+
+pub async fn run(arguments: &BackupArguments, interrupts: Arc<Interrupts>) -> Result<()> {
+    let options = keyaki::Options { must_exist: true, ..arguments.open.options()? };
+    let database = Database::open(&arguments.database, options)?;
+    let mut runner = Runner::new(&database, Mode::Table, interrupts);
+    let directory = arguments.directory.display().to_string();
+    let copied = runner.collect(&format!("BACKUP DATABASE TO '{}'", directory.replace('\'', "''"))).await?;
+    let size: i64 = copied.iter().map(|batch| batch.column(1).as_primitive::<Int64Type>().value(0)).sum();
+    runner.say(&format!("copied {} to {directory}", bytes(size as u64)))
+}

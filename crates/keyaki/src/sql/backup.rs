@@ -1,0 +1,58 @@
+//! `BACKUP DATABASE TO 'directory'`: a copy of the database as of now, made beside writers.
+
+use std::io::{Error as IoError, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
+use keyaki_store::Store;
+
+use super::check::over_pages;
+use super::transaction::check_outside;
+use super::{Outcome, SqlSession, syntax};
+use crate::base::interrupt::Execution;
+use crate::{Error, Result};
+
+/// The directory of the copy.
+#[derive(Debug)]
+pub(super) struct Backup(PathBuf);
+
+/// Parses a statement whose first word is BACKUP.
+pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Backup> {
+    parser.next_token();
+    parser.expect_keywords(&[Keyword::DATABASE, Keyword::TO]).map_err(syntax)?;
+    Ok(Backup(parser.parse_literal_string().map_err(syntax)?.into()))
+}
+
+/// Executes the statement. The result is one row: the directory and the bytes that were copied.
+pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, backup: Backup) -> Result<Outcome> {
+    check_outside(session, "BACKUP")?;
+    let Backup(directory) = backup;
+    check_unused(&directory)?;
+    let target = directory.clone();
+    let copy = move |store: &Store, progress: &(dyn Fn(u64, u64) -> bool + Sync)| store.backup(&target, progress);
+    let copied = over_pages(session, execution, "copying", copy).await?.ok_or(Error::Cancelled)?;
+    session.progress.lock().finish();
+    let path: ArrayRef = Arc::new(StringArray::from_iter_values([directory.display().to_string()]));
+    let bytes: ArrayRef = Arc::new(Int64Array::from(vec![copied.bytes as i64]));
+    let batch = RecordBatch::try_from_iter([("directory", path), ("bytes", bytes)])?;
+    let schema = batch.schema();
+    Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
+}
+
+/// Checks that the directory does not exist, or is empty.
+///
+/// # Errors
+/// `Io`.
+fn check_unused(directory: &Path) -> Result<()> {
+    let failed = |error| Err(Error::io("create", directory, error));
+    match std::fs::read_dir(directory).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => failed(IoError::new(ErrorKind::AlreadyExists, "the directory has files (name a new one)")),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => failed(error),
+    }
+}
