@@ -1,0 +1,71 @@
+//! Keyaki's key-value tree, with the default options of a store except for memory and durability.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use keyaki_store::key_value::{KeyValue, KeyValueBatch};
+use keyaki_store::{Direction, Durability, Options, Store, TreeId, UpsertFunctions};
+
+use super::{Memory, System};
+use crate::Result;
+use crate::keys::{Key, Row, add, operand};
+
+const TREE: TreeId = TreeId::new(1);
+const ADD: u32 = 1;
+
+pub struct Keyaki {
+    store: Store,
+    map: KeyValue,
+}
+
+impl Keyaki {
+    pub fn open(directory: &Path, memory: Memory) -> Result<Self> {
+        let add = |old: Option<&[u8]>, bytes: &[u8]| Ok(Some(add(old, operand(bytes))));
+        let options = Options {
+            durability: Durability::Off,
+            cache_bytes: memory.cache_bytes,
+            buffer_bytes: memory.buffer_bytes,
+            upserts: Arc::new(UpsertFunctions::default().with(ADD, add)),
+            ..Options::default()
+        };
+        let store = Store::open(keyaki_device::open_default()?, directory, options)?;
+        let map = KeyValue::open(&store, TREE)?;
+        Ok(Keyaki { store, map })
+    }
+}
+
+impl System for Keyaki {
+    fn insert(&self, rows: &[Row]) -> Result {
+        let mut batch = KeyValueBatch::default();
+        rows.iter().for_each(|(key, value)| batch.insert(&self.map, key, value));
+        Ok(self.map.commit(batch)?)
+    }
+
+    fn get(&self, key: &Key, found: &mut dyn FnMut(Option<&[u8]>)) -> Result {
+        found(self.map.get(key)?.as_deref());
+        Ok(())
+    }
+
+    fn scan(&self, from: &Key, limit: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result {
+        for row in self.map.range(from.as_slice().., Direction::Ascending)?.take(limit) {
+            let (key, value) = row?;
+            visit(&key, &value);
+        }
+        Ok(())
+    }
+
+    fn upsert(&self, keys: &[Key]) -> Result<bool> {
+        let mut batch = KeyValueBatch::default();
+        keys.iter().for_each(|key| batch.upsert(&self.map, key, ADD, &1_u64.to_le_bytes()));
+        self.map.commit(batch)?;
+        Ok(true)
+    }
+
+    fn settle(&self) -> Result {
+        Ok(self.store.checkpoint()?)
+    }
+
+    fn page_reads(&self) -> Option<u64> {
+        Some(self.store.stats().pages_read)
+    }
+}
