@@ -46,7 +46,7 @@ enum Program {
     PackageWithPython(&'static str),
 }
 
-static BENCHES: [Bench; 9] = [
+static BENCHES: [Bench; 10] = [
     Bench { name: "demo", program: Program::Keyaki("demo"), defaults: &[("--scale", "1")] },
     Bench { name: "tpch", program: Program::ScriptWithPeers("benches/tpch/bench.py"), defaults: &[("--scale", "1")] },
     Bench { name: "joins", program: Program::Script("benches/joins/bench.py"), defaults: &[("--scale", "1")] },
@@ -56,6 +56,7 @@ static BENCHES: [Bench; 9] = [
         program: Program::PackageWithPython("keyaki-bench-oltp"),
         defaults: &[("--rows", "1000000")],
     },
+    Bench { name: "store", program: Program::Package("keyaki-bench-store"), defaults: &[("--keys", "20000000")] },
     Bench {
         name: "masstree",
         program: Program::Package("keyaki-bench-masstree"),
@@ -77,6 +78,7 @@ Benches and their default sizes:
   joins     selective joins, cold and warm, against DuckDB, SQLite, PostgreSQL and MariaDB; simulated devices (--scale 1)
   load      loading lineitem with a primary key and two indexes, against DuckDB (--scale 1)
   oltp      small statements by key, against SQLite and DuckDB; bulk inserts, against SQLite (--rows 1000000)
+  store     the key-value store against RocksDB, redb, fjall and LMDB: inserts, gets, scans, upserts, recovery (--keys 20000000)
   masstree  the in-memory ordered map against others: sorting, construction, lookups, scans, mixed work (--keys 10000000 --threads 2 --workloads bytes10)
   vast      the static search tree against others: lookups, ranges, compression, displacement, threads (--log 24 --distributions poisson8)
   llc       CPU caches: capacity, scans beside hot data, the published experiments in the simulator (--repetitions 31)
@@ -193,11 +195,13 @@ fn read_rows(path: &Path) -> Result<Vec<Row>> {
 }
 
 /// Builds a program of `benches/`, a workspace of its own. It gets our lock file, so that both use the same versions and share
-/// the target directory.
+/// the target directory. RocksDB computes checksums in software unless it is compiled with SSE 4.2 and PCLMUL. Crates in Rust
+/// detect these instructions at run time.
 fn build_package(package: &str) -> Result<PathBuf> {
     let lock = root().join("benches/Cargo.lock");
     std::fs::copy(root().join("Cargo.lock"), &lock).map_err(|error| format!("{}: {error}", lock.display()))?;
     let mut command = cargo(&["build", "--release", "--package", package]);
+    command.env("CXXFLAGS_x86_64_unknown_linux_gnu", "-msse4.2 -mpclmul");
     step(command.args(["--manifest-path", "benches/Cargo.toml", "--target-dir"]).arg(target()))?;
     Ok(target().join("release").join(package))
 }
