@@ -69,6 +69,11 @@ async fn grouping_sets_rely_on_sorted_inputs() {
 }
 
 #[tokio::test]
+async fn cases_in_lists_are_taken_for_constants() {
+    answers("SELECT b FROM t WHERE b IN (7, 8, 9, 10, CASE WHEN b < 2 THEN 6 ELSE b END)", &[]).await;
+}
+
+#[tokio::test]
 async fn lists_of_the_same_outer_column_are_dropped() {
     answers("SELECT a FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE t.b IN (t.b))", &[]).await;
 }

@@ -6,6 +6,8 @@
 //! Equal lists get the same alias, so that a list that is common to the branches of a disjunction is still recognized.
 //! `= ANY` and `<> ALL` of literals become lists before that.
 //!
+//! DataFusion takes a value for a constant if it is one for no rows, as a CASE is. [`split`] makes comparisons of such values.
+//!
 //! A list of one value becomes an equality. DataFusion drops a condition `a = a` of a column of an outer query, although it
 //! excludes NULL: the condition becomes `a IS NOT NULL` here.
 
@@ -16,7 +18,7 @@ use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Alias, InList};
 use datafusion::logical_expr::expr_rewriter::{NamePreserver, SavedName};
-use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction};
+use datafusion::logical_expr::utils::{conjunction, disjunction, merge_schema, split_conjunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, Filter, LogicalPlan, Operator, lit};
 use datafusion::optimizer::OptimizerConfig;
 
@@ -57,6 +59,26 @@ pub(super) fn simplify(
     })?)
 }
 
+/// Comparisons in place of the values of a list that are computed from columns; `None` if there are none.
+pub(super) fn split(list: &InList) -> Option<Expr> {
+    let InList { expr, list, negated } = list;
+    let is_computed = |value: &Expr| {
+        !matches!(value, Expr::Column(_) | Expr::OuterReferenceColumn(..) | Expr::Literal(..))
+            && (value.any_column_refs() || value.contains_outer())
+    };
+    if expr.is_volatile() || !list.iter().any(is_computed) {
+        return None;
+    }
+    let (computed, plain): (Vec<Expr>, Vec<Expr>) = list.iter().cloned().partition(is_computed);
+    let rest = (!plain.is_empty()).then(|| expr.as_ref().clone().in_list(plain, *negated));
+    let compare = |value| match negated {
+        true => expr.as_ref().clone().not_eq(value),
+        false => expr.as_ref().clone().eq(value),
+    };
+    let all = rest.into_iter().chain(computed.into_iter().map(compare));
+    if *negated { conjunction(all) } else { disjunction(all) }
+}
+
 /// Replaces the conditions `a = a` of outer columns in a filter by `a IS NOT NULL`.
 fn reflexive(simplified: Transformed<LogicalPlan>) -> Result<Transformed<LogicalPlan>> {
     let operand = |condition: &Expr| match condition {
@@ -76,11 +98,14 @@ fn reflexive(simplified: Transformed<LogicalPlan>) -> Result<Transformed<Logical
     Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, filter.input.clone())?)))
 }
 
-/// Makes lists of comparisons with the elements of literal arrays.
+/// Makes lists of comparisons with the elements of literal arrays, and comparisons of computed values in lists.
 fn with_lists(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut found = false;
     plan.apply_expressions_dyn(&mut |expr| {
-        found |= expr.exists_dyn(&mut |expr| Ok(arrays::is_quantified(expr)))?;
+        found |= expr.exists_dyn(&mut |expr| match expr {
+            Expr::InList(list) => Ok(split(list).is_some()),
+            other => Ok(arrays::is_quantified(other)),
+        })?;
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     if !found {
@@ -96,7 +121,10 @@ fn with_lists(plan: LogicalPlan) -> Result<LogicalPlan> {
     let listed = plan.map_expressions_dyn(&mut |expr| {
         let name = names.save(&expr);
         let listed = expr.transform_up_dyn(&mut |expr| {
-            let list = arrays::as_list(&expr, &schema)?;
+            let list = match &expr {
+                Expr::InList(list) => split(list),
+                other => arrays::as_list(other, &schema)?,
+            };
             Ok(list.map_or(Transformed::no(expr), Transformed::yes))
         })?;
         Ok(listed.update_data(|expr| name.restore(expr)))

@@ -13,7 +13,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
 
-use super::rewritten;
+use super::{lists, rewritten};
 use crate::Error;
 use crate::base::intervals::INTERVAL;
 use crate::base::tree::PlanTree;
@@ -91,6 +91,7 @@ impl ReplaceOperators {
                 Ok(from) => conversion(&cast.expr, &from, cast.field.data_type(), false, self.zone),
                 _ => None,
             },
+            Expr::InList(list) if !matches!(list.expr.get_type(schema), Ok(INTERVAL)) => lists::split(list),
             Expr::TryCast(cast) => match cast.expr.get_type(schema) {
                 Ok(from) => conversion(&cast.expr, &from, cast.field.data_type(), true, self.zone),
                 _ => None,
