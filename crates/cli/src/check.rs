@@ -97,7 +97,10 @@ mod tests {
 
     use super::*;
 
-    fn checked(rows: &[(&str, &str, Option<&str>, i64, Option<&str>)]) -> RecordBatch {
+    /// Schema, table, index, a number for all numbers, problem.
+    type Row = (&'static str, &'static str, Option<&'static str>, i64, Option<&'static str>);
+
+    fn checked(rows: &[Row]) -> RecordBatch {
         let texts = |of: &dyn Fn(usize) -> Option<String>| -> ArrayRef {
             Arc::new(StringArray::from_iter((0..rows.len()).map(of)))
         };

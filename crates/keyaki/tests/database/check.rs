@@ -36,8 +36,10 @@ fn fill(connection: &Connection) {
     connection.execute_batch(&format!("CREATE SCHEMA s; {script}")).unwrap();
 }
 
-/// The rows of a check: name of the index or table, rows, problem, low and high key.
-fn check(connection: &Connection, sql: &str) -> Vec<(String, Option<i64>, Option<String>, Option<(String, String)>)> {
+/// A row of a check: name of the index or table, rows, problem, low and high key.
+type Row = (String, Option<i64>, Option<String>, Option<(String, String)>);
+
+fn check(connection: &Connection, sql: &str) -> Vec<Row> {
     let statement = connection.prepare(sql).unwrap();
     let rows = statement.query_map((), |row| {
         let (table, index): (Option<String>, Option<String>) = (row.get("table_name")?, row.get("index_name")?);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use keyaki_device::Buffer;
 use parking_lot::Mutex;
 
-use crate::base::{Error, Result, TreeId};
+use crate::base::{Error, Key, Result, TreeId};
 use crate::codec::{MessageKind, Page, PageRef};
 use crate::engine::{DamagedKeys, Store};
 use crate::pages::{Extent, Files};
@@ -71,7 +71,7 @@ pub(super) struct Item {
     version: Arc<TreeVersion>,
     part: DamagedPart,
     /// A leaf's keys are greater than or equal to the first and less than the second.
-    bounds: (Option<Arc<[u8]>>, Option<Arc<[u8]>>),
+    bounds: (Option<Key>, Option<Key>),
 }
 
 impl Store {
@@ -153,12 +153,7 @@ fn position(error: &Error) -> u64 {
 }
 
 /// Adds the extents of a subtree, whose keys lie between the bounds.
-fn add_node(
-    items: &mut Vec<Item>,
-    version: &Arc<TreeVersion>,
-    node: &InnerNode,
-    bounds: (Option<&Arc<[u8]>>, Option<&Arc<[u8]>>),
-) {
+fn add_node(items: &mut Vec<Item>, version: &Arc<TreeVersion>, node: &InnerNode, bounds: (Option<&Key>, Option<&Key>)) {
     let parts = node.runs.iter().flat_map(|run| &run.parts);
     items.extend(parts.map(|part| Item {
         extent: part.extent.clone(),
