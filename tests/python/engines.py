@@ -30,6 +30,8 @@ ROWS = re.compile(r"\([\d,]+ rows?, [\d.]+ s\)\n")
 EXISTS_OUTER = re.compile(r"EXISTS \(SELECT .*?(?:LEFT|RIGHT) JOIN", re.S)
 # SQLite ignores DISTINCT there.
 EXISTS_DISTINCT = re.compile(r"EXISTS \(SELECT DISTINCT .*? OFFSET ", re.S)
+# SQLite takes `NULL NOT IN (…)` for true there.
+RETURNING_NOT_IN = re.compile(r" RETURNING .*NOT IN ", re.S)
 # DuckDB has the clause inside of the parentheses.
 IGNORE_NULLS = re.compile(r"\) IGNORE NULLS")
 DONE = re.compile(r"^[A-Z][A-Z ]*(?:, ([\d,]+) rows?)?, [\d.]+ s$")
@@ -254,6 +256,8 @@ class Sqlite(Reference):
     def run(self, sql, values=()):
         if EXISTS_DISTINCT.search(sql):
             raise NoOpinion("EXISTS over distinct rows from an offset on")
+        if RETURNING_NOT_IN.search(sql):
+            raise NoOpinion("NOT IN in RETURNING")
         try:
             # The types of the simple profile that JSON has as decimals are floats.
             values = [float(value) if isinstance(value, Decimal) else value for value in values]
