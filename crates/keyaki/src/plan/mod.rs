@@ -16,7 +16,7 @@
 //!       └ first_rows  answers ORDER BY … LIMIT along a non-covering index
 //! physical plan       with one partition if it is small
 //!   ├ exec, input_exec, summary_exec, first_rows_exec: one operator each
-//!   ├ pushdown, forget, orders: correct DataFusion's physical rules
+//!   ├ pushdown, unconstant, grouping_sets, orders: correct DataFusion's physical rules
 //!   ├ large_limits: ORDER BY with a limit of many rows
 //!   ├ offsets: ORDER BY above OFFSET
 //!   ├ materialize: rows that are computed once and read twice
@@ -44,8 +44,8 @@ mod exec;
 mod facts;
 mod first_rows;
 mod first_rows_exec;
-mod forget;
 mod graph;
+mod grouping_sets;
 mod input_exec;
 mod key_groups;
 mod large_limits;
@@ -65,6 +65,7 @@ mod spill;
 mod subqueries;
 mod summary;
 mod summary_exec;
+mod unconstant;
 mod window;
 
 pub(crate) use shared::share_with_queries;
@@ -76,7 +77,8 @@ pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, z
     let physical = pushdown::guarded(builder.physical_optimizers().take());
     let physical = offsets::split(aggregate_statistics::guarded(physical));
     let mut physical = orders::restored(large_limits::sorted(physical));
-    physical.insert(0, Arc::new(forget::ForgetProperties));
+    physical.insert(0, Arc::new(unconstant::ForgetConstants));
+    physical.insert(0, Arc::new(grouping_sets::HideGroupOrders));
     physical.insert(0, Arc::new(key_groups::AggregateAlongKeys));
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
     analyzer.insert(0, Arc::new(subqueries::OuterTypes));

@@ -30,6 +30,7 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Filter, JoinType
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::optimizer::{AnalyzerRule, ApplyOrder, OptimizerConfig, OptimizerRule};
 
+use super::lists::is_subquery;
 use super::rewritten;
 use crate::base::tree::{PlanTree, Tree};
 use crate::values::domains;
@@ -272,9 +273,7 @@ fn joins(expr: &Expr) -> bool {
 }
 
 fn has_query(expr: &Expr) -> Result<bool> {
-    expr.exists_dyn(&mut |expr| {
-        Ok(matches!(expr, Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) | Expr::ScalarSubquery(_)))
-    })
+    expr.exists_dyn(&mut |expr| Ok(is_subquery(expr)))
 }
 
 /// True for a CASE of conditions that can fail.

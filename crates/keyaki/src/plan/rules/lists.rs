@@ -6,7 +6,8 @@
 //! Equal lists get the same alias, so that a list that is common to the branches of a disjunction is still recognized.
 //! `= ANY` and `<> ALL` of literals become lists before that.
 //!
-//! DataFusion takes a value for a constant if it is one for no rows, as a CASE is. [`split`] makes comparisons of such values.
+//! DataFusion evaluates the values of a list on an empty batch, and treats those with a scalar as their result as constants.
+//! A CASE has one. [`split`] replaces such values by comparisons.
 //!
 //! A list of one value becomes an equality. DataFusion drops a condition `a = a` of a column of an outer query, although it
 //! excludes NULL: the condition becomes `a IS NOT NULL` here.
@@ -59,14 +60,21 @@ pub(super) fn simplify(
     })?)
 }
 
+/// True for an expression that is a subquery.
+pub(super) fn is_subquery(expr: &Expr) -> bool {
+    matches!(expr, Expr::Exists(_) | Expr::InSubquery(_) | Expr::SetComparison(_) | Expr::ScalarSubquery(_))
+}
+
 /// Comparisons in place of the values of a list that are computed from columns; `None` if there are none.
 pub(super) fn split(list: &InList) -> Option<Expr> {
     let InList { expr, list, negated } = list;
     let is_computed = |value: &Expr| {
         !matches!(value, Expr::Column(_) | Expr::OuterReferenceColumn(..) | Expr::Literal(..))
-            && (value.any_column_refs() || value.contains_outer())
+            && (value.any_column_refs() || value.contains_outer() || value.is_volatile())
     };
-    if expr.is_volatile() || !list.iter().any(is_computed) {
+    // The operand is evaluated several times then.
+    let is_single = expr.is_volatile() || expr.exists_dyn(&mut |expr| Ok(is_subquery(expr))).unwrap_or(true);
+    if is_single || !list.iter().any(is_computed) {
         return None;
     }
     let (computed, plain): (Vec<Expr>, Vec<Expr>) = list.iter().cloned().partition(is_computed);

@@ -1,12 +1,10 @@
-//! Properties of inputs that the result does not have, although DataFusion derives them.
+//! Columns that are constant in an input, but not in the result.
 //!
 //! DataFusion 55 keeps the properties of both inputs of an outer join. A column that is the same in all rows of the
 //! optional input, for example a literal, may be NULL in the result, but DataFusion omits it from sorts and takes its
 //! groups for sorted. A column that is constant in each input of UNION ALL is omitted from sorts, too; but if there is a
-//! limit, the partitions of a sort share a filter, which then discards rows of other inputs. An aggregate with several
-//! grouping sets takes an order of its input for one of its groups, but it goes through each batch once for each set: groups
-//! end too early, and are returned several times. [`ForgetProperties`] puts a [`ForgetExec`] above such inputs of outer joins
-//! and aggregates and above such unions, which declares no constants, or none and no order.
+//! limit, the partitions of a sort share a filter, which then discards rows of other inputs. [`ForgetConstants`] puts an
+//! [`UnconstantExec`] above such inputs of outer joins and above such unions, which declares no constants.
 
 use std::sync::Arc;
 
@@ -18,7 +16,6 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::{CardinalityEffect, ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::union::UnionExec;
@@ -26,21 +23,26 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Exe
 
 /// The rule. It comes before all rules that use the properties of operators.
 #[derive(Debug)]
-pub(super) struct ForgetProperties;
+pub(super) struct ForgetConstants;
 
-impl PhysicalOptimizerRule for ForgetProperties {
+impl PhysicalOptimizerRule for ForgetConstants {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let rewritten = plan.transform_up_dyn(&mut |plan| {
+            let optional = optional_inputs(plan.as_ref());
             let children: Vec<Arc<dyn ExecutionPlan>> = plan.children().into_iter().cloned().collect();
-            let forgotten: Vec<_> = children.iter().enumerate().map(|(i, child)| forgotten(&*plan, i, child)).collect();
-            if forgotten.iter().all(Option::is_none) {
+            let concerned = |(i, child): (usize, &Arc<dyn ExecutionPlan>)| {
+                (optional.get(i) == Some(&true) || child.is::<UnionExec>())
+                    && !plan.is::<UnconstantExec>()
+                    && !child.equivalence_properties().constants().is_empty()
+            };
+            if !children.iter().enumerate().any(concerned) {
                 return Ok(Transformed::no(plan));
             }
-            let wrap = |(child, forgotten)| match forgotten {
-                Some(forgotten) => Arc::new(ForgetExec::new(child, forgotten)) as Arc<dyn ExecutionPlan>,
-                None => child,
+            let wrap = |(i, child)| match concerned((i, child)) {
+                true => Arc::new(UnconstantExec::new(child.clone())) as Arc<dyn ExecutionPlan>,
+                false => child.clone(),
             };
-            let wrapped = children.into_iter().zip(forgotten).map(wrap).collect();
+            let wrapped = children.iter().enumerate().map(wrap).collect();
             let recompute = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
             Ok(Transformed::yes(plan.replace_children(wrapped, recompute)?))
         });
@@ -48,32 +50,11 @@ impl PhysicalOptimizerRule for ForgetProperties {
     }
 
     fn name(&self) -> &str {
-        "forget_properties"
+        "forget_constants"
     }
 
     fn schema_check(&self) -> bool {
         true
-    }
-}
-
-/// Properties that a [`ForgetExec`] does not declare.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Forgotten {
-    Constants,
-    ConstantsAndOrders,
-}
-
-/// The properties of input `i` of an operator that the operator must not use.
-fn forgotten(plan: &dyn ExecutionPlan, i: usize, input: &Arc<dyn ExecutionPlan>) -> Option<Forgotten> {
-    let known = input.equivalence_properties();
-    let groups = plan.downcast_ref::<AggregateExec>().map_or(0, |aggregate| aggregate.group_expr().groups().len());
-    let is_optional = optional_inputs(plan).get(i) == Some(&true) || input.is::<UnionExec>();
-    let has_constants = !known.constants().is_empty();
-    match groups {
-        _ if plan.is::<ForgetExec>() => None,
-        2.. if has_constants || !known.oeq_class().is_empty() => Some(Forgotten::ConstantsAndOrders),
-        _ if is_optional && has_constants => Some(Forgotten::Constants),
-        _ => None,
     }
 }
 
@@ -90,35 +71,31 @@ fn optional_inputs(plan: &dyn ExecutionPlan) -> [bool; 2] {
     }
 }
 
-/// Passes its input on, without some of its properties.
+/// Passes its input on, without the property that columns are constant.
 #[derive(Debug, Clone)]
-struct ForgetExec {
+struct UnconstantExec {
     input: Arc<dyn ExecutionPlan>,
-    forgotten: Forgotten,
     properties: Arc<PlanProperties>,
 }
 
-impl ForgetExec {
-    fn new(input: Arc<dyn ExecutionPlan>, forgotten: Forgotten) -> Self {
+impl UnconstantExec {
+    fn new(input: Arc<dyn ExecutionPlan>) -> Self {
         let orderings = input.equivalence_properties().oeq_class().iter().cloned();
-        let equivalences = match forgotten {
-            Forgotten::Constants => EquivalenceProperties::new_with_orderings(input.schema(), orderings),
-            Forgotten::ConstantsAndOrders => EquivalenceProperties::new(input.schema()),
-        };
+        let equivalences = EquivalenceProperties::new_with_orderings(input.schema(), orderings);
         let properties = PlanProperties::clone(input.properties()).with_eq_properties(equivalences);
-        ForgetExec { input, forgotten, properties: Arc::new(properties) }
+        UnconstantExec { input, properties: Arc::new(properties) }
     }
 }
 
-impl DisplayAs for ForgetExec {
+impl DisplayAs for UnconstantExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ForgetExec")
+        write!(f, "UnconstantExec")
     }
 }
 
-impl ExecutionPlan for ForgetExec {
+impl ExecutionPlan for UnconstantExec {
     fn name(&self) -> &str {
-        "ForgetExec"
+        "UnconstantExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -126,7 +103,7 @@ impl ExecutionPlan for ForgetExec {
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![self.forgotten == Forgotten::Constants]
+        vec![true]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -150,8 +127,8 @@ impl ExecutionPlan for ForgetExec {
         _: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 1]>::try_from(children) {
-            Ok([input]) => Ok(Arc::new(ForgetExec::new(input, self.forgotten))),
-            Err(_) => Err(DataFusionError::Internal("ForgetExec has one input".into())),
+            Ok([input]) => Ok(Arc::new(UnconstantExec::new(input))),
+            Err(_) => Err(DataFusionError::Internal("UnconstantExec has one input".into())),
         }
     }
 
