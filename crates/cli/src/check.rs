@@ -56,7 +56,7 @@ fn problems(checked: &[RecordBatch]) -> Vec<String> {
                 (Some("public"), Some(table), Some(index)) => format!("index {index} of table {table}"),
                 (Some(schema), Some(table), None) => format!("table {schema}.{table}"),
                 (Some(schema), Some(table), Some(index)) => format!("index {index} of table {schema}.{table}"),
-                _ => "the catalog".into(),
+                _ => "a tree without a table".into(),
             };
             let keys = text(7, row).zip(text(8, row)).map(|(low, high)| format!(", keys from {low} to {high}"));
             lines.push(format!("{name}: {problem}{}", keys.unwrap_or_default()));

@@ -1,13 +1,15 @@
 //! Backups are complete, consistent and verified copies, made beside writers.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use arrow_array::{ArrayRef, BinaryViewArray};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_device::{Buffer, Device, OpenMode};
 use keyaki_primitives::Random;
 use keyaki_store::key_value::KeyValue;
-use keyaki_store::{Direction, Error, Options, Store, TreeId};
+use keyaki_store::{Direction, Error, KeyCodec, Options, Schema, Store, TreeId, WriteBatch};
 
 const TREE: TreeId = TreeId::new(2);
 const DATABASE: &str = "/db";
@@ -37,6 +39,18 @@ fn insert(tree: &KeyValue, keys: std::ops::Range<u32>) {
     keys.for_each(|key| tree.insert(&key.to_be_bytes(), &value(key)).unwrap());
 }
 
+/// Inserts the keys in a range in one commit, and claims that they are new.
+fn insert_new(store: &Store, keys: std::ops::Range<u32>) {
+    let (codec, mut batch) = (KeyCodec::new(&Schema::key_value()), WriteBatch::new());
+    for key in keys {
+        let mut encoded = Vec::new();
+        let column: ArrayRef = Arc::new(BinaryViewArray::from_iter_values([key.to_be_bytes()]));
+        codec.encode(&[column], 0, &mut encoded);
+        batch.insert_new_raw(TREE, &encoded, &value(key));
+    }
+    store.commit(batch).unwrap();
+}
+
 /// The number of keys, which must be consecutive from 0.
 fn keys(tree: &KeyValue) -> u32 {
     let rows = tree.range(.., Direction::Ascending).unwrap().map(Result::unwrap);
@@ -53,7 +67,7 @@ fn a_backup_has_the_commits_before_it_and_can_be_written() {
     let simulated = simulated();
     let (store, tree) = open(&simulated, DATABASE);
     insert(&tree, 0..3000);
-    let backup = store.backup(Path::new(COPY), &|_, _| true).unwrap().expect("a complete backup");
+    let backup = store.backup(Path::new(COPY), &|_, _| true, &|| true).unwrap().expect("a complete backup");
     assert!(backup.bytes > 100_000 && backup.sequence >= 3000, "{backup:?}");
     insert(&tree, 3000..4000);
     for round in 0..2 {
@@ -85,13 +99,36 @@ fn a_backup_beside_a_writer_has_a_prefix_of_its_commits() {
         for number in 0..5 {
             let directory = format!("{COPY}{number}");
             let before = next.load(Ordering::SeqCst);
-            store.backup(Path::new(&directory), &|_, _| true).unwrap().expect("a complete backup");
+            store.backup(Path::new(&directory), &|_, _| true, &|| true).unwrap().expect("a complete backup");
             let after = next.load(Ordering::SeqCst) + 1;
             let copied = keys(&open(&simulated, &directory).1);
             assert!((before..=after).contains(&copied), "{copied} of {before} to {after} keys");
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+/// The counts of rows are those of the copied commits, although others follow while the copy is made.
+#[test]
+fn a_backup_counts_its_own_rows() {
+    let simulated = simulated();
+    let (store, tree) = open(&simulated, DATABASE);
+    insert_new(&store, 0..1000);
+    drop((store, tree));
+    // The checkpoint shares its counts with the trees after opening.
+    let (store, tree) = open(&simulated, DATABASE);
+    let is_first = AtomicBool::new(true);
+    let beside = |_, _| {
+        if is_first.swap(false, Ordering::Relaxed) {
+            insert_new(&store, 1000..1500);
+        }
+        true
+    };
+    store.backup(Path::new(COPY), &beside, &|| true).unwrap().expect("a complete backup");
+    let (copy, copied) = open(&simulated, COPY);
+    let live = copy.snapshot().tree(TREE).unwrap().live_rows();
+    assert_eq!(live, Some(1000));
+    assert_eq!((keys(&copied), keys(&tree)), (1000, 1500));
 }
 
 #[test]
@@ -108,7 +145,7 @@ fn damage_ends_a_backup() {
     // Not all of these blocks are in use.
     for at in (65_536..bytes.len()).step_by(4096) {
         simulated.flip_bit(path, at as u64 + 100, 3).unwrap();
-        match store.backup(Path::new(COPY), &|_, _| true) {
+        match store.backup(Path::new(COPY), &|_, _| true, &|| true) {
             Err(Error::Corrupt { offset: Some(_), .. }) => refused += 1,
             Ok(Some(_)) => simulated.remove(Path::new("/copy/data")).unwrap(),
             other => panic!("{other:?}"),
@@ -126,13 +163,25 @@ fn a_backup_can_be_ended_and_needs_an_empty_directory() {
     let simulated = simulated();
     let (store, tree) = open(&simulated, DATABASE);
     insert(&tree, 0..1000);
-    assert_eq!(store.backup(Path::new(COPY), &|_, _| false).unwrap(), None);
-    assert!(!simulated.exists(Path::new("/copy/data")).unwrap());
+    assert_eq!(store.backup(Path::new(COPY), &|_, _| false, &|| true).unwrap(), None);
+    assert_eq!(store.backup(Path::new(COPY), &|_, _| true, &|| false).unwrap(), None);
+    assert_eq!(simulated.list(Path::new(COPY)).unwrap(), Vec::<String>::new());
+    // Two copies to one directory, and a directory with a log.
+    let inner = |_: u64, _: u64| {
+        let second = store.backup(Path::new(COPY), &|_, _| true, &|| true);
+        assert!(matches!(second, Err(Error::Locked { .. })), "{second:?}");
+        false
+    };
+    assert_eq!(store.backup(Path::new(COPY), &inner, &|| true).unwrap(), None);
+    simulated.create_dir(Path::new("/logs")).unwrap();
+    simulated.open(Path::new("/logs/log-0000000000000000"), OpenMode::CreateNew).unwrap();
+    let error = store.backup(Path::new("/logs"), &|_, _| true, &|| true).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     for taken in [DATABASE, COPY] {
         if taken == COPY {
-            store.backup(Path::new(COPY), &|_, _| true).unwrap();
+            store.backup(Path::new(COPY), &|_, _| true, &|| true).unwrap();
         }
-        let error = store.backup(Path::new(taken), &|_, _| true).unwrap_err();
+        let error = store.backup(Path::new(taken), &|_, _| true, &|| true).unwrap_err();
         assert!(matches!(error, Error::NotADatabase { .. }), "{error}");
     }
     assert_eq!(keys(&tree), 1000);
@@ -145,10 +194,10 @@ fn a_full_disk_ends_a_backup() {
     insert(&tree, 0..2000);
     store.checkpoint().unwrap();
     simulated.set_capacity(Some(simulated.used_bytes() + 100_000));
-    let error = store.backup(Path::new(COPY), &|_, _| true).unwrap_err();
+    let error = store.backup(Path::new(COPY), &|_, _| true, &|| true).unwrap_err();
     assert!(matches!(error, Error::DiskFull { .. } | Error::Device(_)), "{error}");
     simulated.set_capacity(None);
     insert(&tree, 2000..2100);
-    assert!(store.backup(Path::new(COPY), &|_, _| true).unwrap().is_some());
+    assert!(store.backup(Path::new(COPY), &|_, _| true, &|| true).unwrap().is_some());
     assert_eq!(keys(&open(&simulated, COPY).1), 2100);
 }

@@ -32,8 +32,11 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, backup:
     check_outside(session, "BACKUP")?;
     let Backup(directory) = backup;
     check_unused(&directory)?;
-    let target = directory.clone();
-    let copy = move |store: &Store, progress: &(dyn Fn(u64, u64) -> bool + Sync)| store.backup(&target, progress);
+    let (target, decision) = (directory.clone(), execution.decision().clone());
+    // The statement takes effect when the copy gets its name.
+    let copy = move |store: &Store, progress: &(dyn Fn(u64, u64) -> bool + Sync)| {
+        store.backup(&target, progress, &|| decision.commit().is_ok())
+    };
     let copied = over_pages(session, execution, "copying", copy).await?.ok_or(Error::Cancelled)?;
     session.progress.lock().finish();
     let path: ArrayRef = Arc::new(StringArray::from_iter_values([directory.display().to_string()]));

@@ -1,7 +1,7 @@
 //! `CHECK DATABASE` and `CHECK TABLE t`: verify all pages from the device, and compare indexes with their tables.
 //!
-//! The result has a row for each table and index, and a further one for each damaged page after the first. `problem` is NULL
-//! for what is intact. Indexes are compared by the number of their entries and by a sum of hashes of all entries, which
+//! The result has a row for each table and index, and one more row for each further problem. `problem` is NULL for what is
+//! intact. Indexes are compared by the number of their entries and by a sum of hashes of all entries, which
 //! does not depend on their order; this takes one scan of each tree and no memory.
 
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ const BATCH_ROWS: usize = 8192;
 /// Zeros behind a part of a key, to decode it: more than the values of a fixed length and the end of a text take.
 const PADDING: usize = 64;
 
-/// What is checked.
+/// Scope of the statement.
 #[derive(Debug)]
 pub(super) enum Check {
     Database,
@@ -80,49 +80,64 @@ struct Sum {
 
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, check: Check) -> Result<Outcome> {
     check_outside(session, "CHECK")?;
-    let (catalog, snapshot) = session.moment()?;
-    let tables: Vec<Arc<Table>> = match &check {
-        Check::Database => catalog.tables.values().cloned().collect(),
-        Check::Table(name) => {
-            let name = session.relation(&catalog, name)?;
-            if catalog.views.contains_key(&name) {
-                let (found, expected) = (ObjectKind::View, ObjectKind::Table);
-                return Err(Error::WrongObjectType { name: name.to_string(), found, expected, hint: None });
-            }
-            vec![catalog.table(&name)?.clone()]
-        }
-    };
-    let checked = pages(session, execution, matches!(check, Check::Database), &tables).await?;
-    let mut parts = parts_of(&tables, &checked, matches!(check, Check::Database));
+    let all = matches!(check, Check::Database);
+    let checked = pages(session, execution, all, tables_of(session, &check)?).await?;
+    // Pages that a flush has replaced since then are not compared.
+    let (_, snapshot) = session.moment()?;
+    let tables = tables_of(session, &check)?;
+    let mut parts = parts_of(&tables, &checked, all);
+    let quarantined = session.engine.store.quarantined_trees();
     for part in &mut parts {
         let damage = checked.damage.iter().filter(|damage| damage.tree == part.tree);
         part.problems = damage.map(|damage| problem(part, damage)).collect();
         if let Some(cause) = session.engine.unusable.get(&part.tree) {
             part.problems.push(Problem::new(cause.to_string()));
         }
+        if let Some(refused) = quarantined.iter().find(|refused| refused.tree == part.tree && part.problems.is_empty())
+        {
+            part.problems.push(Problem::new(format!("refuses changes until it is opened again: {}", refused.cause)));
+        }
     }
     for table in &tables {
         let own: Vec<usize> =
             (0..parts.len()).filter(|&i| parts[i].table.is_some_and(|own| std::ptr::eq(own, &**table))).collect();
-        compare(session, execution, table, &snapshot, &mut parts, &own).await?;
+        match compare(session, execution, table, &snapshot, &mut parts, &own).await {
+            Err(error) if matches!(error.root(), Error::Cancelled) => return Err(error),
+            Err(error) => parts[own[0]].problems.push(Problem::new(format!("cannot be compared: {error}"))),
+            Ok(()) => {}
+        }
     }
     session.progress.lock().finish();
     rows(&parts, &checked)
 }
 
+/// The tables in the scope of the statement.
+fn tables_of(session: &SqlSession, check: &Check) -> Result<Vec<Arc<Table>>> {
+    let (catalog, _) = session.moment()?;
+    let Check::Table(name) = check else { return Ok(catalog.tables.values().cloned().collect()) };
+    let name = session.relation(&catalog, name)?;
+    if catalog.views.contains_key(&name) {
+        let (found, expected) = (ObjectKind::View, ObjectKind::Table);
+        return Err(Error::WrongObjectType { name: name.to_string(), found, expected, hint: None });
+    }
+    Ok(vec![catalog.table(&name)?.clone()])
+}
+
 /// Verifies the pages of the tables, or of all trees.
-async fn pages(session: &SqlSession, execution: &Execution<'_>, all: bool, tables: &[Arc<Table>]) -> Result<Checked> {
-    let tables = tables.to_vec();
+async fn pages(session: &SqlSession, execution: &Execution<'_>, all: bool, tables: Vec<Arc<Table>>) -> Result<Checked> {
     let check = move |store: &Store, progress: &(dyn Fn(u64, u64) -> bool + Sync)| {
         store.check(|tree| all || tables.iter().any(|table| table.has_tree(tree)), progress)
     };
-    over_pages(session, execution, "checking pages", check).await
+    let checked = over_pages(session, execution, "checking pages", check).await?;
+    // What an interrupt has ended is not complete.
+    execution.decision().check()?;
+    Ok(checked)
 }
 
-/// Runs work of the store on a thread of the blocking pool, with its progress. An interrupt ends it.
+/// Runs work of the store on a thread of the blocking pool, with its progress. An interrupt ends the work.
 ///
 /// # Errors
-/// `Cancelled`; errors of the work.
+/// Errors of the work.
 pub(super) async fn over_pages<T: Send + 'static>(
     session: &SqlSession,
     execution: &Execution<'_>,
@@ -144,10 +159,7 @@ pub(super) async fn over_pages<T: Send + 'static>(
             decision.check().is_ok()
         })
     });
-    let done = task.await.map_err(|error| Error::task(&error))??;
-    // What was ended by an interrupt is not complete.
-    execution.decision().check()?;
-    Ok(done)
+    Ok(task.await.map_err(|error| Error::task(&error))??)
 }
 
 /// The trees of the tables, and the others that were checked.

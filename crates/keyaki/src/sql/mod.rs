@@ -1,8 +1,8 @@
 //! Statements: parsing, dispatch and execution.
 //!
 //! [`split`] tokenises a script once and splits it into statements. Statements that sqlparser lacks or parses in
-//! another form (CHECKPOINT, DROP CACHES, ANALYZE, BACKUP, CHECK, COPY, WARM, PIN, UNPIN, BEGIN IMMEDIATE, CREATE SEQUENCE, some forms of
-//! ALTER) are recognised by their first words and parsed here. sqlparser parses all others. `dispatch` executes DDL, DML
+//! another form (CHECKPOINT, DROP CACHES, ANALYZE, BACKUP, CHECK, COPY, WARM, PIN, UNPIN, BEGIN IMMEDIATE, CREATE SEQUENCE,
+//! some forms of ALTER) are recognised by their first words and parsed here. sqlparser parses all others. `dispatch` executes DDL, DML
 //! and settings in this folder; DataFusion plans queries, SHOW TABLES and EXPLAIN. Statements of a few rows by key take
 //! the [`short`] path instead: from [`plan_cache`], or as [`prepared`] statements with [`parameters`].
 //!

@@ -419,7 +419,8 @@ impl Shared {
         self.advance_checkpoint(&mut self.maintenance.lock(), again)
     }
 
-    /// Replaces the checkpoint by one with all commits so far. With `again`, also if there is none since the last.
+    /// Replaces the checkpoint, which the caller has locked, by one with all commits so far. Without a commit since the last
+    /// one, only with `again`.
     pub fn advance_checkpoint(&self, checkpointed: &mut Checkpointed, again: bool) -> Result<()> {
         self.check_poison()?;
         let (frozen, sequence, position) = {

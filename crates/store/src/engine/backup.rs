@@ -13,12 +13,12 @@ use keyaki_device::{Buffer, File, OpenMode};
 use parking_lot::Mutex;
 
 use super::check::{Item, Verifier, in_parallel, items_of};
-use super::open::prepare_directory;
-use crate::base::{Result, TreeId};
+use super::open::{check_no_log, prepare_directory};
+use crate::base::{Error, Result, TreeId};
 use crate::engine::{Store, node_table};
 use crate::log::LogPosition;
 use crate::pages::{RESERVED_BYTES, Superblock};
-use crate::tree::StoreVersion;
+use crate::tree::{RowCounts, StoreVersion, TreeVersion};
 
 /// A complete copy of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +32,19 @@ pub struct Backup {
 impl Store {
     /// Writes a copy of the database to the directory `dir`, which is created. It has all commits so far and no later ones;
     /// commits go on meanwhile. `progress` receives the numbers of rows and messages copied so far and in total, from
-    /// several threads, and ends the copy by returning false: the result is `None` then. Blocks.
+    /// several threads, and ends the copy by returning false. `publish` is called when the copy is complete, before it gets
+    /// its name, and can also end it. The result of a copy that was ended is `None`. Blocks.
     ///
     /// # Errors
-    /// [`Error::NotADatabase`] if the directory has files; [`Error::Corrupt`] for the first damaged page; those of
-    /// [`Store::checkpoint`]; [`Error::DiskFull`], device errors. The directory has no database then.
-    pub fn backup(&self, dir: &Path, progress: &(dyn Fn(u64, u64) -> bool + Sync)) -> Result<Option<Backup>> {
+    /// [`Error::Locked`] if the directory is a database that is open, or the target of another copy; [`Error::NotADatabase`]
+    /// if it has files; [`Error::Corrupt`] for the first damaged page; those of [`Store::checkpoint`]; [`Error::DiskFull`],
+    /// device errors. The directory has no database then, unless only its last sync failed.
+    pub fn backup(
+        &self,
+        dir: &Path,
+        progress: &(dyn Fn(u64, u64) -> bool + Sync),
+        publish: &dyn Fn() -> bool,
+    ) -> Result<Option<Backup>> {
         let shared = &self.shared;
         let (state, sequence) = shared.run_structural_change(|| {
             let mut checkpointed = shared.maintenance.lock();
@@ -46,27 +53,46 @@ impl Store {
         })?;
         let device = &*self.files().device;
         prepare_directory(device, dir)?;
+        let locked = dir.join("LOCK");
+        let _lock = device.lock(&locked).map_err(|error| match error.is_locked() {
+            true => Error::Locked { path: dir.to_path_buf() },
+            false => error.into(),
+        })?;
+        // Another copy may have ended before the lock.
+        prepare_directory(device, dir)?;
+        check_no_log(device, dir)?;
+        let copied = self.copy_to(dir, &state, sequence, progress, publish);
+        if !matches!(copied, Ok(Some(_))) {
+            // The first error says more than one of the removal.
+            let _ = device.remove(&dir.join("data.new"));
+            let _ = device.remove(&locked);
+        }
+        copied
+    }
+
+    fn copy_to(
+        &self,
+        dir: &Path,
+        state: &StoreVersion,
+        sequence: u64,
+        progress: &(dyn Fn(u64, u64) -> bool + Sync),
+        publish: &dyn Fn() -> bool,
+    ) -> Result<Option<Backup>> {
+        let device = &*self.files().device;
         let new = dir.join("data.new");
         if device.exists(&new)? {
             device.remove(&new)?;
         }
         let file = device.open(&new, OpenMode::CreateNew)?;
-        let copied = self.copy_extents(&state, &*file, progress).and_then(|bytes| match bytes {
-            Some(bytes) => self.finish_copy(&state, &*file, sequence).map(|()| Some(Backup { sequence, bytes })),
-            None => Ok(None),
-        });
+        let Some(bytes) = self.copy_extents(state, &*file, progress)? else { return Ok(None) };
+        self.finish_copy(state, &*file, sequence)?;
         drop(file);
-        match copied {
-            Ok(Some(backup)) => {
-                device.rename(&new, &dir.join("data"))?;
-                device.sync_dir(dir)?;
-                Ok(Some(backup))
-            }
-            other => {
-                device.remove(&new)?;
-                other
-            }
+        if !publish() {
+            return Ok(None);
         }
+        device.rename(&new, &dir.join("data"))?;
+        device.sync_dir(dir)?;
+        Ok(Some(Backup { sequence, bytes }))
     }
 
     /// Copies the extents of a checkpoint. Returns the number of their bytes; `None` if `progress` has ended the copy.
@@ -76,8 +102,7 @@ impl Store {
         file: &dyn File,
         progress: &(dyn Fn(u64, u64) -> bool + Sync),
     ) -> Result<Option<u64>> {
-        let on_disk = state.trees.range(..TreeId::MEMORY_START);
-        let items: Vec<Item> = on_disk.flat_map(|(_, version)| items_of(version)).collect();
+        let items: Vec<Item> = state.trees.values().flat_map(items_of).collect();
         let total = items.iter().map(|item| item.extent.meta.rows).sum();
         let (done, failed) = (AtomicU64::new(0), Mutex::new(None));
         let is_complete = in_parallel(&items, |item| match self.copy_extent(item, file) {
@@ -100,16 +125,21 @@ impl Store {
         let meta = &item.extent.meta;
         let mut bytes = Buffer::zeroed(meta.len as usize);
         self.files().read_at(meta.offset, &mut bytes)?;
-        match (Verifier { files: self.files(), item }).pages(Some(&bytes)).into_iter().next() {
+        match (Verifier { files: self.files(), item }).pages(Some(&bytes))?.into_iter().next() {
             Some(damage) => Err(damage.cause),
             None => Ok(file.write_at(meta.offset, &bytes)?),
         }
     }
 
     /// Writes the node table behind the extents, syncs, and writes the superblock of a checkpoint without a log.
-    fn finish_copy(&self, state: &Arc<StoreVersion>, file: &dyn File, sequence: u64) -> Result<()> {
+    fn finish_copy(&self, state: &StoreVersion, file: &dyn File, sequence: u64) -> Result<()> {
         let next_tree = TreeId::new(self.shared.next_tree.load(Ordering::Relaxed));
-        let bytes = node_table::encode(state, next_tree);
+        // Later commits have changed the counts that the versions of a tree share.
+        let counted = |version: &Arc<TreeVersion>| {
+            Arc::new(version.with_counts(RowCounts::new(sequence, version.counts.at(sequence))))
+        };
+        let trees = state.trees.iter().map(|(&tree, version)| (tree, counted(version)));
+        let bytes = node_table::encode(&StoreVersion { trees: trees.collect() }, next_tree);
         let mut end = RESERVED_BYTES;
         for version in state.trees.values() {
             version.visit_extents(&mut |extent| end = end.max(extent.meta.offset + extent.meta.len));

@@ -19,7 +19,7 @@ use crate::tree::{InnerNode, Node, TreeVersion};
 /// Threads that verify extents, at most.
 const THREADS_MAX: usize = 8;
 
-/// What [`Store::check`] has verified and found.
+/// Result of [`Store::check`].
 #[derive(Debug, Clone, Default)]
 pub struct Checked {
     /// The trees on disk, by their ids.
@@ -30,7 +30,7 @@ pub struct Checked {
     pub is_complete: bool,
 }
 
-/// What was verified of a tree.
+/// The verified pages of one tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedTree {
     /// The tree.
@@ -97,13 +97,18 @@ impl Store {
             items.extend(own);
         }
         let total = items.iter().map(|item| item.extent.meta.rows).sum();
-        let (done, damage) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+        let (done, found) = (AtomicU64::new(0), Mutex::new(Ok(Vec::new())));
         let is_complete = in_parallel(&items, |item| {
-            damage.lock().extend(Verifier { files: self.files(), item }.extent());
+            let damage = Verifier { files: self.files(), item }.extent();
+            match (&mut *found.lock(), damage) {
+                (Ok(found), Ok(damage)) => found.extend(damage),
+                (found, Err(error)) => *found = Err(error),
+                (Err(_), Ok(_)) => {}
+            }
             let rows = item.extent.meta.rows;
-            progress(done.fetch_add(rows, Ordering::Relaxed) + rows, total)
+            found.lock().is_ok() && progress(done.fetch_add(rows, Ordering::Relaxed) + rows, total)
         });
-        let mut damage = damage.into_inner();
+        let mut damage = found.into_inner()?;
         damage.sort_by_key(|damage: &Damage| (damage.tree, position(&damage.cause)));
         Ok(Checked { trees, damage, is_complete })
     }
@@ -121,8 +126,16 @@ pub(super) fn in_parallel<T: Sync>(items: &[T], work: impl Fn(&T) -> bool + Sync
             }
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(run))));
+    let helpers = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX).min(items.len());
+    std::thread::scope(|scope| {
+        // Without further threads, this one does all.
+        let spawn = |_| std::thread::Builder::new().name("keyaki-verify".into()).spawn_scoped(scope, run).ok();
+        let threads: Vec<_> = (1..helpers).filter_map(spawn).collect();
+        run();
+        for thread in threads {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+    });
     goes_on.into_inner()
 }
 
@@ -185,7 +198,10 @@ pub(super) struct Verifier<'a> {
 
 impl Verifier<'_> {
     /// Reads the extent. Returns its damaged pages.
-    fn extent(&self) -> Vec<Damage> {
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    fn extent(&self) -> Result<Vec<Damage>> {
         let mut bytes = Buffer::zeroed(self.item.extent.meta.len as usize);
         let is_read = self.files.read_at(self.item.extent.meta.offset, &mut bytes).is_ok();
         // If the device cannot read all of it, the pages are read one by one.
@@ -193,8 +209,18 @@ impl Verifier<'_> {
     }
 
     /// The damaged pages of the extent with these bytes; without bytes, reads each page.
-    pub fn pages(&self, bytes: Option<&Buffer>) -> Vec<Damage> {
-        let (extent, mut damage) = (&*self.item.extent, Vec::new());
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn pages(&self, bytes: Option<&Buffer>) -> Result<Vec<Damage>> {
+        let (extent, mut found) = (&*self.item.extent, Vec::new());
+        let mut damage = |cause: Error, keys: DamagedKeys| match cause {
+            Error::Closed => Err(Error::Closed),
+            cause => {
+                found.push(Damage { tree: extent.meta.tree, part: self.item.part, cause, keys });
+                Ok(())
+            }
+        };
         let page = |place: PageRef| {
             let schema = &self.item.version.codecs.schema;
             let start = (place.offset - extent.meta.offset) as usize;
@@ -211,20 +237,16 @@ impl Verifier<'_> {
             Ok(index)
         });
         match index {
-            Err(cause) => damage.push(self.damage(cause, DamagedKeys::of(extent))),
+            Err(cause) => damage(cause, DamagedKeys::of(extent))?,
             Ok(index) => {
                 for i in 0..index.rows() {
                     if let Err(cause) = page(index.entry(i).0).and_then(|page| self.page(&index, i, &page)) {
-                        damage.push(self.damage(cause, DamagedKeys::of_pages(extent, &index, i..i + 1)));
+                        damage(cause, DamagedKeys::of_pages(extent, &index, i..i + 1))?;
                     }
                 }
             }
         }
-        damage
-    }
-
-    fn damage(&self, cause: Error, keys: DamagedKeys) -> Damage {
-        Damage { tree: self.item.extent.meta.tree, part: self.item.part, cause, keys }
+        Ok(found)
     }
 
     /// Checks the keys of the extent against its node.
@@ -310,7 +332,7 @@ mod tests {
         let bound = |text: &str| Some(text.as_bytes().into());
         let bounds = (bound(bounds.0), bound(bounds.1));
         let item = Item { extent, version: Arc::new(codecs), part: DamagedPart::Rows, bounds };
-        Verifier { files: store.files(), item: &item }.extent()
+        Verifier { files: store.files(), item: &item }.extent().unwrap()
     }
 
     #[test]
