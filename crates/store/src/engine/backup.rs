@@ -6,7 +6,6 @@
 //! *Invariant.* The data file of the copy gets its final name only when it is complete and durable.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use keyaki_device::{Buffer, File, OpenMode};
@@ -18,7 +17,7 @@ use crate::base::{Error, Result, TreeId};
 use crate::engine::{Store, node_table};
 use crate::log::LogPosition;
 use crate::pages::{RESERVED_BYTES, Superblock};
-use crate::tree::{RowCounts, StoreVersion, TreeVersion};
+use crate::tree::StoreVersion;
 
 /// A complete copy of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,12 +133,7 @@ impl Store {
     /// Writes the node table behind the extents, syncs, and writes the superblock of a checkpoint without a log.
     fn finish_copy(&self, state: &StoreVersion, file: &dyn File, sequence: u64) -> Result<()> {
         let next_tree = TreeId::new(self.shared.next_tree.load(Ordering::Relaxed));
-        // Later commits have changed the counts that the versions of a tree share.
-        let counted = |version: &Arc<TreeVersion>| {
-            Arc::new(version.with_counts(RowCounts::new(sequence, version.counts.at(sequence))))
-        };
-        let trees = state.trees.iter().map(|(&tree, version)| (tree, counted(version)));
-        let bytes = node_table::encode(&StoreVersion { trees: trees.collect() }, next_tree);
+        let bytes = node_table::encode(&state.counted_at(sequence), next_tree);
         let mut end = RESERVED_BYTES;
         for version in state.trees.values() {
             version.visit_extents(&mut |extent| end = end.max(extent.meta.offset + extent.meta.len));

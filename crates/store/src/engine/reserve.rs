@@ -183,6 +183,62 @@ impl Shared {
         // A replay must find the drops, whatever the durability.
         self.log.sync()?;
         let (sequence, log) = (checkpointed.sequence, checkpointed.log);
-        self.write_checkpoint(&mut checkpointed, state, sequence, log)
+        // A replay counts the rows of later commits.
+        self.write_checkpoint(&mut checkpointed, state.counted_at(sequence), sequence, log)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use arrow_array::{ArrayRef, BinaryViewArray};
+    use keyaki_device::simulated::Simulated;
+
+    use super::*;
+    use crate::base::{Options, Schema, TreeId};
+    use crate::codec::KeyCodec;
+    use crate::engine::Store;
+
+    const DROPPED: TreeId = TreeId::new(20);
+    const COUNTED: TreeId = TreeId::new(21);
+
+    fn open(simulated: &Simulated) -> Store {
+        Store::open(simulated.device(), Path::new("/db"), Options::default()).unwrap()
+    }
+
+    #[test]
+    fn a_checkpoint_that_releases_a_tree_keeps_the_counts_of_others() {
+        let (simulated, schema) = (Simulated::new(Default::default()), Schema::key_value());
+        let keys: Vec<Vec<u8>> = (0..10_u8)
+            .map(|key| {
+                let column: ArrayRef = Arc::new(BinaryViewArray::from_iter_values([[key]]));
+                let mut encoded = Vec::new();
+                KeyCodec::new(&schema).encode(&[column], 0, &mut encoded);
+                encoded
+            })
+            .collect();
+        let store = open(&simulated);
+        let mut batch = WriteBatch::new();
+        for tree in [DROPPED, COUNTED] {
+            batch.create_tree(tree, &schema);
+            keys.iter().for_each(|key| batch.insert_new_raw(tree, key, b"row"));
+        }
+        store.commit(batch).unwrap();
+        drop(store);
+        // After opening, the checkpoint shares its counts with the trees.
+        let store = open(&simulated);
+        let mut batch = WriteBatch::new();
+        keys[..3].iter().for_each(|key| batch.delete_existing_raw(COUNTED, key));
+        batch.drop_tree(DROPPED);
+        store.commit(batch).unwrap();
+        let live = |store: &Store| store.snapshot().tree(COUNTED).unwrap().live_rows();
+        assert_eq!(live(&store), Some(7));
+        let checkpoints = store.stats().checkpoints;
+        store.shared.release_dropped().unwrap();
+        assert_eq!(store.stats().checkpoints, checkpoints + 1);
+        simulated.crash();
+        drop(store);
+        assert_eq!(live(&open(&simulated)), Some(7));
     }
 }

@@ -162,6 +162,15 @@ pub(crate) struct StoreVersion {
 }
 
 impl StoreVersion {
+    /// The same trees with the numbers of rows as of commit `sequence`. The versions of a tree share their counts, which later
+    /// commits change.
+    pub fn counted_at(&self, sequence: u64) -> StoreVersion {
+        let counted = |version: &TreeVersion| {
+            Arc::new(version.with_counts(RowCounts::new(sequence, version.counts.at(sequence))))
+        };
+        StoreVersion { trees: self.trees.iter().map(|(&tree, version)| (tree, counted(version))).collect() }
+    }
+
     /// The same trees without buffered messages.
     pub fn without_buffers(&self) -> StoreVersion {
         let bare = |version: &TreeVersion| Arc::new(version.without_buffers());
