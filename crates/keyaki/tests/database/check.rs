@@ -197,3 +197,42 @@ fn backups_have_all_objects() {
     assert_eq!(number("SELECT count(DISTINCT id) FROM owned"), 3);
     assert_eq!(number("SELECT count(*) FROM keyaki_comments WHERE comment = 'texts'"), 1);
 }
+
+/// An interrupt either leaves no copy, or comes too late: the backup is complete then.
+#[test]
+fn interrupted_backups_leave_no_copy() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = Connection::open_with(directory.path().join("db"), options()).unwrap();
+    fill(&connection);
+    let mut complete = 0;
+    for round in 0..20 {
+        let copy = directory.path().join(format!("copy{round}"));
+        let handle = connection.interrupt_handle();
+        let interrupt = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_micros(round * 500));
+            handle.interrupt();
+        });
+        let backup = format!("BACKUP DATABASE TO '{}'", copy.display());
+        let result = connection.query_row(&backup, (), |row| row.get::<_, i64>("bytes"));
+        interrupt.join().unwrap();
+        match result {
+            Ok(_) => {
+                complete += 1;
+                let copied = Connection::open_with(&copy, options()).unwrap();
+                assert!(check(&copied, "CHECK DATABASE").iter().all(|(.., problem, _)| problem.is_none()));
+            }
+            Err(error) => {
+                assert_eq!(error.sqlstate().code(), "57014", "{error}");
+                // The thread that copies ends after the statement.
+                assert!(!copy.join("data").exists());
+            }
+        }
+    }
+    let last = directory.path().join("last");
+    connection.query_row(&format!("BACKUP DATABASE TO '{}'", last.display()), (), |_| Ok(())).unwrap();
+    for round in 0..20 {
+        let data = directory.path().join(format!("copy{round}")).join("data");
+        complete -= i32::from(data.exists());
+    }
+    assert_eq!(complete, 0, "copies of interrupted backups");
+}
