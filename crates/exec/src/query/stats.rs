@@ -3,8 +3,8 @@
 //! Counters are relaxed atomics. A snapshot taken while the query runs may combine counts of different moments; one taken
 //! after its end is exact. Time is the device's clock, which is virtual on a simulated device.
 //!
-//! The timeline takes a sample when a read completes and [`SAMPLE_INTERVAL_NS`] have passed since the last one. When it
-//! has [`SAMPLES_MAX`] samples, every other one is dropped and the interval doubles, so its memory is bounded.
+//! The timeline takes a sample when the first read completes, and when another one completes and [`SAMPLE_INTERVAL_NS`] have
+//! passed since the last sample. When it has [`SAMPLES_MAX`] samples, every other one is dropped and the interval doubles, so its memory is bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -102,7 +102,6 @@ impl Stats {
             clock: Some(clock.clone()),
             started_ns: clock.now_ns(),
             rows: (0..levels).map(|_| AtomicU64::new(0)).collect(),
-            next_sample_ns: AtomicU64::new(SAMPLE_INTERVAL_NS),
             timeline: Mutex::new(Timeline { interval_ns: SAMPLE_INTERVAL_NS, samples: Vec::new() }),
             ..Counters::default()
         };
@@ -218,9 +217,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_timeline_has_a_single_short_read() {
+        let timeline = Mutex::new(Timeline { interval_ns: SAMPLE_INTERVAL_NS, samples: Vec::new() });
+        let stats = Stats { counters: Arc::new(Counters { timeline, ..Counters::default() }) };
+        stats.read_started(4096);
+        stats.read_completed(SAMPLE_INTERVAL_NS / 10);
+        assert_eq!(stats.snapshot().timeline.len(), 1);
+    }
+
+    #[test]
     fn the_timeline_stays_bounded() {
         let counters = Counters {
-            next_sample_ns: AtomicU64::new(SAMPLE_INTERVAL_NS),
             timeline: Mutex::new(Timeline { interval_ns: SAMPLE_INTERVAL_NS, samples: Vec::new() }),
             ..Counters::default()
         };
