@@ -42,6 +42,14 @@ pub struct Scan {
     pub batch_rows: usize,
 }
 
+impl Scan {
+    /// All rows of a tree in key order.
+    pub fn whole(view: TreeView, columns: Vec<usize>, batch_rows: usize) -> Scan {
+        let (ranges, direction) = (vec![KeyRange::all()], Direction::Ascending);
+        Scan { view, ranges, direction, columns, filters: Vec::new(), limit: None, batch_rows }
+    }
+}
+
 /// The driver of a pipeline: the outermost rows, which start the lookups.
 #[derive(Debug, Clone)]
 pub enum Driver {

@@ -4,8 +4,7 @@ use std::io::{Error as IoError, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use datafusion::physical_plan::memory::MemoryStream;
+use arrow::array::{ArrayRef, Int64Array, StringArray};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use keyaki_store::Store;
@@ -41,9 +40,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, backup:
     session.progress.lock().finish();
     let path: ArrayRef = Arc::new(StringArray::from_iter_values([directory.display().to_string()]));
     let bytes: ArrayRef = Arc::new(Int64Array::from(vec![copied.bytes as i64]));
-    let batch = RecordBatch::try_from_iter([("directory", path), ("bytes", bytes)])?;
-    let schema = batch.schema();
-    Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
+    Outcome::of_columns([("directory", path), ("bytes", bytes)])
 }
 
 /// Checks that the directory does not exist, or is empty.

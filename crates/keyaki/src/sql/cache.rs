@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, StringViewArray};
 use arrow::datatypes::{DataType, Field, Schema};
-use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::ObjectName;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -170,7 +169,7 @@ fn row(warmed: &Warmed) -> Result<Outcome> {
     let text = |text: &str| -> ArrayRef { Arc::new(StringViewArray::from_iter_values([text])) };
     let number = |number: u64| -> ArrayRef { Arc::new(Int64Array::from(vec![number as i64])) };
     let ms: ArrayRef = Arc::new(Float64Array::from(vec![warmed.time.as_micros() as f64 / 1e3]));
-    let columns = vec![
+    Outcome::of_columns([
         ("name", text(&warmed.name)),
         ("rows", number(warmed.rows)),
         ("pages", number(warmed.pages)),
@@ -178,13 +177,5 @@ fn row(warmed: &Warmed) -> Result<Outcome> {
         ("bytes", number(warmed.bytes)),
         ("ms", ms),
         ("note", text(&warmed.note)),
-    ];
-    let field = |(name, values): &(&str, ArrayRef)| {
-        let ty: DataType = values.data_type().clone();
-        Field::new(*name, ty, false)
-    };
-    let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
-    let columns = columns.into_iter().map(|(_, values)| values).collect();
-    let batch = RecordBatch::try_new(schema.clone(), columns)?;
-    Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
+    ])
 }

@@ -8,16 +8,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema};
 use arrow::util::display::array_value_to_string;
-use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::ObjectName;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use futures::StreamExt;
 use keyaki_exec::{ExecutionMode, Scan};
 use keyaki_store::{
-    Checked, ColumnBuilder, Damage, DamagedPart, Direction, KeyCodec, KeyRange, RowCodec, Snapshot, Store, TreeId,
+    Checked, ColumnBuilder, Damage, DamagedPart, KeyCodec, KeyRange, RowCodec, Snapshot, Store, TreeId,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -232,11 +230,12 @@ async fn compare(
         return Ok(());
     };
     expressions::compiled(session, table)?;
-    let indexes: Vec<usize> = indexes.iter().copied().filter(|&i| is_intact(&parts[i])).collect();
+    let intact = indexes.iter().filter(|&&i| is_intact(&parts[i]));
+    // The parts of the intact indexes, and the positions of these.
+    let indexes: Vec<(usize, usize)> = intact.filter_map(|&i| Some((i, parts[i].index?))).collect();
     let mut columns = Vec::new();
     let mut projections = Vec::new();
-    for &i in &indexes {
-        let index = parts[i].index.unwrap_or_default();
+    for &(_, index) in &indexes {
         projections.push(Projection::of_index(table, index, |column| scanned(table, column, &mut columns))?);
     }
     if columns.is_empty() {
@@ -250,9 +249,8 @@ async fn compare(
         execution.decision().check()?;
         let batch = batch?;
         rows += batch.num_rows() as u64;
-        for ((projection, sum), &i) in projections.iter().zip(&mut expected).zip(&indexes) {
-            let schema = &table.index_schemas[parts[i].index.unwrap_or_default()];
-            add(sum, schema, &projection.apply(&batch)?);
+        for ((projection, sum), &(_, index)) in projections.iter().zip(&mut expected).zip(&indexes) {
+            add(sum, &table.index_schemas[index], &projection.apply(&batch)?);
         }
         session.progress.lock().advance(batch.num_rows() as u64);
     }
@@ -260,8 +258,8 @@ async fn compare(
     if let Some(stored) = stored.filter(|stored| *stored != rows) {
         parts[first].problems.push(Problem::new(format!("has {rows} rows, but {stored} are recorded")));
     }
-    for (&i, expected) in indexes.iter().zip(expected) {
-        let schema = &table.index_schemas[parts[i].index.unwrap_or_default()];
+    for ((i, index), expected) in indexes.into_iter().zip(expected) {
+        let schema = &table.index_schemas[index];
         let mut found = Sum::default();
         let columns = (0..schema.columns().len()).collect();
         let mut batches = scan(session, table, snapshot, parts[i].tree, columns)?;
@@ -293,15 +291,7 @@ fn scan(
     let view = snapshot.tree(tree)?;
     let total = view.estimate(&KeyRange::all()).rows as u64;
     session.progress.lock().start(&format!("comparing {}", table.def.name), Some(total));
-    let scan = Scan {
-        view,
-        ranges: vec![KeyRange::all()],
-        direction: Direction::Ascending,
-        columns,
-        filters: Vec::new(),
-        limit: None,
-        batch_rows: BATCH_ROWS,
-    };
+    let scan = Scan::whole(view, columns, BATCH_ROWS);
     Ok(session.engine.executor.scan(scan, ExecutionMode::OutOfOrder))
 }
 
@@ -336,7 +326,7 @@ fn rows(parts: &[CheckedPart<'_>], checked: &Checked) -> Result<Outcome> {
     };
     let tree = |part: &CheckedPart<'_>| checked.trees.iter().find(|tree| tree.tree == part.tree);
     let name = |part: &CheckedPart<'_>, of: fn(&Table) -> String| part.table.map(of);
-    let columns = vec![
+    Outcome::of_columns([
         ("schema_name", text(&|part, _| name(part, |table| table.def.name.schema.to_string()))),
         ("table_name", text(&|part, _| name(part, |table| table.def.name.name.clone()))),
         ("index_name", text(&|part, _| part.table.zip(part.index).map(|(table, i)| table.def.indexes[i].name.clone()))),
@@ -346,15 +336,7 @@ fn rows(parts: &[CheckedPart<'_>], checked: &Checked) -> Result<Outcome> {
         ("problem", text(&|_, problem| Some(problem.text.clone()).filter(|text| !text.is_empty()))),
         ("low_key", text(&|_, problem| problem.low.clone())),
         ("high_key", text(&|_, problem| problem.high.clone())),
-    ];
-    let field = |(name, values): &(&str, ArrayRef)| {
-        let ty: DataType = values.data_type().clone();
-        Field::new(*name, ty, true)
-    };
-    let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
-    let columns = columns.into_iter().map(|(_, values)| values).collect();
-    let batch = RecordBatch::try_new(schema.clone(), columns)?;
-    Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
+    ])
 }
 
 #[cfg(test)]

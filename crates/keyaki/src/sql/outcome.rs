@@ -1,6 +1,8 @@
 //! The result of a statement.
 
+use arrow::array::{ArrayRef, RecordBatch};
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::memory::MemoryStream;
 
 use crate::Result;
 
@@ -25,11 +27,22 @@ impl Outcome {
         Outcome::Done { tag: tag.into(), rows: Some(rows) }
     }
 
+    /// The rows of columns with these names.
+    ///
+    /// # Errors
+    /// If the columns differ in length.
+    pub(crate) fn of_columns<'a>(columns: impl IntoIterator<Item = (&'a str, ArrayRef)>) -> Result<Outcome> {
+        let columns = columns.into_iter().map(|(name, values)| (name, values, true));
+        let batch = RecordBatch::try_from_iter_with_nullable(columns)?;
+        let schema = batch.schema();
+        Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
+    }
+
     /// Collects all rows; returns no batches for `Done`.
     ///
     /// # Errors
     /// Errors of the query's execution, for example `OutOfMemory`, `Io` or `DivisionByZero`.
-    pub async fn collect(self) -> Result<Vec<arrow::array::RecordBatch>> {
+    pub async fn collect(self) -> Result<Vec<RecordBatch>> {
         match self {
             Outcome::Rows(stream) => Ok(datafusion::physical_plan::common::collect(stream).await?),
             Outcome::Done { .. } => Ok(Vec::new()),

@@ -115,7 +115,7 @@ fn is_query(tokens: &[TokenWithSpan], at: usize) -> bool {
     let is_significant = |token: &&Token| !matches!(token, Token::Whitespace(_));
     let significant =
         |tokens| <[TokenWithSpan]>::iter(tokens).map(|token: &TokenWithSpan| &token.token).filter(is_significant);
-    // `table ISNULL` is a condition. Behind other words that may follow a column, the statement goes on.
+    // `table ISNULL` is a condition. Behind other words that may follow a column, the statement continues.
     let is_name = |token: &Token| matches!(token, Token::Word(_)) && !is_word(token, &["isnull", "notnull"]);
     let mut after = significant(&tokens[at + 1..]);
     if !after.next().is_some_and(is_name) {

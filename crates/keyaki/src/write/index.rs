@@ -73,15 +73,7 @@ async fn create_in_transaction(
     let WriteStatement { engine, writer, .. } = statement;
     let (_, snapshot) = statement.latest();
     let columns = table.table_columns();
-    let scan = Scan {
-        view: snapshot.tree(table.def.tree)?,
-        ranges: vec![KeyRange::all()],
-        direction: Direction::Ascending,
-        columns: (0..columns.len()).collect(),
-        filters: Vec::new(),
-        limit: None,
-        batch_rows: BATCH_ROWS,
-    };
+    let scan = Scan::whole(snapshot.tree(table.def.tree)?, (0..columns.len()).collect(), BATCH_ROWS);
     let mut buffer = RowBuffer::reserved(engine, "CREATE INDEX");
     let mut rows = engine.executor.scan(scan, ExecutionMode::OutOfOrder);
     while let Some(rows) = rows.next().await {

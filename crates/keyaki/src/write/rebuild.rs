@@ -11,7 +11,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
 use keyaki_exec::{ExecutionMode, Scan};
-use keyaki_store::{Direction, KeyRange, WriteBatch};
+use keyaki_store::WriteBatch;
 
 use super::insert::create_filled;
 use super::path::BatchLimits;
@@ -104,15 +104,7 @@ fn converted(
     convert: Convert,
 ) -> Result<SendableRecordBatchStream> {
     let (_, snapshot) = statement.latest();
-    let scan = Scan {
-        view: snapshot.tree(old.def.tree)?,
-        ranges: vec![KeyRange::all()],
-        direction: Direction::Ascending,
-        columns: old.tree_column.clone(),
-        filters: Vec::new(),
-        limit: None,
-        batch_rows: BATCH_ROWS,
-    };
+    let scan = Scan::whole(snapshot.tree(old.def.tree)?, old.tree_column.clone(), BATCH_ROWS);
     let rows = statement.engine.executor.scan(scan, ExecutionMode::OutOfOrder);
     let (old, into, decision) = (old.clone(), new.clone(), statement.writer.decision.clone());
     let rows = rows.map(move |batch| {

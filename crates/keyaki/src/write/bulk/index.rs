@@ -10,7 +10,7 @@ use std::time::Instant;
 use arrow::array::RecordBatch;
 use futures::StreamExt;
 use keyaki_exec::{ExecutionMode, Scan};
-use keyaki_store::{BulkWriter, Direction, KeyRange, Loaded, MemoryBuilder, Snapshot, TreeId, WriteBatch};
+use keyaki_store::{BulkWriter, KeyRange, Loaded, MemoryBuilder, Snapshot, TreeId, WriteBatch};
 
 use super::job::{Job, Part, Work, Workers};
 use super::sort::{BATCH_ROWS, Sorter};
@@ -202,18 +202,7 @@ async fn load(job: &Arc<Job>, index: usize) -> Result<Vec<(TreeId, Loaded)>> {
     job.progress.start(&format!("indexing {}", table.def.name), Some(total));
     let mut columns = Vec::new();
     let projection = Projection::of_index(table, index, |column| scanned(table, column, &mut columns))?;
-    let mut rows = job.engine.executor.scan(
-        Scan {
-            view,
-            ranges: vec![KeyRange::all()],
-            direction: Direction::Ascending,
-            columns,
-            filters: Vec::new(),
-            limit: None,
-            batch_rows: BATCH_ROWS,
-        },
-        ExecutionMode::OutOfOrder,
-    );
+    let mut rows = job.engine.executor.scan(Scan::whole(view, columns, BATCH_ROWS), ExecutionMode::OutOfOrder);
     let mut workers = Workers::of_index(job, index, projection)?;
     let sent = async {
         while let Some(batch) = rows.next().await {
