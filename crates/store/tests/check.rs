@@ -1,4 +1,4 @@
-//! A check finds every damaged page, names its keys, and goes on.
+//! A check finds every damaged page, names its keys, and continues.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -30,7 +30,7 @@ pub struct Backup {
 
 impl Store {
     /// Writes a copy of the database to the directory `dir`, which is created. It has all commits so far and no later ones;
-    /// commits go on meanwhile. `progress` receives the numbers of rows and messages copied so far and in total, from
+    /// commits continue meanwhile. `progress` receives the numbers of rows and messages copied so far and in total, from
     /// several threads, and ends the copy by returning false. `publish` is called when the copy is complete, before it gets
     /// its name, and can also end it. The result of a copy that was ended is `None`. Blocks.
     ///

@@ -75,7 +75,7 @@ pub(super) struct Item {
 }
 
 impl Store {
-    /// Reads and verifies all pages of the trees on disk that are `wanted`, and goes on after damage. `progress` receives the
+    /// Reads and verifies all pages of the trees on disk that are `wanted`, and continues after damage. `progress` receives the
     /// numbers of rows and messages verified so far and in total, from several threads, and ends the check by returning
     /// false. Blocks.
     ///
