@@ -326,6 +326,35 @@ pub(crate) fn moved_queue(fixture: &Fixture) {
     std::thread::spawn(move || drop(queue)).join().unwrap();
 }
 
+/// Threads take turns with a queue that has requests in flight, and the last one drops it with some.
+pub(crate) fn movable_queue(fixture: &Fixture) {
+    let file = fixture.file("file", 64);
+    let mut queue = fixture.device.movable_queue(16).unwrap();
+    let mut completed = Vec::new();
+    for turn in 0..4 {
+        for block in 0..16 {
+            let request = read(&file, queue.as_mut(), turn * 16 + block, 1, turn * 16 + block);
+            queue.push(request);
+        }
+        queue.submit().unwrap();
+        let wanted = completed.len() + 8;
+        (queue, completed) = std::thread::spawn(move || {
+            while completed.len() < wanted {
+                queue.complete(Wait::Until(None), &mut completed).unwrap();
+            }
+            (queue, completed)
+        })
+        .join()
+        .unwrap();
+    }
+    assert_eq!(completed.len() + queue.in_flight(), 64);
+    std::thread::spawn(move || drop(queue)).join().unwrap();
+    for completion in completed {
+        completion.result.unwrap();
+        assert_blocks(completion.tag, &completion.buffer.unwrap());
+    }
+}
+
 pub(crate) fn independent_queues(fixture: &Fixture) {
     let file = fixture.file("file", 256);
     let stop = AtomicBool::new(false);

@@ -42,6 +42,13 @@ pub trait Device: Send + Sync + Debug {
     /// If the operating system has no memory or descriptors for it.
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>>;
 
+    /// As [`Device::queue`], for a queue that different threads use one after another, also while requests are in flight.
+    /// Other queues belong to one thread while requests are in flight, which is faster with `uring`.
+    ///
+    /// # Errors
+    /// As [`Device::queue`].
+    fn movable_queue(&self, depth: usize) -> Result<Box<dyn Queue>>;
+
     /// Creates a directory in an existing directory.
     ///
     /// # Errors

@@ -116,6 +116,10 @@ impl Device for Metering {
         Ok(Box::new(MeteredQueue::new(self.inner.queue(depth)?, self.inner.clone(), self.meters.clone())))
     }
 
+    fn movable_queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(MeteredQueue::new(self.inner.movable_queue(depth)?, self.inner.clone(), self.meters.clone())))
+    }
+
     fn create_dir(&self, path: &Path) -> Result<()> {
         self.inner.create_dir(path)
     }

@@ -30,6 +30,11 @@ pub(crate) trait Backend: Send + Sync + Debug {
 
     /// Creates a queue; see [`Device::queue`].
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>>;
+
+    /// Creates a queue that is not bound to a thread; see [`Device::movable_queue`].
+    fn movable_queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        self.queue(depth)
+    }
 }
 
 impl<B: Backend> OsDevice<B> {
@@ -49,6 +54,10 @@ impl<B: Backend> Device for OsDevice<B> {
 
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
         self.backend.queue(depth)
+    }
+
+    fn movable_queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        self.backend.movable_queue(depth)
     }
 
     fn create_dir(&self, path: &Path) -> Result<()> {

@@ -94,6 +94,10 @@ impl Device for Paced {
         Ok(Box::new(PacedQueue::new(self.inner.queue(depth)?, depth, self.pace.clone())))
     }
 
+    fn movable_queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(PacedQueue::new(self.inner.movable_queue(depth)?, depth, self.pace.clone())))
+    }
+
     fn create_dir(&self, path: &Path) -> Result<()> {
         self.inner.create_dir(path)
     }

@@ -275,6 +275,10 @@ impl Device for Simulated {
         Ok(Box::new(SimulatedQueue::new(self.shared.clone(), depth)))
     }
 
+    fn movable_queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        self.queue(depth)
+    }
+
     fn create_dir(&self, path: &Path) -> Result<()> {
         self.alter(Operation::CreateDir, path, |world| world.namespace.create(path, Node::Dir))
     }

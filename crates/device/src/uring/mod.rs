@@ -37,4 +37,8 @@ impl Backend for Setup {
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
         Ok(Box::new(UringQueue::new(depth, *self)?))
     }
+
+    fn movable_queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        Ok(Box::new(UringQueue::new(depth, self.without_owner())?))
+    }
 }

@@ -61,6 +61,13 @@ pub(crate) enum Setup {
     Plain,
 }
 
+impl Setup {
+    /// This set-up, or the best one whose rings any thread may use.
+    pub(super) fn without_owner(self) -> Setup {
+        if self == Setup::Deferred { Setup::Cooperative } else { self }
+    }
+}
+
 /// The best set-up that the kernel supports.
 ///
 /// # Errors
