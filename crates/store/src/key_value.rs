@@ -1,16 +1,26 @@
 //! The key-value interface: a tree with one bytes key column and one bytes value column.
 //!
-//! Keys are encoded as [`crate::KeyCodec`] encodes a non-null bytes column. A range is read in chunks by a new cursor
-//! for each chunk, which starts after the last key read.
+//! Keys are encoded as [`crate::KeyCodec`] encodes a non-null bytes column. A range is decoded chunk by chunk, and its
+//! next pages are read meanwhile.
 
 use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, BinaryViewArray};
+use futures::StreamExt;
 
 use crate::base::{Direction, Error, KeyRange, Result, Schema, TreeId};
-use crate::codec::{Chunk, ChunkPart};
+use crate::codec::ChunkPart;
 use crate::engine::Store;
 use crate::message::WriteBatch;
-use crate::pages::{BlockingPages, block_on};
-use crate::tree::TreeView;
+use crate::pages::{BlockingPages, PageSource, QueuedPages, READS_MAX, block_on};
+use crate::tree::{Cursor, TreeView};
+
+/// Maximum number of bytes that a range reads ahead.
+const READ_AHEAD_BYTES: usize = 2 << 20;
+/// Columns of a key-value tree.
+const COLUMNS: [usize; 2] = [0, 1];
 
 /// A key-value tree of a store. Calls block. Each write is a commit of its own; a [`KeyValueBatch`] commits several
 /// together.
@@ -68,6 +78,15 @@ impl KeyValue {
     /// [`Error::TreeNotFound`] if the tree was dropped; those of [`KeyValueSnapshot::get`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.snapshot()?.get(key)
+    }
+
+    /// The values of several keys in a new snapshot, in the order of the keys; `None` for keys that do not exist. Their
+    /// pages are read concurrently, and each page once.
+    ///
+    /// # Errors
+    /// [`Error::TreeNotFound`] if the tree was dropped; those of [`KeyValueSnapshot::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.snapshot()?.get_many(keys)
     }
 
     /// Sets the value of a key.
@@ -146,9 +165,39 @@ impl KeyValueSnapshot {
     /// # Errors
     /// Device errors, [`Error::Corrupt`], [`Error::Closed`], errors of upsert functions.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        block_on(self.find(key, &self.pages))
+    }
+
+    /// The values of several keys, in the order of the keys; `None` for keys that do not exist. Their pages are read
+    /// concurrently, and each page once.
+    ///
+    /// # Errors
+    /// As [`KeyValueSnapshot::get`].
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
+        // Neighbouring keys share pages, and neighbouring pages a read.
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_unstable_by_key(|&at| keys[at].as_ref());
+        let pages = QueuedPages::new(self.pages.files.clone(), 0);
+        let mut values = vec![None; keys.len()];
+        let gets = order.into_iter().map(|at| {
+            let get = self.find(keys[at].as_ref(), &pages);
+            async move { (at, get.await) }
+        });
+        let mut gets = futures::stream::iter(gets).buffer_unordered(READS_MAX);
+        pages.block_on(async {
+            while let Some((at, value)) = gets.next().await {
+                values[at] = value?;
+            }
+            Ok::<_, Error>(())
+        })?;
+        drop(gets);
+        Ok(values)
+    }
+
+    async fn find<P: PageSource>(&self, key: &[u8], pages: &P) -> Result<Option<Vec<u8>>> {
         let range = KeyRange::point(encode_key(key));
-        let mut cursor = self.view.cursor(&self.pages, range, Direction::Ascending);
-        let Some(chunk) = block_on(cursor.next())? else { return Ok(None) };
+        let mut cursor = self.view.cursor(pages, range, Direction::Ascending);
+        let Some(chunk) = cursor.next().await? else { return Ok(None) };
         let mut value = Vec::new();
         match &chunk.parts()[0] {
             ChunkPart::Page { page, rows, .. } => {
@@ -163,8 +212,9 @@ impl KeyValueSnapshot {
 
     /// The keys and values of a range of keys.
     pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> KeyValueRange {
-        let range = encode_range(&range);
-        KeyValueRange { snapshot: self.clone(), range: Some(range), direction, rows: Vec::new().into_iter() }
+        let pages = Arc::new(QueuedPages::new(self.pages.files.clone(), READ_AHEAD_BYTES));
+        let cursor = self.view.clone().into_cursor(pages.clone(), encode_range(&range), direction);
+        KeyValueRange { cursor, pages, rows: Rows::default() }
     }
 
     /// The number of keys in a range. Reads the pages at the ends of the range and the pages with unflushed changes
@@ -187,40 +237,48 @@ fn encode_range<'k>(range: &impl RangeBounds<&'k [u8]>) -> KeyRange {
     KeyRange { start: encode(range.start_bound()), end: encode(range.end_bound()) }
 }
 
-/// An iterator over the keys and values of a range, which reads a chunk at a time.
+/// The keys and values of a range, in the order of its direction. It reads ahead: a little at first, up to 2 MiB in a
+/// long range.
 #[derive(Debug)]
 pub struct KeyValueRange {
-    snapshot: KeyValueSnapshot,
-    /// The range after `rows`; `None` at the end.
-    range: Option<KeyRange>,
-    direction: Direction,
-    rows: std::vec::IntoIter<(Vec<u8>, Vec<u8>)>,
+    cursor: Cursor<'static, Arc<QueuedPages>>,
+    pages: Arc<QueuedPages>,
+    rows: Rows,
+}
+
+/// Decoded rows, and the number of those that have been returned.
+#[derive(Debug, Default)]
+struct Rows {
+    columns: Option<[BinaryViewArray; 2]>,
+    returned: usize,
 }
 
 impl KeyValueRange {
-    /// Reads the next chunk; false at the end. The remaining range starts after the last key of the chunk.
-    fn advance(&mut self) -> Result<bool> {
-        let Some(range) = self.range.take() else { return Ok(false) };
-        let view = &self.snapshot.view;
-        let mut cursor = view.cursor(&self.snapshot.pages, range.clone(), self.direction);
-        let Some(chunk) = block_on(cursor.next())? else { return Ok(false) };
-        let mut rows = Vec::with_capacity(chunk.rows());
-        let mut last = Vec::new();
-        for_each_row(&chunk, |key, value| {
-            last = key.to_vec();
-            rows.push((decode_key(key), value.to_vec()));
-            Ok(())
-        })?;
-        // Rows out of order, in a damaged page, must not move the range backwards: the iteration would not end.
-        if !range.contains(&last) {
-            return Err(view.files.corrupt_tree(view.tree));
+    /// The next key and its value, without a copy; `None` at the end. An error of the device may be temporary: the next
+    /// call repeats the read.
+    ///
+    /// # Errors
+    /// As [`KeyValueSnapshot::get`].
+    pub fn next_row(&mut self) -> Result<Option<(&[u8], &[u8])>> {
+        while self.rows.is_empty() {
+            let Some(chunk) = self.pages.block_on(self.cursor.next())? else { return Ok(None) };
+            let columns = chunk.to_arrays(&COLUMNS)?;
+            self.rows = Rows { columns: Some([0, 1].map(|i| columns[i].as_binary_view().clone())), returned: 0 };
         }
-        self.range = Some(match self.direction {
-            Direction::Ascending => KeyRange { start: Bound::Excluded(last), end: range.end },
-            Direction::Descending => KeyRange { start: range.start, end: Bound::Excluded(last) },
-        });
-        self.rows = rows.into_iter();
-        Ok(true)
+        Ok(self.rows.next())
+    }
+}
+
+impl Rows {
+    fn is_empty(&self) -> bool {
+        self.columns.as_ref().is_none_or(|[keys, _]| keys.len() == self.returned)
+    }
+
+    fn next(&mut self) -> Option<(&[u8], &[u8])> {
+        let [keys, values] = self.columns.as_ref()?;
+        let row = self.returned;
+        self.returned += 1;
+        Some((keys.value(row), values.value(row)))
     }
 }
 
@@ -228,16 +286,8 @@ impl Iterator for KeyValueRange {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(row) = self.rows.next() {
-                return Some(Ok(row));
-            }
-            match self.advance() {
-                Ok(true) => {}
-                Ok(false) => return None,
-                Err(error) => return Some(Err(error)),
-            }
-        }
+        let row = self.next_row().transpose()?;
+        Some(row.map(|(key, value)| (key.to_vec(), value.to_vec())))
     }
 }
 
@@ -255,51 +305,9 @@ fn encode_key(key: &[u8]) -> Vec<u8> {
     encoded
 }
 
-fn decode_key(encoded: &[u8]) -> Vec<u8> {
-    let mut key = Vec::with_capacity(encoded.len());
-    let mut bytes = encoded.iter();
-    while let Some(&byte) = bytes.next() {
-        if byte == 0 && bytes.next() != Some(&0xff) {
-            break;
-        }
-        key.push(byte);
-    }
-    key
-}
-
-/// Calls `visit` with the encoded key and the value of every row.
-fn for_each_row(chunk: &Chunk, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
-    let (mut found_key, mut found_value) = (Vec::new(), Vec::new());
-    for part in chunk.parts() {
-        let (page, rows, reversed) = match part {
-            ChunkPart::Row { key, value } => {
-                visit(key, value)?;
-                continue;
-            }
-            ChunkPart::Rows(batch) => {
-                (0..batch.len()).try_for_each(|row| visit(batch.key(row), batch.value(row)))?;
-                continue;
-            }
-            ChunkPart::Page { page, rows, reversed } => (page, rows.clone(), *reversed),
-        };
-        page.check_all_columns()?;
-        for i in 0..rows.len() as u32 {
-            let row = if reversed { rows.end - 1 - i } else { rows.start + i } as usize;
-            found_key.clear();
-            found_value.clear();
-            page.key(row, &mut found_key);
-            page.value(row, &chunk.codecs.row, &mut found_value);
-            visit(&found_key, &found_value)?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use arrow_array::{ArrayRef, BinaryViewArray};
+    use arrow_array::ArrayRef;
 
     use super::*;
 
@@ -311,7 +319,6 @@ mod tests {
             let mut encoded = Vec::new();
             codec.encode(&[array], 0, &mut encoded);
             assert_eq!(encode_key(key), encoded);
-            assert_eq!(decode_key(&encoded), key);
         }
     }
 }

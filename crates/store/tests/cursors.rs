@@ -62,7 +62,7 @@ impl PageSource for Unreliable {
 }
 
 /// The cursor's next chunk, after a random number of dropped or failed calls.
-fn next(cursor: &mut Cursor<'_, Unreliable>, random: &mut Random) -> Option<keyaki_store::Chunk> {
+fn next(cursor: &mut Cursor<'_, &Unreliable>, random: &mut Random) -> Option<keyaki_store::Chunk> {
     let mut context = Context::from_waker(Waker::noop());
     loop {
         let mut call = pin!(cursor.next());
@@ -78,7 +78,7 @@ fn next(cursor: &mut Cursor<'_, Unreliable>, random: &mut Random) -> Option<keya
     }
 }
 
-fn rows(cursor: &mut Cursor<'_, Unreliable>, random: &mut Random) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn rows(cursor: &mut Cursor<'_, &Unreliable>, random: &mut Random) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut rows = Vec::new();
     while let Some(chunk) = next(cursor, random) {
         let columns = chunk.to_arrays(&[0, 1]).unwrap();
@@ -89,7 +89,7 @@ fn rows(cursor: &mut Cursor<'_, Unreliable>, random: &mut Random) -> Vec<(Vec<u8
 }
 
 /// The number of rows, with a random number of dropped or failed calls.
-fn count(counter: &mut Counter<'_, Unreliable>, random: &mut Random) -> u64 {
+fn count(counter: &mut Counter<'_, &Unreliable>, random: &mut Random) -> u64 {
     let (mut context, mut rows) = (Context::from_waker(Waker::noop()), 0);
     'calls: loop {
         let mut call = pin!(counter.next());

@@ -46,10 +46,17 @@ impl System for Keyaki {
         Ok(())
     }
 
+    fn get_many(&self, keys: &[Key], found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<bool> {
+        let values = self.map.get_many(keys)?;
+        values.iter().enumerate().for_each(|(at, value)| found(at, value.as_deref()));
+        Ok(true)
+    }
+
     fn scan(&self, from: &Key, limit: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result {
-        for row in self.map.range(from.as_slice().., Direction::Ascending)?.take(limit) {
-            let (key, value) = row?;
-            visit(&key, &value);
+        let mut range = self.map.range(from.as_slice().., Direction::Ascending)?;
+        for _ in 0..limit {
+            let Some((key, value)) = range.next_row()? else { break };
+            visit(key, value);
         }
         Ok(())
     }

@@ -430,7 +430,9 @@ pub(crate) fn find_existing(
 }
 
 /// The encoded key of the cursor's next row; `None` at the end.
-pub(super) fn first_key(cursor: &mut keyaki_store::Cursor<'_, keyaki_store::BlockingPages>) -> Result<Option<Vec<u8>>> {
+pub(super) fn first_key(
+    cursor: &mut keyaki_store::Cursor<'_, &keyaki_store::BlockingPages>,
+) -> Result<Option<Vec<u8>>> {
     while let Some(chunk) = block_on(cursor.next())? {
         if let Some(key) = chunk.first_key() {
             return Ok(Some(key));

@@ -18,7 +18,7 @@ use crate::engine::Transactions;
 use crate::engine::{Checkpointed, CommitToken, LocatorThread, Replay, Shared, Visibility, node_table};
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition};
-use crate::pages::{Cache, Files, RESERVED_BYTES, Space, Superblock};
+use crate::pages::{Cache, Files, IdleQueues, RESERVED_BYTES, Space, Superblock};
 use crate::tree::{FULL_DISK_PARTS, StoreVersion};
 
 /// The first tree id returned by [`Store::new_tree_id`]; lower ids are reserved for the application.
@@ -158,6 +158,7 @@ pub(crate) fn recover(
         pages_read: AtomicU64::new(0),
         postponed: AtomicBool::new(false),
         moves: AtomicU64::new(0),
+        queues: IdleQueues::default(),
         gate: RwLock::default(),
     });
     let (state, next_tree) = node_table::decode(&bytes, &files).map_err(in_meta)?;

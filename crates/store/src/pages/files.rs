@@ -13,7 +13,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::base::{Error, Result, Schema, TreeId, UpsertFunctions};
 use crate::codec::{Page, PageRef};
-use crate::pages::{Cache, Extent, Priority, Purpose, Space};
+use crate::pages::{Cache, Extent, IdleQueues, Priority, Purpose, Space};
 
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -29,6 +29,7 @@ pub(crate) struct Files {
     pub postponed: AtomicBool,
     /// Number of times that messages moved down a tree.
     pub moves: AtomicU64,
+    pub queues: IdleQueues,
     /// Held in shared mode during each access to the data file, and in exclusive mode to change the permitted accesses.
     pub gate: RwLock<Gate>,
 }
@@ -49,6 +50,16 @@ impl Files {
     pub fn corrupt_tree(&self, tree: TreeId) -> Error {
         let detail = format!("rows of tree {tree} are not in key order");
         Error::Corrupt { path: self.data_path.to_path_buf(), what: "tree", offset: None, detail }
+    }
+
+    /// An [`Error::Corrupt`] for a reference that contradicts another one at its offset.
+    pub fn corrupt_reference(&self, page: PageRef, other: PageRef) -> Error {
+        let detail = format!(
+            "length {} and checksum {:#010x} contradict length {} and checksum {:#010x} of a read in flight",
+            page.len, page.checksum, other.len, other.checksum
+        );
+        let path = self.data_path.to_path_buf();
+        Error::Corrupt { path, what: "page reference", offset: Some(page.offset), detail }
     }
 
     /// Checks that the data file may be read.
@@ -92,6 +103,7 @@ impl Files {
     /// Waits for accesses in progress and rejects all later ones.
     pub fn close(&self) {
         *self.gate.write() = Gate::Closed;
+        self.queues.clear();
     }
 
     /// Allocates `len` bytes of the data file, which grows if necessary. Returns their offset.

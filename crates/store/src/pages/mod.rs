@@ -8,6 +8,7 @@
 //! cache        pages in memory, within a budget
 //! files        the open data file with its space and cache, behind a gate that poisoning and closing shut
 //! source       `PageSource`: pages by blocking reads or through an executor
+//! queued       pages for one caller with many reads in flight
 //! ```
 //!
 //! Every page is verified (checksum, position, tree) before it enters the cache.
@@ -15,6 +16,7 @@
 mod cache;
 mod extent;
 mod files;
+mod queued;
 mod source;
 mod space;
 mod superblock;
@@ -22,6 +24,7 @@ mod superblock;
 pub use cache::{Cache, Priority};
 pub(crate) use extent::{Extent, ExtentMeta, ExtentWriter};
 pub(crate) use files::Files;
+pub(crate) use queued::{IdleQueues, QueuedPages, READS_MAX};
 pub use source::{BlockingPages, PageSource, block_on};
 pub(crate) use space::{Purpose, Space};
 pub(crate) use superblock::{NODE_TABLE_BYTES_MAX, RESERVED_BYTES, Superblock};

@@ -35,6 +35,44 @@ pub trait PageSource: Send + Sync {
     }
 }
 
+impl<P: PageSource> PageSource for &P {
+    fn page(
+        &self,
+        page: PageRef,
+        schema: &Arc<Schema>,
+        priority: Priority,
+    ) -> impl Future<Output = Result<Arc<Page>>> + Send {
+        (**self).page(page, schema, priority)
+    }
+
+    fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>) {
+        (**self).prefetch(pages, schema);
+    }
+
+    fn read_ahead_bytes(&self) -> usize {
+        (**self).read_ahead_bytes()
+    }
+}
+
+impl<P: PageSource> PageSource for Arc<P> {
+    fn page(
+        &self,
+        page: PageRef,
+        schema: &Arc<Schema>,
+        priority: Priority,
+    ) -> impl Future<Output = Result<Arc<Page>>> + Send {
+        (**self).page(page, schema, priority)
+    }
+
+    fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>) {
+        (**self).prefetch(pages, schema);
+    }
+
+    fn read_ahead_bytes(&self) -> usize {
+        (**self).read_ahead_bytes()
+    }
+}
+
 /// Blocking reads through the cache of the store, one page at a time.
 #[derive(Debug, Clone)]
 pub struct BlockingPages {

@@ -64,7 +64,7 @@ impl<P: PageSource> Cursor<'_, P> {
         for _ in 0..MESSAGES_PER_CALL {
             self.settle_open_change().await?;
             let Some(walk) = &mut self.leaf else { return Ok(0) };
-            let next = walk.messages.next_key(&walk.range, self.view.schema(), self.source).await?;
+            let next = walk.messages.next_key(&walk.range, self.view.schema(), &self.source).await?;
             let taken = if next.is_some() { walk.messages.take(self.view.upserts())? } else { None };
             let Some((key, change, prior)) = taken else {
                 // No await below: the state changes completely or not at all.
@@ -99,7 +99,7 @@ impl<P: PageSource> Cursor<'_, P> {
             let rows = if walk.is_inside(number) {
                 index.entry(number).1 as usize
             } else {
-                index.page(number, &self.view, Priority::Lookup, self.source).await?.rows_in(&walk.range).len()
+                index.page(number, &self.view, Priority::Lookup, &self.source).await?.rows_in(&walk.range).len()
             };
             walk.pages.next();
             walk.count.rows += rows as i64;

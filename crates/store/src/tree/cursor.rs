@@ -25,7 +25,7 @@ use crate::tree::{InnerNode, LeafIndex, LeafWalk, Merge, Node, Part, Run, TreeVi
 #[derive(Debug)]
 pub struct Cursor<'s, P> {
     pub(super) view: Cow<'s, TreeView>,
-    pub(super) source: &'s P,
+    pub(super) source: P,
     /// The range after the current leaf; `None` if the current leaf is the last.
     range: Option<KeyRange>,
     direction: Direction,
@@ -58,7 +58,7 @@ struct Path {
 }
 
 impl<'s, P: PageSource> Cursor<'s, P> {
-    pub(crate) fn new(view: Cow<'s, TreeView>, source: &'s P, range: KeyRange, direction: Direction) -> Self {
+    pub(crate) fn new(view: Cow<'s, TreeView>, source: P, range: KeyRange, direction: Direction) -> Self {
         let point = matches!((&range.start, &range.end), (Bound::Included(a), Bound::Included(b)) if a == b);
         let range = (!range.is_empty()).then_some(range);
         let read_ahead = ReadAhead::default();
@@ -197,6 +197,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 walk.messages.add_buffer(buffer, &walk.range, sequence);
             }
             path.parts.into_iter().for_each(|part| walk.messages.add_part(part));
+            self.prefetch_messages(&walk);
         }
         if let Some(extent) = &path.extent
             && !settled
@@ -295,14 +296,14 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             && let Some(number) = walk.next_page(self.direction)
             && let Some(index) = &walk.index
         {
-            let page = index.page(number, &self.view, priority, self.source).await?;
+            let page = index.page(number, &self.view, priority, &self.source).await?;
             walk.enter_page(page, number, self.direction);
             if number.is_multiple_of(16) {
                 self.read_ahead();
             }
         }
         let Some(walk) = &mut self.leaf else { return Ok(None) };
-        let all = walk.take_changes(&self.view, self.direction, self.source).await?;
+        let all = walk.take_changes(&self.view, self.direction, &self.source).await?;
         // No await below: the state changes completely or not at all.
         let page = walk.leave_page(all, self.direction);
         let mut changes = std::mem::take(&mut walk.changes);
@@ -360,6 +361,14 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             push_rows(&mut parts, page, next..rows.end);
         }
         Ok(Chunk { codecs: self.view.version.codecs.clone(), parts })
+    }
+
+    /// Prefetches the first page of each run, so that they are read together.
+    fn prefetch_messages(&self, walk: &LeafWalk) {
+        if self.source.read_ahead_bytes() > 0 {
+            let cached = |extent: &Extent| self.view.files.cache.peek(extent.index().offset);
+            self.source.prefetch(&walk.messages.first_pages(&walk.range, cached), self.view.schema());
+        }
     }
 
     fn prefetch_pages(&self, index: &LeafIndex, pages: Range<usize>) {

@@ -25,7 +25,7 @@ use crate::base::{Direction, Error, Key, KeyRange, Prior, Result, Schema};
 use crate::buffer::{BufferCursor, RootBuffer};
 use crate::codec::{Page, PageRef, RowCodec};
 use crate::message::{Change, Resolver, Upserts};
-use crate::pages::{PageSource, Priority};
+use crate::pages::{Extent, PageSource, Priority};
 use crate::tree::Part;
 
 #[derive(Debug)]
@@ -158,6 +158,18 @@ impl Merge {
             Direction::Descending => part.high.as_ref().unwrap_or(&part.extent.meta.last).clone(),
         };
         self.push(bound, HeadState::Bound, Source::Part(PartCursor { part, open: None }));
+    }
+
+    /// The pages of parts that [`Merge::next_key`] reads first: the first page of `range`, or the index page where
+    /// `cached` does not know it.
+    pub fn first_pages(&self, range: &KeyRange, cached: impl Fn(&Extent) -> Option<Arc<Page>>) -> Vec<PageRef> {
+        let first = |source: &Source| {
+            let Source::Part(PartCursor { part, open: None }) = source else { return None };
+            let Some(index) = cached(&part.extent) else { return Some(part.extent.index()) };
+            let pages = index.pages_in(&range.intersect(part.low.as_deref(), part.high.as_deref()));
+            Some(index.entry(end_of(&pages, self.direction)?).0)
+        };
+        self.sources.iter().filter_map(first).collect()
     }
 
     fn push(&mut self, key: Key, state: HeadState, source: Source) {

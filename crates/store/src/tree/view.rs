@@ -356,9 +356,20 @@ impl TreeView {
     }
 
     /// A cursor over the rows of a range, in key order.
-    pub fn cursor<'s, P: PageSource>(&'s self, source: &'s P, range: KeyRange, direction: Direction) -> Cursor<'s, P> {
+    pub fn cursor<P: PageSource>(&self, source: P, range: KeyRange, direction: Direction) -> Cursor<'_, P> {
         self.record(&range);
         Cursor::new(Cow::Borrowed(self), source, range, direction)
+    }
+
+    /// A cursor that owns its view.
+    pub(crate) fn into_cursor<P: PageSource>(
+        self,
+        source: P,
+        range: KeyRange,
+        direction: Direction,
+    ) -> Cursor<'static, P> {
+        self.record(&range);
+        Cursor::new(Cow::Owned(self), source, range, direction)
     }
 
     /// Records that `range` is read.
@@ -369,7 +380,7 @@ impl TreeView {
     }
 
     /// A counter of the rows of a range.
-    pub fn counter<'s, P: PageSource>(&'s self, source: &'s P, range: KeyRange) -> Counter<'s, P> {
+    pub fn counter<P: PageSource>(&self, source: P, range: KeyRange) -> Counter<'_, P> {
         Counter { cursor: self.cursor(source, range, Direction::Ascending).counting() }
     }
 

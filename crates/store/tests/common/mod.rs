@@ -125,6 +125,9 @@ impl Device for Hooked {
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
         self.inner.queue(depth)
     }
+    fn movable_queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
+        self.inner.movable_queue(depth)
+    }
     fn create_dir(&self, path: &Path) -> Result<()> {
         self.inner.create_dir(path)
     }

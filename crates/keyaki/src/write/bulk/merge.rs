@@ -26,7 +26,7 @@ pub(super) enum Input<'s> {
     /// Batches in memory, in reverse order.
     Memory(Vec<RecordBatch>),
     /// A cursor over a tree; all columns are read.
-    Tree(Box<Cursor<'s, BlockingPages>>),
+    Tree(Box<Cursor<'s, &'s BlockingPages>>),
 }
 
 impl Input<'_> {
