@@ -188,6 +188,21 @@ fn a_backup_can_be_ended_and_needs_an_empty_directory() {
 }
 
 #[test]
+fn a_backup_does_not_lie_within_a_database() {
+    let simulated = simulated();
+    let (store, tree) = open(&simulated, DATABASE);
+    let (_other, _) = open(&simulated, "/other");
+    insert(&tree, 0..100);
+    simulated.create_dir(Path::new("/db/below")).unwrap();
+    for inside in ["/db/copy", "/db/below/copy", "/other/copy"] {
+        let error = store.backup(Path::new(inside), &|_, _| true, &|| true).unwrap_err();
+        assert!(matches!(error, Error::NotADatabase { .. }) && error.to_string().contains("lies within"), "{error}");
+        assert!(!simulated.exists(Path::new(inside)).unwrap());
+    }
+    assert!(store.backup(Path::new("/database"), &|_, _| true, &|| true).unwrap().is_some());
+}
+
+#[test]
 fn a_full_disk_ends_a_backup() {
     let simulated = simulated();
     let (store, tree) = open(&simulated, DATABASE);

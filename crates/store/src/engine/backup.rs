@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use keyaki_device::{Buffer, File, OpenMode};
+use keyaki_device::{Buffer, Device, File, OpenMode};
 use parking_lot::Mutex;
 
 use super::check::{Item, Verifier, in_parallel, items_of};
@@ -36,7 +36,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Locked`] if the directory is a database that is open, or the target of another copy; [`Error::NotADatabase`]
-    /// if it has files; [`Error::Corrupt`] for the first damaged page; those of [`Store::checkpoint`]; [`Error::DiskFull`],
+    /// if it has files, or lies within a database; [`Error::Corrupt`] for the first damaged page; those of [`Store::checkpoint`]; [`Error::DiskFull`],
     /// device errors. The directory has no database then, unless only its last sync failed.
     pub fn backup(
         &self,
@@ -45,6 +45,7 @@ impl Store {
         publish: &dyn Fn() -> bool,
     ) -> Result<Option<Backup>> {
         let shared = &self.shared;
+        check_outside(&*self.files().device, dir)?;
         let (state, sequence) = shared.run_structural_change(|| {
             let mut checkpointed = shared.maintenance.lock();
             shared.advance_checkpoint(&mut checkpointed, false)?;
@@ -153,4 +154,20 @@ impl Store {
         };
         superblock.write(file)
     }
+}
+
+/// Checks that a directory does not lie within a database, which may remove files of its directory.
+///
+/// # Errors
+/// [`Error::NotADatabase`] if it does; device errors.
+fn check_outside(device: &dyn Device, dir: &Path) -> Result<()> {
+    // Without a current directory, a relative path is checked as it is.
+    let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
+    for outer in absolute.ancestors().skip(1) {
+        if device.exists(&outer.join("data"))? && device.exists(&outer.join("LOCK"))? {
+            let detail = format!("it lies within the database \"{}\"", outer.display());
+            return Err(Error::NotADatabase { path: dir.to_path_buf(), detail });
+        }
+    }
+    Ok(())
 }
