@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use keyaki_masstree::{Guard, pin};
 
-use crate::base::{Direction, Key, KeyRange, Prior, Result, is_selected};
+use crate::base::{Direction, KeyRange, Prior, Result, is_selected};
 use crate::buffer::{MessageChainRef, RootBuffer};
 use crate::codec::RowBatch;
 use crate::message::{BlockBuilder, Change, MessageBytes, Resolver, Upserts};
@@ -127,27 +127,30 @@ impl BufferCursor {
         BufferCursor { level, ..self }
     }
 
-    /// The next key; `None` at the end. Does not consume it.
-    pub fn key(&mut self) -> Option<Key> {
+    /// Provides the next key for [`BufferCursor::next_key`]; false at the end. Does not consume it.
+    pub fn has_key(&mut self) -> bool {
         while self.ahead.taken == self.ahead.keys.len() && self.rest.is_some() {
             self.fill();
         }
-        let key = self.ahead.keys.get(self.ahead.taken)?;
-        Some(self.ahead.key_bytes[key.bytes.clone()].into())
+        self.ahead.taken < self.ahead.keys.len()
     }
 
-    /// Consumes the next key if it is equal to `key`, adding its messages to `resolver`. Returns the following key.
-    pub fn take(&mut self, key: &[u8], resolver: &mut Resolver) -> Option<Key> {
-        if let Some(next) = self.ahead.keys.get(self.ahead.taken)
-            && self.ahead.key_bytes[next.bytes.clone()] == *key
-        {
+    /// The next key, after [`BufferCursor::has_key`] has returned true; otherwise empty.
+    pub fn next_key(&self) -> &[u8] {
+        let key = self.ahead.keys.get(self.ahead.taken);
+        key.map_or(&[], |key| &self.ahead.key_bytes[key.bytes.clone()])
+    }
+
+    /// Consumes the next key, adding its messages to `resolver`. Returns false if it was the last one.
+    pub fn take(&mut self, resolver: &mut Resolver) -> bool {
+        if let Some(next) = self.ahead.keys.get(self.ahead.taken) {
             for number in next.messages.clone() {
                 resolver.add_message(self.ahead.message(number));
             }
             resolver.set_prior(next.prior);
             self.ahead.taken += 1;
         }
-        self.key()
+        self.has_key()
     }
 
     /// Copies the next batch.
@@ -171,7 +174,7 @@ impl BufferCursor {
     }
 
     /// Adds the messages of the next keys, one for each key, to `block`; adds nothing at the end. A cursor used with this
-    /// method must not be used with `key` and `take`.
+    /// method must not be used with `next_key` and `take`.
     ///
     /// # Errors
     /// Errors of upsert functions.
@@ -207,7 +210,7 @@ impl BufferCursor {
     }
 
     /// The next rows of a memory tree, whose buffer holds all its messages: deletes and upserts are resolved. `None` at
-    /// the end. A cursor used with this method must not be used with `key` and `take`.
+    /// the end. A cursor used with this method must not be used with `next_key` and `take`.
     ///
     /// # Errors
     /// Errors of upsert functions. The cursor does not advance past an error: the next call returns it again.

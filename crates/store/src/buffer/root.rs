@@ -355,12 +355,13 @@ mod tests {
         let mut cursor = BufferCursor::new(buffer.clone(), range.clone(), sequence, direction);
         let mut seen = Vec::new();
         let mut resolver = Resolver::default();
-        while let Some(key) = cursor.key() {
-            let next = cursor.take(&key, &mut resolver);
-            assert_eq!(next, cursor.key());
+        while cursor.has_key() {
+            let key = cursor.next_key().to_vec();
+            let more = cursor.take(&mut resolver);
+            assert_eq!(more, cursor.has_key());
             let (functions, codecs) = (UpsertFunctions::default(), Codecs::new(Schema::key_value()));
             let change = resolver.finish(Upserts::new(&functions, &codecs)).unwrap().unwrap().0;
-            seen.push((key.to_vec(), change));
+            seen.push((key, change));
         }
         seen
     }

@@ -143,7 +143,7 @@ fn append_missing(page: &Page, column: usize, rows: Range<usize>, codecs: &Codec
 }
 
 /// The first 16 bytes of a key as a number, padded by zeros.
-fn prefix_of(key: &[u8]) -> u128 {
+pub(crate) fn prefix_of(key: &[u8]) -> u128 {
     match key.first_chunk() {
         Some(bytes) => u128::from_be_bytes(*bytes),
         None => {
@@ -199,9 +199,13 @@ impl BlockBuilder {
     }
 
     /// Adds a resolved change.
+    ///
+    /// # Panics
+    /// If the change is a reference to a row of a page.
     pub fn push_change(&mut self, key: &[u8], change: &Change, prior: Prior) {
         match change {
             Change::Insert(value) => self.push(key, MessageBytes::Insert(value), prior),
+            Change::Row(_) => unreachable!("the messages of flushes are decoded"),
             Change::Delete => self.push(key, MessageBytes::Delete, prior),
             Change::Upserts(upserts) => {
                 self.operands.resize(self.places.len(), Vec::new());

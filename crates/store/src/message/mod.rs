@@ -14,8 +14,8 @@ use crate::base::Prior;
 
 pub use batch::WriteBatch;
 pub(crate) use batch::{Operation, Operations, decode};
-pub(crate) use block::{Block, BlockBuilder};
-pub(crate) use resolver::{Change, Resolver};
+pub(crate) use block::{Block, BlockBuilder, prefix_of};
+pub(crate) use resolver::{Change, PageRow, Resolver};
 pub(crate) use upserts::Upserts;
 pub(crate) use widen::Widened;
 

@@ -14,27 +14,53 @@ use crate::message::{MessageBytes, Upserts};
 pub(crate) enum Change {
     /// The row has this value, independent of older data.
     Insert(Arc<[u8]>),
+    /// The row is one of a run page, independent of older data.
+    Row(PageRow),
     /// The row does not exist.
     Delete,
     /// Functions with their operands, to be applied to the older row, oldest first.
     Upserts(Vec<(u32, Arc<[u8]>)>),
 }
 
+/// A complete row of a page, all of whose columns are checked.
+#[derive(Debug, Clone)]
+pub(crate) struct PageRow {
+    pub page: Arc<Page>,
+    pub row: u32,
+}
+
+impl PartialEq for PageRow {
+    fn eq(&self, other: &PageRow) -> bool {
+        Arc::ptr_eq(&self.page, &other.page) && self.row == other.row
+    }
+}
+
+impl Eq for PageRow {}
+
+impl PageRow {
+    /// The value, encoded by `codec`.
+    fn value(&self, codec: &RowCodec) -> Arc<[u8]> {
+        let mut value = Vec::new();
+        self.page.value(self.row as usize, codec, &mut value);
+        value.into()
+    }
+}
+
 impl Change {
     /// Change of the number of rows, given the knowledge of the row before; `None` if it is unknown.
     pub fn delta(&self, prior: Prior) -> Option<i64> {
         match self {
-            Change::Insert(_) => Some(1 - prior.rows()?),
+            Change::Insert(_) | Change::Row(_) => Some(1 - prior.rows()?),
             Change::Delete => Some(-prior.rows()?),
             Change::Upserts(_) => None,
         }
     }
 
-    /// Length of values and operands in bytes.
+    /// Length of values and operands in bytes. A row of a page has none of its own.
     pub fn bytes(&self) -> usize {
         match self {
             Change::Insert(value) => value.len(),
-            Change::Delete => 0,
+            Change::Row(_) | Change::Delete => 0,
             Change::Upserts(upserts) => upserts.iter().map(|(_, operand)| operand.len() + 8).sum(),
         }
     }
@@ -46,6 +72,7 @@ impl Change {
     pub fn apply(&self, old: Option<&[u8]>, functions: Upserts<'_>) -> Result<Option<Arc<[u8]>>> {
         match self {
             Change::Insert(value) => Ok(Some(value.clone())),
+            Change::Row(row) => Ok(Some(row.value(functions.rows()))),
             Change::Delete => Ok(None),
             Change::Upserts(upserts) => {
                 let mut value = old.map(<[u8]>::to_vec);
@@ -69,8 +96,6 @@ pub(crate) struct Resolver {
     prior: Prior,
     /// Inserts resolve to empty values unless an upsert needs them, because only their number matters.
     counts: bool,
-    /// Reused for values.
-    value: Vec<u8>,
 }
 
 impl Resolver {
@@ -106,12 +131,12 @@ impl Resolver {
         }
     }
 
-    /// Adds the message in row `row` of a run page of a tree with the codec `codec`. Requires a successful
-    /// [`Page::check_all_columns`].
+    /// Adds the message in row `row` of a run page of a tree with the codec `codec`. An insert resolves to a reference
+    /// to this row, unless upserts are applied to it. Requires a successful [`Page::check_all_columns`].
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] if the message is invalid.
-    pub fn add_row(&mut self, page: &Page, row: usize, codec: &RowCodec) -> Result<()> {
+    pub fn add_row(&mut self, page: &Arc<Page>, row: usize, codec: &RowCodec) -> Result<()> {
         let unsound = |what: &str| page.damaged(format!("invalid {what} in row {row}"));
         let (kind, prior) = page.message(row).ok_or_else(|| unsound("kind"))?;
         self.prior = prior;
@@ -121,11 +146,7 @@ impl Resolver {
         match kind {
             MessageKind::Insert if !page.is_complete(row) => return Err(unsound("value")),
             MessageKind::Insert if self.skips_values() => self.base = Some(Change::Insert(Arc::default())),
-            MessageKind::Insert => {
-                self.value.clear();
-                page.value(row, codec, &mut self.value);
-                self.base = Some(Change::Insert(self.value.as_slice().into()));
-            }
+            MessageKind::Insert => self.base = Some(Change::Row(PageRow { page: page.clone(), row: row as u32 })),
             MessageKind::Delete => self.base = Some(Change::Delete),
             MessageKind::Upsert => {
                 let operands = widened_operands(page, row, codec).ok_or_else(|| unsound("operand"))?;
@@ -147,8 +168,8 @@ impl Resolver {
         }
     }
 
-    /// Resolves the messages and resets the resolver. Returns the change with the knowledge of the row below it; `None` if
-    /// there were no messages.
+    /// Resolves the messages and resets the resolver. Returns the change with the knowledge of the row below it; `None`
+    /// if there were no messages.
     ///
     /// # Errors
     /// [`crate::Error::UnknownUpsert`], [`crate::Error::Upsert`].
@@ -166,11 +187,8 @@ impl Resolver {
         if upserts.is_empty() {
             return Ok(Some(base));
         }
-        let old = match &base {
-            Change::Insert(value) => Some(&**value),
-            Change::Delete | Change::Upserts(_) => None,
-        };
-        Ok(Some(Change::Upserts(upserts).apply(old, functions)?.map_or(Change::Delete, Change::Insert)))
+        let old = base.apply(None, functions)?;
+        Ok(Some(Change::Upserts(upserts).apply(old.as_deref(), functions)?.map_or(Change::Delete, Change::Insert)))
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::base::{Direction, Error, Key, KeyRange, Result};
 use crate::buffer::{BufferCursor, RootBuffer, resolve};
 use crate::codec::{Chunk, ChunkPart, Page};
-use crate::message::{Change, MessageBytes, Resolver};
+use crate::message::{Change, MessageBytes, PageRow, Resolver};
 use crate::pages::{Extent, PageSource, Priority};
 use crate::tree::view::bound_key;
 use crate::tree::{InnerNode, LeafIndex, LeafWalk, Merge, Node, Part, Run, TreeView};
@@ -353,8 +353,13 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                     }
                 }
             }
-            if let Some(value) = change.apply(old.as_deref(), functions)? {
-                parts.push(ChunkPart::Row { key, value });
+            match change {
+                Change::Row(PageRow { page, row }) => push_rows(&mut parts, &page, row as usize..row as usize + 1),
+                change => {
+                    if let Some(value) = change.apply(old.as_deref(), functions)? {
+                        parts.push(ChunkPart::Row { key, value });
+                    }
+                }
             }
         }
         if let Some(page) = &page {

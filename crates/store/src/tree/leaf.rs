@@ -202,8 +202,8 @@ impl LeafWalk {
             if let (Some(at), Some(LeafIndex::Page(index))) = (&self.page, &self.index) {
                 // The key belongs to a later page in the cursor's direction.
                 let is_later = match direction {
-                    Direction::Ascending => at.number < self.last_page && **key >= *index.fence(at.number + 1),
-                    Direction::Descending => at.number > self.first_page && **key < *index.fence(at.number),
+                    Direction::Ascending => at.number < self.last_page && key >= index.fence(at.number + 1),
+                    Direction::Descending => at.number > self.first_page && key < index.fence(at.number),
                 };
                 if is_later {
                     return Ok(true);

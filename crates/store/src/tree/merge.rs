@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   buffer   ─ batch of messages ───┐
-//!   run part ─ index page, page ────┤ heap of heads ──> all messages of the next key, newest first ──> one change
+//!   run part ─ index page, page ────┤ order of heads ──> all messages of the next key, newest first ──> one change
 //!   run part ─ not opened ──────────┘
 //! ```
 //!
 //! The *head* of a source is its next key. While that key is in a page that has not been read, the head is a bound for
-//! it; the page is read when the bound reaches the top of the heap. Pages are therefore read in key order and only when
+//! it; the page is read when the bound is the first in the order. Pages are therefore read in key order and only when
 //! they are needed, and consecutive parts of a run are open one at a time. Memory is bounded by one page and one index
 //! page for each run and one batch for each buffer.
 //!
@@ -16,15 +16,13 @@
 //! dropped, or that fails to read a page, changes nothing.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-use std::collections::binary_heap::PeekMut;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::base::{Direction, Error, Key, KeyRange, Prior, Result, Schema};
 use crate::buffer::{BufferCursor, RootBuffer};
 use crate::codec::{Page, PageRef, RowCodec};
-use crate::message::{Change, Resolver, Upserts};
+use crate::message::{Change, Resolver, Upserts, prefix_of};
 use crate::pages::{Extent, PageSource, Priority};
 use crate::tree::Part;
 
@@ -34,7 +32,8 @@ pub(crate) struct Merge {
     priority: Priority,
     /// Newest first.
     sources: Vec<Source>,
-    heads: BinaryHeap<Head>,
+    /// The heads in the order of processing: the last one is the next.
+    order: Vec<Head>,
     resolver: Resolver,
     /// A permanent error; all further calls return it.
     failed: Option<Error>,
@@ -51,6 +50,8 @@ enum Source {
 struct PartCursor {
     part: Part,
     open: Option<OpenPart>,
+    /// The key of the head.
+    key: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -64,17 +65,16 @@ struct OpenPart {
     pages: Range<usize>,
     /// The current page and its remaining rows; `None` before the first page is read.
     page: Option<(Arc<Page>, Range<usize>)>,
-    /// Reused for keys.
-    key: Vec<u8>,
 }
 
-/// The position of a source. The greatest head in the heap is the next one to process.
-#[derive(Debug)]
+/// The position of a source, which has its key.
+#[derive(Debug, Clone, Copy)]
 struct Head {
-    key: Key,
+    /// The first 16 bytes of the key as a number, padded by zeros: a difference between two of these is one between the
+    /// keys.
+    prefix: u128,
     state: HeadState,
     source: usize,
-    direction: Direction,
 }
 
 /// Kinds of heads, in the order in which heads with the same key are processed.
@@ -89,29 +89,15 @@ enum HeadState {
     Behind,
 }
 
-impl Ord for Head {
-    fn cmp(&self, other: &Head) -> Ordering {
-        let keys = match self.direction {
-            Direction::Ascending => other.key.cmp(&self.key),
-            Direction::Descending => self.key.cmp(&other.key),
-        };
-        keys.then(other.state.cmp(&self.state)).then(other.source.cmp(&self.source))
+impl Source {
+    /// The key of the head.
+    fn key(&self) -> &[u8] {
+        match self {
+            Source::Buffer(cursor) => cursor.next_key(),
+            Source::Part(part) => &part.key,
+        }
     }
 }
-
-impl PartialOrd for Head {
-    fn partial_cmp(&self, other: &Head) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Head {
-    fn eq(&self, other: &Head) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Head {}
 
 impl Merge {
     /// A merge without sources.
@@ -120,7 +106,7 @@ impl Merge {
             direction,
             priority,
             sources: Vec::new(),
-            heads: BinaryHeap::new(),
+            order: Vec::new(),
             resolver: Resolver::default(),
             failed: None,
         }
@@ -133,7 +119,7 @@ impl Merge {
 
     /// True if no messages remain; sources whose pages are not read yet count as messages.
     pub fn is_empty(&self) -> bool {
-        self.heads.is_empty()
+        self.order.is_empty()
     }
 
     /// Adds the messages of a buffer in `range` up to a sequence number. They must be older than all messages added
@@ -143,28 +129,26 @@ impl Merge {
             return;
         }
         let mut cursor = BufferCursor::new(buffer.clone(), range.clone(), sequence, self.direction);
-        if let Some(key) = cursor.key() {
-            self.push(key, HeadState::Key, Source::Buffer(cursor));
+        if cursor.has_key() {
+            self.push(HeadState::Key, Source::Buffer(cursor));
         }
     }
 
     /// Adds the messages of a part. They must be older than all messages added before.
     pub fn add_part(&mut self, part: Part) {
         let bound = match self.direction {
-            Direction::Ascending => match &part.low {
-                Some(low) if *low > part.extent.meta.first => low.clone(),
-                _ => part.extent.meta.first.clone(),
-            },
-            Direction::Descending => part.high.as_ref().unwrap_or(&part.extent.meta.last).clone(),
+            Direction::Ascending => part.first(),
+            Direction::Descending => part.high.as_ref().unwrap_or(&part.extent.meta.last),
         };
-        self.push(bound, HeadState::Bound, Source::Part(PartCursor { part, open: None }));
+        let key = bound.to_vec();
+        self.push(HeadState::Bound, Source::Part(PartCursor { part, open: None, key }));
     }
 
     /// The pages of parts that [`Merge::next_key`] reads first: the first page of `range`, or the index page where
     /// `cached` does not know it.
     pub fn first_pages(&self, range: &KeyRange, cached: impl Fn(&Extent) -> Option<Arc<Page>>) -> Vec<PageRef> {
         let first = |source: &Source| {
-            let Source::Part(PartCursor { part, open: None }) = source else { return None };
+            let Source::Part(PartCursor { part, open: None, .. }) = source else { return None };
             let Some(index) = cached(&part.extent) else { return Some(part.extent.index()) };
             let pages = index.pages_in(&range.intersect(part.low.as_deref(), part.high.as_deref()));
             Some(index.entry(end_of(&pages, self.direction)?).0)
@@ -172,9 +156,29 @@ impl Merge {
         self.sources.iter().filter_map(first).collect()
     }
 
-    fn push(&mut self, key: Key, state: HeadState, source: Source) {
-        self.heads.push(Head { key, state, source: self.sources.len(), direction: self.direction });
+    fn push(&mut self, state: HeadState, source: Source) {
         self.sources.push(source);
+        self.put(self.sources.len() - 1, state);
+    }
+
+    /// Puts the head of a source into the order.
+    fn put(&mut self, source: usize, state: HeadState) {
+        let head = Head { prefix: prefix_of(self.sources[source].key()), state, source };
+        let mut at = self.order.len();
+        while at > 0 && self.is_before(self.order[at - 1], head) {
+            at -= 1;
+        }
+        self.order.insert(at, head);
+    }
+
+    fn is_before(&self, a: Head, b: Head) -> bool {
+        let key = |head: Head| self.sources[head.source].key();
+        let keys = a.prefix.cmp(&b.prefix).then_with(|| key(a).cmp(key(b)));
+        let keys = match self.direction {
+            Direction::Ascending => keys,
+            Direction::Descending => keys.reverse(),
+        };
+        keys.then(a.state.cmp(&b.state)).then(a.source.cmp(&b.source)) == Ordering::Less
     }
 
     /// The next key of `range`, which must be the same in all calls; `None` at the end. Reads pages as needed.
@@ -186,26 +190,23 @@ impl Merge {
         range: &KeyRange,
         schema: &Arc<Schema>,
         pages: &P,
-    ) -> Result<Option<&Key>> {
+    ) -> Result<Option<&[u8]>> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        while let Some(head) = self.heads.peek() {
-            let (source, state) = (head.source, head.state);
+        while let Some(Head { source, state, .. }) = self.order.last().copied() {
+            let Source::Part(part) = &mut self.sources[source] else { break };
             if state == HeadState::Key {
                 break;
             }
-            let next = match &mut self.sources[source] {
-                Source::Part(part) => part.load(range, schema, self.direction, self.priority, pages).await?,
-                // Buffers have no unread pages; this arm only refreshes the head.
-                Source::Buffer(cursor) => cursor.key().map(|key| (key, HeadState::Key)),
-            };
-            // The head is still at the top: the heap has not changed since `peek`.
-            if let Some(head) = self.heads.peek_mut() {
-                replace(head, next);
+            let next = part.load(range, schema, self.direction, self.priority, pages).await?;
+            // No await and no error below: the state changes completely or not at all.
+            self.order.pop();
+            if let Some(state) = next {
+                self.put(source, state);
             }
         }
-        Ok(self.heads.peek().map(|head| &head.key))
+        Ok(self.order.last().map(|head| self.sources[head.source].key()))
     }
 
     /// Takes the key returned by [`Merge::next_key`], with the change that its messages resolve to and the knowledge of
@@ -222,30 +223,26 @@ impl Merge {
     }
 
     fn take_next(&mut self, functions: Upserts<'_>) -> Result<Option<(Key, Change, Prior)>> {
-        let Some(key) = self.heads.peek().filter(|head| head.state == HeadState::Key).map(|head| head.key.clone())
-        else {
+        let Some(first) = self.order.last().copied().filter(|head| head.state == HeadState::Key) else {
             return Ok(None);
         };
-        while let Some(head) = self.heads.peek_mut()
+        let key: Key = self.sources[first.source].key().into();
+        while let Some(head) = self.order.last().copied()
             && head.state == HeadState::Key
-            && head.key == key
+            && head.prefix == first.prefix
+            && self.sources[head.source].key() == &*key
         {
             let next = match &mut self.sources[head.source] {
                 Source::Part(part) => part.take(&mut self.resolver, functions.rows(), self.direction)?,
-                Source::Buffer(cursor) => cursor.take(&key, &mut self.resolver).map(|key| (key, HeadState::Key)),
+                Source::Buffer(cursor) => cursor.take(&mut self.resolver).then_some(HeadState::Key),
             };
-            replace(head, next);
+            self.order.pop();
+            if let Some(state) = next {
+                self.put(head.source, state);
+            }
         }
         let change = self.resolver.finish(functions)?;
         Ok(change.map(|(change, prior)| (key, change, prior)))
-    }
-}
-
-/// Replaces the head of a source by its next one, or removes it at the end of the source.
-fn replace(mut head: PeekMut<'_, Head>, next: Option<(Key, HeadState)>) {
-    match next {
-        Some((key, state)) => (head.key, head.state) = (key, state),
-        None => drop(PeekMut::pop(head)),
     }
 }
 
@@ -258,7 +255,7 @@ impl PartCursor {
         direction: Direction,
         priority: Priority,
         source: &P,
-    ) -> Result<Option<(Key, HeadState)>> {
+    ) -> Result<Option<HeadState>> {
         let open = match &mut self.open {
             Some(open) => open,
             None => {
@@ -272,7 +269,7 @@ impl PartCursor {
                 if pages.len() > 1 && source.read_ahead_bytes() > 0 {
                     source.prefetch(&references(&index, pages.clone(), direction), schema);
                 }
-                self.open.insert(OpenPart { index, range, all: pages.clone(), pages, page: None, key: Vec::new() })
+                self.open.insert(OpenPart { index, range, all: pages.clone(), pages, page: None })
             }
         };
         let Some(number) = end_of(&open.pages, direction) else { return Ok(None) };
@@ -284,16 +281,11 @@ impl PartCursor {
         // No await and no error below: the state changes completely or not at all.
         step(&mut open.pages, direction);
         open.page = Some((page, rows));
-        Ok(open.head(direction))
+        Ok(open.head(direction, &mut self.key))
     }
 
     /// Consumes the current row; returns the next head.
-    fn take(
-        &mut self,
-        resolver: &mut Resolver,
-        codec: &RowCodec,
-        direction: Direction,
-    ) -> Result<Option<(Key, HeadState)>> {
+    fn take(&mut self, resolver: &mut Resolver, codec: &RowCodec, direction: Direction) -> Result<Option<HeadState>> {
         let Some(open) = &mut self.open else { return Ok(None) };
         if let Some((page, rows)) = &mut open.page
             && let Some(row) = end_of(rows, direction)
@@ -301,7 +293,7 @@ impl PartCursor {
             resolver.add_row(page, row, codec)?;
             step(rows, direction);
         }
-        let head = open.head(direction);
+        let head = open.head(direction, &mut self.key);
         if head.is_none() {
             self.open = None;
         }
@@ -310,20 +302,23 @@ impl PartCursor {
 }
 
 impl OpenPart {
-    /// The key of the next row, or a bound for the keys of the next page; `None` at the end.
-    fn head(&mut self, direction: Direction) -> Option<(Key, HeadState)> {
+    /// Sets `key` to the key of the next row, or to a bound for the keys of the next page; `None` at the end.
+    fn head(&self, direction: Direction, key: &mut Vec<u8>) -> Option<HeadState> {
         if let Some((page, rows)) = &self.page
             && let Some(row) = end_of(rows, direction)
         {
-            self.key.clear();
-            page.key(row, &mut self.key);
-            return Some((self.key.as_slice().into(), HeadState::Key));
+            key.clear();
+            page.key(row, key);
+            return Some(HeadState::Key);
         }
         let number = end_of(&self.pages, direction)?;
-        Some(match direction {
-            Direction::Ascending => (self.index.fence(number).into(), HeadState::Bound),
-            Direction::Descending => (self.index.fence(number + 1).into(), HeadState::Behind),
-        })
+        let (fence, state) = match direction {
+            Direction::Ascending => (number, HeadState::Bound),
+            Direction::Descending => (number + 1, HeadState::Behind),
+        };
+        key.clear();
+        key.extend_from_slice(self.index.fence(fence));
+        Some(state)
     }
 }
 
