@@ -11,7 +11,7 @@ use arrow_array::{Array, BinaryViewArray};
 use futures::StreamExt;
 
 use crate::base::{Direction, Error, KeyRange, Result, Schema, TreeId};
-use crate::codec::ChunkPart;
+use crate::codec::{Chunk, ChunkPart};
 use crate::engine::Store;
 use crate::message::WriteBatch;
 use crate::pages::{BlockingPages, PageSource, QueuedPages, READS_MAX, block_on};
@@ -169,7 +169,7 @@ impl KeyValueSnapshot {
     }
 
     /// The values of several keys, in the order of the keys; `None` for keys that do not exist. Their pages are read
-    /// concurrently, and each page once.
+    /// concurrently.
     ///
     /// # Errors
     /// As [`KeyValueSnapshot::get`].
@@ -214,7 +214,7 @@ impl KeyValueSnapshot {
     pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> KeyValueRange {
         let pages = Arc::new(QueuedPages::new(self.pages.files.clone(), READ_AHEAD_BYTES));
         let cursor = self.view.clone().into_cursor(pages.clone(), encode_range(&range), direction);
-        KeyValueRange { cursor, pages, rows: Rows::default() }
+        KeyValueRange { cursor, pages, rows: Rows::default(), chunk: None, is_ended: false }
     }
 
     /// The number of keys in a range. Reads the pages at the ends of the range and the pages with unflushed changes
@@ -244,6 +244,10 @@ pub struct KeyValueRange {
     cursor: Cursor<'static, Arc<QueuedPages>>,
     pages: Arc<QueuedPages>,
     rows: Rows,
+    /// Rows that are not decoded yet.
+    chunk: Option<Chunk>,
+    /// The iterator has returned an error.
+    is_ended: bool,
 }
 
 /// Decoded rows, and the number of those that have been returned.
@@ -261,9 +265,14 @@ impl KeyValueRange {
     /// As [`KeyValueSnapshot::get`].
     pub fn next_row(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         while self.rows.is_empty() {
-            let Some(chunk) = self.pages.block_on(self.cursor.next())? else { return Ok(None) };
+            if self.chunk.is_none() {
+                self.chunk = self.pages.block_on(self.cursor.next())?;
+            }
+            let Some(chunk) = &self.chunk else { return Ok(None) };
+            // The next call returns the error of a damaged column again.
             let columns = chunk.to_arrays(&COLUMNS)?;
             self.rows = Rows { columns: Some([0, 1].map(|i| columns[i].as_binary_view().clone())), returned: 0 };
+            self.chunk = None;
         }
         Ok(self.rows.next())
     }
@@ -282,12 +291,17 @@ impl Rows {
     }
 }
 
+/// Ends after the first error.
 impl Iterator for KeyValueRange {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let row = self.next_row().transpose()?;
-        Some(row.map(|(key, value)| (key.to_vec(), value.to_vec())))
+        if self.is_ended {
+            return None;
+        }
+        let row = self.next_row().map(|row| row.map(|(key, value)| (key.to_vec(), value.to_vec())));
+        self.is_ended = row.is_err();
+        row.transpose()
     }
 }
 

@@ -14,7 +14,7 @@ use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_device::{Device, Operation};
 use keyaki_primitives::Random;
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
-use keyaki_store::{Direction, Error, Options, Store, TreeId, UpsertFunctions};
+use keyaki_store::{Direction, Error, KeyRange, Options, Store, TreeId, UpsertFunctions, block_on};
 
 const TREE: TreeId = TreeId::new(1);
 const DIR: &str = "/db";
@@ -250,6 +250,49 @@ fn failed_read_ahead_is_not_final() {
 }
 
 #[test]
+fn damage_ends_a_range() {
+    let device = simulated(6);
+    let (store, map) = open(device.device(), small());
+    let model = random_tree(&map, &mut Random::new(6), 4_000, 20_000);
+    store.checkpoint().unwrap();
+    // The second half of a data page: its index page stays intact.
+    let data = Path::new(DIR).join("data");
+    (8..60).for_each(|block| device.flip_bit(&data, block * 4096 + 3_000, 2).unwrap());
+    store.cache().clear();
+    let mut range = map.range(.., Direction::Ascending).unwrap();
+    let rows = range.by_ref().take_while(Result::is_ok).count();
+    assert!(rows < model.len() && range.next().is_none(), "the iterator ends");
+    for _ in 0..2 {
+        assert!(matches!(range.next_row(), Err(Error::Corrupt { .. })), "no row is skipped");
+    }
+}
+
+#[test]
+fn long_rows_of_runs_make_short_chunks() {
+    let (store, map) = open(simulated(7).device(), Options { cache_bytes: 1 << 20, ..Options::default() });
+    let mut random = Random::new(7);
+    let value: Vec<u8> = (0..100 << 10).map(|_| random.below(256) as u8).collect();
+    for key in 0..100_u64 {
+        map.insert(&key.to_be_bytes(), &value).unwrap();
+    }
+    store.checkpoint().unwrap();
+    // On top of the leaf, a run.
+    for key in 0..100_u64 {
+        map.insert(&key.to_be_bytes(), &value[1..]).unwrap();
+    }
+    store.checkpoint().unwrap();
+    let (view, pages) = (store.snapshot().tree(TREE).unwrap(), store.blocking());
+    let mut cursor = view.cursor(&pages, KeyRange::all(), Direction::Ascending);
+    let mut rows = 0;
+    while let Some(chunk) = block_on(cursor.next()).unwrap() {
+        rows += chunk.rows();
+        assert!(chunk.rows() <= 24, "a chunk of {} rows of 100 KiB", chunk.rows());
+    }
+    assert_eq!(rows, 100);
+    assert!(map.range(.., Direction::Descending).unwrap().all(|row| row.unwrap().1 == value[1..]));
+}
+
+#[test]
 fn ranges_change_threads() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options { cache_bytes: 1 << 20, ..Options::default() };
@@ -318,4 +361,5 @@ fn calls_after_closing_are_errors() {
     };
     assert!(matches!(error, Error::Closed), "{error}");
     assert!(rows < model.len());
+    assert!(matches!(range.next(), Some(Err(Error::Closed))) && range.next().is_none(), "the iterator ends");
 }

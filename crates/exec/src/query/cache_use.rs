@@ -48,17 +48,23 @@ pub(crate) fn evict_behind(method: ScanMethod, group: &[Chunk], columns: impl It
         for chunk in group {
             for_each_range(chunk, &columns, |range| _ = flush(range));
             // The parsed header of a page is an object of its own.
-            pages(chunk).for_each(|page| _ = flush(std::slice::from_ref(page)));
+            pages(chunk).into_iter().for_each(|page| _ = flush(std::slice::from_ref(page)));
         }
     }
     group.iter().flat_map(pages).count() as u64
 }
 
-fn pages(chunk: &Chunk) -> impl Iterator<Item = &Page> {
-    chunk.parts().iter().filter_map(|segment| match segment {
-        ChunkPart::Page { page, .. } => Some(&**page),
-        ChunkPart::Row { .. } | ChunkPart::Rows(_) => None,
-    })
+/// The pages of a chunk. Rows of runs alternate with those of a leaf, so that a page has several parts.
+fn pages(chunk: &Chunk) -> Vec<&Page> {
+    let mut pages: Vec<&Page> = Vec::new();
+    for part in chunk.parts() {
+        if let ChunkPart::Page { page, .. } = part
+            && !pages.iter().rev().any(|seen| std::ptr::eq(*seen, &**page))
+        {
+            pages.push(page);
+        }
+    }
+    pages
 }
 
 fn for_each_range(chunk: &Chunk, columns: &[usize], mut visit: impl FnMut(&[u8])) {

@@ -21,7 +21,7 @@ pub struct Chunk {
 /// Consecutive rows of a chunk with the same origin.
 #[derive(Debug, Clone)]
 pub enum ChunkPart {
-    /// Consecutive rows of a leaf page.
+    /// Consecutive rows of a page of a leaf or of a run.
     Page {
         /// The page.
         page: Arc<Page>,

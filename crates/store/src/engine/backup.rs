@@ -1,11 +1,11 @@
 //! Copies of the database, made beside writers.
 //!
-//! A copy has the extents of a new checkpoint, at the same positions of its data file, with holes between them: pages carry
-//! their positions. The copy needs no log. Each extent is verified before it is written.
+//! A copy has the extents of a new checkpoint, at the same positions of its data file, with holes between them: pages
+//! carry their positions. The copy needs no log. Each extent is verified before it is written.
 //!
 //! *Invariant.* The data file of the copy gets its final name only when it is complete and durable.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use keyaki_device::{Buffer, Device, File, OpenMode};
@@ -29,15 +29,15 @@ pub struct Backup {
 }
 
 impl Store {
-    /// Writes a copy of the database to the directory `dir`, which is created. It has all commits so far and no later ones;
-    /// commits continue meanwhile. `progress` receives the numbers of rows and messages copied so far and in total, from
-    /// several threads, and ends the copy by returning false. `publish` is called when the copy is complete, before it gets
-    /// its name, and can also end it. The result of a copy that was ended is `None`. Blocks.
+    /// Writes a copy of the database to the directory `dir`, which is created. It has all commits so far and no later
+    /// ones; commits continue meanwhile. `progress` receives the numbers of rows and messages copied so far and in
+    /// total, from several threads, and ends the copy by returning false. `publish` is called when the copy is
+    /// complete, before it gets its name, and can also end it. The result of a copy that was ended is `None`. Blocks.
     ///
-    /// # Errors
-    /// [`Error::Locked`] if the directory is a database that is open, or the target of another copy; [`Error::NotADatabase`]
-    /// if it has files, or lies within a database; [`Error::Corrupt`] for the first damaged page; those of [`Store::checkpoint`]; [`Error::DiskFull`],
-    /// device errors. The directory has no database then, unless only its last sync failed.
+    /// # Errors [`Error::Locked`] if the directory is a database that is open, or the target of another copy;
+    /// [`Error::NotADatabase`] if it has files, or lies within a database; [`Error::Corrupt`] for the first damaged
+    /// page; those of [`Store::checkpoint`]; [`Error::DiskFull`], device errors. The directory has no database then,
+    /// unless only its last sync failed.
     pub fn backup(
         &self,
         dir: &Path,
@@ -161,13 +161,21 @@ impl Store {
 /// # Errors
 /// [`Error::NotADatabase`] if it does; device errors.
 fn check_outside(device: &dyn Device, dir: &Path) -> Result<()> {
-    // Without a current directory, a relative path is checked as it is.
-    let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
-    for outer in absolute.ancestors().skip(1) {
+    for outer in resolved(dir).ancestors().skip(1) {
         if device.exists(&outer.join("data"))? && device.exists(&outer.join("LOCK"))? {
             let detail = format!("it lies within the database \"{}\"", outer.display());
             return Err(Error::NotADatabase { path: dir.to_path_buf(), detail });
         }
     }
     Ok(())
+}
+
+/// A path without links and `..` as far as it exists, and absolute where there is a current directory.
+fn resolved(dir: &Path) -> PathBuf {
+    let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
+    let existing = absolute.ancestors().find_map(|outer| Some((outer, outer.canonicalize().ok()?)));
+    match existing {
+        Some((outer, canonical)) => canonical.join(absolute.strip_prefix(outer).unwrap_or(Path::new(""))),
+        None => absolute,
+    }
 }

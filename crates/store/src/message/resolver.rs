@@ -56,7 +56,7 @@ impl Change {
         }
     }
 
-    /// Length of values and operands in bytes. A row of a page has none of its own.
+    /// Length of values and operands in bytes. A row of a page has none of its own, but keeps the page.
     pub fn bytes(&self) -> usize {
         match self {
             Change::Insert(value) => value.len(),

@@ -1,8 +1,8 @@
 //! The open data file with its free space and page cache, shared by extents, readers and writers.
 //!
 //! Snapshots, cursors and bulk writers hold references to it and may outlive the store. Every access to the data file
-//! therefore passes a gate. Closing the store waits for accesses in progress and rejects later ones. After a failed
-//! write or sync, the gate rejects writes.
+//! therefore passes a gate. Closing the store waits for accesses in progress and rejects later ones, except for reads of
+//! queues, whose pages are not used after that. After a failed write or sync, the gate rejects writes.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -35,8 +35,8 @@ pub(crate) const READS_MAX: usize = 64;
 const READ_BYTES_MAX: usize = 256 << 10;
 /// Bytes of the first pages that are read ahead.
 const AHEAD_BYTES_MIN: usize = 64 << 10;
-/// Queues kept for later callers.
-const IDLE_MAX: usize = 16;
+/// Queues kept for later callers, with their buffers.
+const IDLE_MAX: usize = 4;
 
 /// A page source for [`QueuedPages::block_on`].
 #[derive(Debug)]
@@ -51,7 +51,7 @@ struct Reads {
     queue: Option<Box<dyn Queue>>,
     /// Pages being read, or about to be, by offset.
     under_way: HashMap<u64, Arc<PageRead>>,
-    /// The pages of `under_way` that the device has not yet got.
+    /// The pages of `under_way` that are not handed to the device yet.
     backlog: BTreeMap<u64, Arc<PageRead>>,
     /// Pages of reads that have failed together, to be read one by one.
     retries: Vec<Arc<PageRead>>,
@@ -332,7 +332,12 @@ fn neighbours(backlog: &mut BTreeMap<u64, Arc<PageRead>>) -> Vec<Arc<PageRead>> 
 impl PageSource for QueuedPages {
     async fn page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
         let mut joined = None;
-        poll_fn(|context| self.poll_read(&mut joined, page, schema, priority, context)).await
+        let read = poll_fn(|context| self.poll_read(&mut joined, page, schema, priority, context)).await?;
+        if priority == Priority::Index && joined.is_some_and(|read| read.priority == Priority::Scan) {
+            // It was read ahead.
+            self.files.cache.insert(page.offset, read.clone(), priority);
+        }
+        Ok(read)
     }
 
     fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>) {
@@ -353,7 +358,7 @@ impl PageSource for QueuedPages {
 }
 
 impl Drop for QueuedPages {
-    /// Waits for the reads in flight, whose pages nobody needs.
+    /// Waits for the reads in flight. Their pages are not used.
     fn drop(&mut self) {
         let Some(mut queue) = self.reads.get_mut().queue.take() else { return };
         let mut completions = Vec::new();
@@ -378,7 +383,7 @@ impl std::fmt::Debug for Reads {
     }
 }
 
-/// Queues of the device that no source uses at the moment: to create one takes longer than a read.
+/// Queues of the device that no source uses at the moment. Creating a queue takes longer than a read.
 #[derive(Default)]
 pub(crate) struct IdleQueues(Mutex<Vec<Box<dyn Queue>>>);
 

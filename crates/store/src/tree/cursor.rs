@@ -432,8 +432,20 @@ impl<'s, P: PageSource> Cursor<'s, P> {
 }
 
 fn push_rows(parts: &mut Vec<ChunkPart>, page: &Arc<Page>, rows: Range<usize>) {
-    if !rows.is_empty() {
-        parts.push(ChunkPart::Page { page: page.clone(), rows: rows.start as u32..rows.end as u32, reversed: false });
+    if rows.is_empty() {
+        return;
+    }
+    match parts.last_mut() {
+        Some(ChunkPart::Page { page: last, rows: before, .. })
+            if Arc::ptr_eq(last, page) && before.end as usize == rows.start =>
+        {
+            before.end = rows.end as u32;
+        }
+        _ => parts.push(ChunkPart::Page {
+            page: page.clone(),
+            rows: rows.start as u32..rows.end as u32,
+            reversed: false,
+        }),
     }
 }
 

@@ -13,14 +13,16 @@ use crate::base::{Direction, Key, KeyRange, Result};
 use crate::buffer::BufferCursor;
 use crate::codec::{Page, PageRef};
 use crate::locator::Located;
-use crate::message::Change;
+use crate::message::{Change, PageRow};
 use crate::pages::{Extent, PageSource, Priority};
 use crate::tree::{LeafCount, Merge, TreeView};
 
 /// Maximum number of changes applied to a page at a time.
 const CHANGES_PER_CHUNK: usize = 1024;
-/// Maximum bytes of changes applied to a page at a time; the last change may exceed it.
+/// Maximum bytes of changes applied to a page at a time, with the pages that they keep; the last change may exceed it.
 const CHANGE_BYTES_PER_CHUNK: usize = 1 << 20;
+/// Number of the last changes whose pages are known to be counted. More runs let pages count twice.
+const PAGES_REMEMBERED: usize = 16;
 
 /// The index of a leaf's pages.
 #[derive(Debug)]
@@ -189,6 +191,14 @@ impl LeafWalk {
         self.page = Some(PageWalk { page, number, rows });
     }
 
+    /// Memory of the page that a change keeps, unless a change before it keeps this page, too.
+    fn page_bytes(&self, change: &Change) -> usize {
+        let Change::Row(PageRow { page, .. }) = change else { return 0 };
+        let keeps = |(_, other): &(Key, Change)| matches!(other, Change::Row(row) if Arc::ptr_eq(&row.page, page));
+        // The pages of a run follow one another, and a leaf has few runs.
+        if self.changes.iter().rev().take(PAGES_REMEMBERED).any(keeps) { 0 } else { page.memory_bytes() }
+    }
+
     /// Takes the messages of the current page (of the leaf, if there is none), up to the limits of a chunk. Returns
     /// false if a limit was reached, so that messages may remain.
     pub async fn take_changes<P: PageSource>(
@@ -210,7 +220,7 @@ impl LeafWalk {
                 }
             }
             let Some((key, change, _)) = self.messages.take(view.upserts())? else { return Ok(true) };
-            self.change_bytes += key.len() + change.bytes();
+            self.change_bytes += key.len() + change.bytes() + self.page_bytes(&change);
             self.changes.push((key, change));
         }
         Ok(false)
