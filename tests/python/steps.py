@@ -19,11 +19,11 @@ AVERAGE_ROUNDING = 1e-6
 ROWS_COMPARED_MAX = 50_000
 # While a table has more rows, the rows of queries are not inserted, because joins of a table with itself multiply them.
 INSERT_ROWS_MAX = 200
-# There are no queries whose joins could have more rows: they take minutes.
+# There are no statements whose joins could have more rows: they take minutes.
 JOINED_ROWS_MAX = 300_000_000
-# Relations of a query that are joined with each other, at most.
+# Relations of a statement that are joined with each other, at most.
 JOINED_RELATIONS_MAX = 4
-RELATION = re.compile(r"\b(?:FROM|JOIN) \w+ AS ")
+RELATION = re.compile(r"\b(?:FROM|JOIN|USING|INTO|UPDATE) \w+ AS ")
 # Seconds for the reduction of one failure.
 REDUCTION = 60
 
@@ -102,7 +102,7 @@ class Context:
         return is_large
 
     def is_large(self, sql):
-        """True, and counted, if the joins of a query could have too many rows."""
+        """True, and counted, if the joins of a statement could have too many rows."""
         relations = min(len(RELATION.findall(sql)), JOINED_RELATIONS_MAX)
         is_large = max(self.sizes.values(), default=0) ** relations > JOINED_ROWS_MAX
         self.counts["too large"] += is_large
@@ -255,6 +255,8 @@ class Change:
 
     def run(self, context):
         if re.match("INSERT.*SELECT", self.sql, re.S) and context.has_more_rows(INSERT_ROWS_MAX):
+            return
+        if context.is_large(self.sql):
             return
         rows, count, error = context.execute(self.sql)
         if context.state == "failed":

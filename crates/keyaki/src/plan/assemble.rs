@@ -24,6 +24,7 @@ use datafusion::logical_expr::utils::conjunction;
 use super::facts::{Facts, TreeFacts, local_filters};
 use super::graph::{ColumnId, Graph, RelationSet, bit};
 use super::node::{AccessSpec, KeyValue, PipelineSpec};
+use super::rules::protected;
 use super::search::{Access, KeySource, Node, Plan, is_implied};
 
 type Columns = BTreeSet<ColumnId>;
@@ -74,8 +75,8 @@ pub(super) fn pipeline(
     Ok((specify(graph, &stages, &required, &plans[root])?, input))
 }
 
-/// Returns the accesses of the pipeline that ends with `plans[plan]`, driver first, and before them the plan that drives it,
-/// if that is no tree.
+/// Returns the accesses of the pipeline that ends with `plans[plan]`, driver first, and before them the plan that
+/// drives it, if that is no tree.
 fn accesses(plans: &[Plan], mut plan: usize) -> Result<(Option<usize>, Vec<&Access>)> {
     let mut accesses = Vec::new();
     loop {
@@ -101,7 +102,8 @@ fn accesses(plans: &[Plan], mut plan: usize) -> Result<(Option<usize>, Vec<&Acce
 /// Expands accesses to stages, without filters and decoded columns.
 fn stages<'a>(graph: &Graph, facts: &'a Facts, input: RelationSet, accesses: &[&Access]) -> Result<Vec<Stage<'a>>> {
     let mut stages = Vec::new();
-    // The input has only the columns that are used above it, one of each class of equal columns that links it with others.
+    // The input has only the columns that are used above it, one of each class of equal columns that links it with
+    // others.
     let offered = required(graph, input);
     let available = |source: &KeySource| match source {
         KeySource::Column(column) if input & bit(column.relation) != 0 && !offered.contains(column) => {
@@ -357,7 +359,7 @@ fn specify(graph: &Graph, stages: &[Stage<'_>], required: &Columns, plan: &Plan)
             key,
             columns: reads,
             join: stage.join,
-            filter: conjunction(stage.filters.iter().map(|&filter| filter.clone())),
+            filter: filter(stage)?,
             scope,
             keep,
         });
@@ -372,6 +374,12 @@ fn specify(graph: &Graph, stages: &[Stage<'_>], required: &Columns, plan: &Plan)
         seconds: plan.seconds,
         without_seconds: None,
     })
+}
+
+/// The filters of a stage. They come from different nodes of the plan, and have not been protected from each other yet.
+fn filter(stage: &Stage<'_>) -> Result<Option<Expr>> {
+    let filters: Vec<Expr> = stage.filters.iter().map(|&filter| filter.clone()).collect();
+    Ok(conjunction(protected(&filters)?.unwrap_or(filters)))
 }
 
 fn position(columns: &[ColumnId], id: ColumnId) -> Result<usize> {

@@ -13,11 +13,12 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+
+use super::orders::with_limit;
 
 /// Limits below it stay: the heap fits into the caches.
 const LIMIT_MIN: usize = 1 << 14;
@@ -70,10 +71,5 @@ fn sort_all(plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Executio
     if limit < rows.map_or(UNKNOWN_MIN, |rows| rows / FRACTION) {
         return Ok(Transformed::no(plan));
     }
-    let all = SortExec::new(sort.expr().clone(), sort.input().clone());
-    let all: Arc<dyn ExecutionPlan> = Arc::new(all.with_preserve_partitioning(sort.preserve_partitioning()));
-    Ok(Transformed::yes(match all.output_partitioning().partition_count() {
-        1 => Arc::new(GlobalLimitExec::new(all, 0, Some(limit))),
-        _ => Arc::new(LocalLimitExec::new(all, limit)),
-    }))
+    Ok(Transformed::yes(with_limit(sort, limit)))
 }

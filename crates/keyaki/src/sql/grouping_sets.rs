@@ -1,16 +1,18 @@
 //! Clauses of grouping in the forms that DataFusion has.
 //!
-//! `GROUP BY a, ROLLUP (b)` becomes `GROUP BY GROUPING SETS ((a, b), (a))`, and `GROUP BY (a, b)` becomes `GROUP BY a, b`.
+//! `GROUP BY CUBE (a, a)`, whose keys DataFusion takes for two columns, becomes sets with one of them. `GROUP BY a,
+//! ROLLUP (b)` becomes `GROUP BY GROUPING SETS ((a, b), (a))`, and `GROUP BY (a, b)` becomes `GROUP BY a, b`.
 //!
 //! DataFusion adds functionally dependent columns to all sets: if `a` is a key of the table, all sets contain `b`.
 //!
-//! `HAVING c` without GROUP BY and aggregates, which makes all rows one group, becomes `HAVING c AND count(*) >= 0`. Positions in DISTINCT ON become
-//! the expressions of the select list.
+//! `HAVING c` without GROUP BY and aggregates, which makes all rows one group, becomes `HAVING c AND count(*) >= 0`.
+//! Positions in DISTINCT ON become the expressions of the select list.
 
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Distinct, Expr, GroupByExpr, Select, SelectItem, Value, Visit, VisitMut, VisitorMut,
+    BinaryOperator, Distinct, Expr, GroupByExpr, Select, SelectItem, TableFactor, TableWithJoins, Value, Visit,
+    VisitMut, VisitorMut,
 };
 
 use crate::sql::using::is_aggregate;
@@ -75,9 +77,13 @@ impl VisitorMut for Combine {
             }
         }
         let GroupByExpr::Expressions(elements, modifiers) = &select.group_by else { return ControlFlow::Continue(()) };
-        if modifiers.is_empty() && elements.iter().any(is_set) && (elements.len() > 1 || elements.iter().any(has_tuple))
+        let is_same: IsSame = if is_one_table(&select.from) { is_same_column } else { is_equal };
+        let is_combined = |element: &Expr| has_tuple(element) || repeats_a_key(element, is_same);
+        if modifiers.is_empty()
+            && elements.iter().any(is_set)
+            && (elements.len() > 1 || elements.iter().any(is_combined))
         {
-            match combined(elements, &select.projection) {
+            match combined(elements, &select.projection, is_same) {
                 Ok(sets) => select.group_by = GroupByExpr::Expressions(vec![Expr::GroupingSets(sets)], Vec::new()),
                 Err(error) => return ControlFlow::Break(error),
             }
@@ -95,6 +101,39 @@ fn has_tuple(element: &Expr) -> bool {
     matches!(element, Expr::Rollup(parts) | Expr::Cube(parts) if parts.iter().any(|part| part.len() != 1))
 }
 
+/// A test for keys that are the same.
+type IsSame = fn(&Expr, &Expr) -> bool;
+
+fn is_equal(a: &Expr, b: &Expr) -> bool {
+    a == b
+}
+
+/// As [`is_equal`], also for a column of the only table with and without the name of the table.
+fn is_same_column(a: &Expr, b: &Expr) -> bool {
+    match (a, b) {
+        (Expr::Identifier(name), Expr::CompoundIdentifier(path))
+        | (Expr::CompoundIdentifier(path), Expr::Identifier(name)) => path.last() == Some(name),
+        _ => a == b,
+    }
+}
+
+fn is_one_table(from: &[TableWithJoins]) -> bool {
+    let [TableWithJoins { relation, joins }] = from else { return false };
+    joins.is_empty() && matches!(relation, TableFactor::Table { .. } | TableFactor::Derived { .. })
+}
+
+fn repeats_a_key(element: &Expr, is_same: IsSame) -> bool {
+    let (Expr::GroupingSets(parts) | Expr::Rollup(parts) | Expr::Cube(parts)) = element else { return false };
+    let repeats = |keys: &[&Expr]| {
+        let mut pairs = keys.iter().enumerate().flat_map(|(i, a)| keys[..i].iter().map(move |b| (a, b)));
+        pairs.any(|(a, b)| is_same(a, b))
+    };
+    match element {
+        Expr::GroupingSets(_) => parts.iter().any(|set| repeats(&set.iter().collect::<Vec<_>>())),
+        _ => repeats(&parts.iter().flatten().collect::<Vec<_>>()),
+    }
+}
+
 /// True for calls of common aggregates. A further aggregate does not change the result of others.
 fn calls_aggregates(node: &impl Visit) -> bool {
     visit_expressions(node, |expr| if is_aggregate(expr) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -107,7 +146,7 @@ fn conjunction(left: Expr, right: Expr) -> Expr {
 }
 
 /// The combinations of a set of each element.
-fn combined(elements: &[Expr], projection: &[SelectItem]) -> Result<Vec<Vec<Expr>>> {
+fn combined(elements: &[Expr], projection: &[SelectItem], is_same: IsSame) -> Result<Vec<Vec<Expr>>> {
     let mut sets: Vec<Vec<Expr>> = vec![Vec::new()];
     for element in elements {
         let choices = choices(element, projection)?;
@@ -122,7 +161,7 @@ fn combined(elements: &[Expr], projection: &[SelectItem]) -> Result<Vec<Vec<Expr
             choices.iter().map(move |choice| {
                 let mut set = set.clone();
                 for key in choice {
-                    if !set.contains(key) {
+                    if !set.iter().any(|other| is_same(other, key)) {
                         set.push(key.clone());
                     }
                 }

@@ -1,9 +1,11 @@
 //! Operators of types for which DataFusion has no common type. It determines the type of an operator in a select list before
 //! it applies rules, so that these are planned.
 
-use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, TimeUnit};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
+use datafusion::logical_expr::expr::Cast;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
@@ -40,12 +42,12 @@ impl ExprPlanner for Operators {
             return Ok(PlannerResult::Original(expr));
         }
         if expr.op == Op::Divide
-            && let Some(dividend) = with_digits(&expr.left, &left, &right)
+            && let Some(ty) = dividend_type(&left, &right)
         {
-            expr.left = dividend;
+            expr.left = with_digits(expr.left, ty);
         }
         if expr.op == Op::Multiply {
-            fit_product(&mut expr, schema);
+            fit_product(&mut expr.left, &mut expr.right, schema);
         }
         if expr.op == Op::Minus {
             // The literal is the earlier or later time.
@@ -122,9 +124,50 @@ const QUOTIENT_SCALE: u8 = 16;
 /// Digits behind the point that Arrow's quotient has more than the dividend.
 const QUOTIENT_DIGITS: u8 = 4;
 
-/// A dividend with as many digits behind the point as its quotient of decimals needs; `None` if it has them, or for other
-/// types.
-fn with_digits(dividend: &Expr, left: &DataType, right: &DataType) -> Option<Expr> {
+/// The key of the metadata of the field to which [`with_digits`] casts.
+const ADDED_DIGITS: &str = "keyaki.added_digits";
+
+/// A dividend with the digits that its quotient needs. The cast has a mark until [`refitted`] has removed it, because the
+/// type of a dividend may change before.
+fn with_digits(dividend: Expr, ty: DataType) -> Expr {
+    let mark = [(ADDED_DIGITS.to_string(), String::new())].into();
+    let field = Field::new("", ty, true).with_metadata(mark);
+    Expr::Cast(Cast::new_from_field(Box::new(dividend), field.into()))
+}
+
+/// True for a quotient whose dividend got digits while the query was planned.
+pub(crate) fn has_added_digits(expr: &Expr) -> bool {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, .. }) = expr else { return false };
+    matches!(&**left, Expr::Cast(cast) if cast.field.metadata().contains_key(ADDED_DIGITS))
+}
+
+/// Gives the dividend of a quotient the digits that it needs according to its resolved type: while a query is planned, a CASE
+/// and a column of a union have the type of the first branch. Products fit their quotients again.
+pub(crate) fn refitted(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let is_refitted = has_added_digits(&expr);
+    match &mut expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right }) if is_refitted => {
+            if let Expr::Cast(Cast { expr: dividend, .. }) = std::mem::take(&mut **left) {
+                let types = (dividend.get_type(schema), right.get_type(schema));
+                let ty = if let (Ok(left), Ok(right)) = types { dividend_type(&left, &right) } else { None };
+                **left = match ty {
+                    Some(ty) => cast(*dividend, ty),
+                    None => *dividend,
+                };
+            }
+            Transformed::yes(expr)
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) => {
+            let is_fitted = fit_product(left, right, schema);
+            Transformed::new_transformed(expr, is_fitted)
+        }
+        _ => Transformed::no(expr),
+    }
+}
+
+/// The type of a dividend with as many digits behind the point as its quotient of decimals needs; `None` if it has them, or
+/// for other types.
+fn dividend_type(left: &DataType, right: &DataType) -> Option<DataType> {
     let (precision, scale) = match (left, right) {
         (DataType::Decimal128(precision, scale), right) if right.is_decimal() || right.is_integer() => {
             (*precision, u8::try_from(*scale).ok()?)
@@ -139,7 +182,7 @@ fn with_digits(dividend: &Expr, left: &DataType, right: &DataType) -> Option<Exp
     // The quotient has the digits of the dividend, and those of the divisor behind the point.
     let free = DECIMAL128_MAX_PRECISION.checked_sub(precision)?.saturating_sub(divisor_scale + QUOTIENT_DIGITS);
     let more = (QUOTIENT_SCALE - QUOTIENT_DIGITS).saturating_sub(scale).min(free);
-    (more > 0).then(|| cast(dividend.clone(), DataType::Decimal128(precision + more, (scale + more) as i8)))
+    (more > 0).then(|| DataType::Decimal128(precision + more, (scale + more) as i8))
 }
 
 /// Digits of the decimal type of an integer.
@@ -153,34 +196,39 @@ fn integer_digits(ty: &DataType) -> u8 {
 }
 
 /// Takes digits behind the point from quotients in a product that would have more than 38 digits. Only digits that
-/// [`with_digits`] has added are taken, and no more than necessary.
-fn fit_product(expr: &mut RawBinaryExpr, schema: &DFSchema) {
-    let (Some(left), Some(right)) = (product_digits(&expr.left, schema), product_digits(&expr.right, schema)) else {
-        return;
+/// [`with_digits`] has added are taken, and no more than necessary. False if none are taken.
+fn fit_product(left: &mut Expr, right: &mut Expr, schema: &DFSchema) -> bool {
+    let (Some(of_left), Some(of_right)) = (product_digits(left, schema), product_digits(right, schema)) else {
+        return false;
     };
-    let digits = (left.0 + right.0 + 1).max(left.1 + right.1);
+    let digits = (of_left.0 + of_right.0 + 1).max(of_left.1 + of_right.1);
     let mut excess = digits.saturating_sub(DECIMAL128_MAX_PRECISION.into());
+    if excess == 0 {
+        return false;
+    }
     let mut dividends = Vec::new();
-    add_dividends(&mut expr.left, &mut dividends);
-    add_dividends(&mut expr.right, &mut dividends);
+    add_dividends(left, &mut dividends);
+    add_dividends(right, &mut dividends);
     let mut dividends: Vec<(&mut Expr, u8)> = dividends
         .into_iter()
         .filter_map(|dividend| added_digits(dividend, schema).map(|added| (dividend, added)))
         .collect();
     // The quotients with the fewest digits to give come first, so that the others give the rest in equal parts.
     dividends.sort_by_key(|(_, added)| *added);
-    let count = dividends.len();
+    let (count, mut is_changed) = (dividends.len(), false);
     for (i, (dividend, added)) in dividends.into_iter().enumerate() {
         let taken = u32::from(added).min(excess.div_ceil((count - i) as u32));
         excess -= taken;
         if let Expr::Cast(shorter) = dividend
-            && let DataType::Decimal128(precision, scale) = shorter.field.data_type()
+            && let &DataType::Decimal128(precision, scale) = shorter.field.data_type()
             && taken > 0
         {
             let ty = DataType::Decimal128(precision - taken as u8, scale - taken as i8);
-            *dividend = cast(shorter.expr.as_ref().clone(), ty);
+            shorter.field = shorter.field.as_ref().clone().with_data_type(ty).into();
+            is_changed = true;
         }
     }
+    is_changed
 }
 
 /// The digits of an exact product, and those behind the point; `None` for other types than decimals and integers. An integer

@@ -357,14 +357,30 @@ async fn equalities_are_added_to_null_safe_joins() {
     answers(sql, &["4"]).await;
 }
 
-#[tokio::test]
-async fn keys_determine_columns_of_other_tables() {
+/// A table with a primary key, and a table that refers to it.
+async fn with_keys() -> SessionContext {
     let tables = "CREATE TABLE c (id BIGINT PRIMARY KEY) AS VALUES (1), (2);
                   CREATE TABLE o (c BIGINT, y BIGINT) AS VALUES (1, 1), (1, 3), (1, 2), (2, 2), (2, 1)";
     let context = SessionContext::new();
     for table in tables.split(';') {
         collect(&context, table).await.expect("a table");
     }
+    context
+}
+
+#[tokio::test]
+async fn keys_are_unique_above_groups() {
+    let sql = "SELECT DISTINCT c.id FROM c JOIN o ON c.id < o.y GROUP BY c.id, o.y";
+    let mut ids: Vec<String> = collect(&with_keys().await, sql).await.expect(sql).iter().flat_map(shown).collect();
+    ids.sort();
+    assert_eq!(ids, ["1", "1", "2"]);
+    let sql = "SELECT DISTINCT id FROM (SELECT id, unnest([1, 2]) AS u FROM c) q";
+    assert_eq!(collect(&with_keys().await, sql).await.expect(sql).iter().flat_map(shown).count(), 4);
+}
+
+#[tokio::test]
+async fn keys_determine_columns_of_other_tables() {
+    let context = with_keys().await;
     let sql = "EXPLAIN SELECT c.id, o.y FROM c JOIN o ON o.c = c.id GROUP BY c.id, o.y ORDER BY c.id, o.y";
     let plan = collect(&context, sql).await.expect(sql).iter().flat_map(shown).next().expect("a logical plan");
     assert!(plan.contains("Sort: c.id ASC NULLS LAST\n"), "{plan}");

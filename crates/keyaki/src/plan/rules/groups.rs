@@ -1,9 +1,9 @@
 //! Dependencies between the columns of aggregates.
 //!
 //! DataFusion 55 takes all columns of an aggregate for determined by a key of one of its input tables, also the columns
-//! of other tables: after `GROUP BY c.id, o.x`, `c.id` seems to determine `o.x`. It then removes `o.x` from GROUP BY of an
-//! aggregate above. [`optimize_projections`] hides the dependencies from the rule, by a projection of all columns, which
-//! the rule removes.
+//! of other tables: after `GROUP BY c.id, o.x`, `c.id` seems to determine `o.x`. It then removes `o.x` from GROUP BY of
+//! an aggregate above. UNNEST repeats the rows of a key, too. [`optimize_projections`] hides the dependencies from the
+//! rule, by a projection of all columns, which the rule removes.
 
 use std::sync::Arc;
 
@@ -31,12 +31,12 @@ pub(super) fn optimize_projections(
     rule.rewrite(hidden.data, config)
 }
 
-/// True for an aggregate with several keys over another aggregate.
+/// True for an aggregate with several keys over another aggregate or UNNEST.
 fn depends_on_aggregate(aggregate: &Aggregate) -> Result<bool> {
     if aggregate.group_expr.len() < 2 || aggregate.input.schema().functional_dependencies().is_empty() {
         return Ok(false);
     }
-    aggregate.input.exists_dyn(&mut |node| Ok(matches!(node, LogicalPlan::Aggregate(_))))
+    aggregate.input.exists_dyn(&mut |node| Ok(matches!(node, LogicalPlan::Aggregate(_) | LogicalPlan::Unnest(_))))
 }
 
 fn without_dependencies(aggregate: Aggregate) -> Result<Aggregate> {

@@ -2,11 +2,11 @@
 
 use datafusion::common::cse::NormalizeEq;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{JoinType, NullEquality};
+use datafusion::common::{Column, JoinType, NullEquality};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, Filter, Join, LogicalPlan, Window};
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, ExprSchemable, Filter, Join, LogicalPlan, Window};
 use datafusion::optimizer::OptimizerConfig;
 
 use super::{Rule, inferred};
@@ -15,9 +15,9 @@ use crate::plan::first_rows::unalias;
 use crate::plan::node::PipelineNode;
 use crate::plan::shared::Shared;
 
-/// DataFusion pushes conditions without columns below aggregates and other nodes. An aggregate without GROUP BY has a row
-/// even if its input has none, and a volatile condition on groups, or on the rows of an index pipeline, is not one on the
-/// rows of the input.
+/// DataFusion pushes conditions without columns below aggregates and other nodes. An aggregate without GROUP BY has a
+/// row even if its input has none, and a volatile condition on groups, or on the rows of an index pipeline, is not one
+/// on the rows of the input.
 pub(super) fn push_down_filter(
     rule: &Rule,
     plan: LogicalPlan,
@@ -57,8 +57,68 @@ fn is_above_shared(filter: &Filter) -> bool {
     Shared::of(input).is_some()
 }
 
-/// DataFusion moves an expression that occurs twice into a projection below. A projection cannot compute a window function.
-/// Plans have a window function twice if the simplifier made them equal, or if they differ in the order of operands.
+/// DataFusion omits DISTINCT if a unique column of its input is selected. A key of a table is not unique above a join
+/// or UNNEST, but is taken for unique if the groups of the rows have it beside other columns, or above UNNEST.
+pub(super) fn replace_distinct_aggregate(
+    rule: &Rule,
+    plan: LogicalPlan,
+    config: &dyn OptimizerConfig,
+) -> Result<Transformed<LogicalPlan>> {
+    match &plan {
+        LogicalPlan::Distinct(Distinct::All(input))
+            if !input.schema().fields().is_empty() && is_above_groups(input)? =>
+        {
+            let columns = input.schema().columns().into_iter().map(Expr::Column).collect();
+            Ok(Transformed::yes(LogicalPlan::Aggregate(Aggregate::try_new(input.clone(), columns, Vec::new())?)))
+        }
+        _ => rule.rewrite(plan, config),
+    }
+}
+
+/// True for a plan with UNNEST or groups of the rows of a join, unless it has all columns by which they are grouped.
+fn is_above_groups(plan: &LogicalPlan) -> Result<bool> {
+    if selects_groups(plan) {
+        return Ok(false);
+    }
+    let mut found = false;
+    plan.apply_dyn(&mut |node| {
+        found |= match node {
+            LogicalPlan::Unnest(_) => true,
+            LogicalPlan::Aggregate(aggregate) => aggregate.input.exists_dyn(&mut |node| Ok(!is_of_one_table(node)))?,
+            _ => false,
+        };
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// True for nodes whose rows are those of their input, or of a table.
+fn is_of_one_table(node: &LogicalPlan) -> bool {
+    use LogicalPlan as P;
+    matches!(node, P::Projection(_) | P::Filter(_) | P::SubqueryAlias(_) | P::Sort(_) | P::Limit(_) | P::TableScan(_))
+}
+
+/// True for a projection of groups that has all columns by which they are grouped.
+fn selects_groups(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::SubqueryAlias(alias) => selects_groups(&alias.input),
+        LogicalPlan::Aggregate(_) => true,
+        LogicalPlan::Projection(projection) => {
+            let LogicalPlan::Aggregate(aggregate) = projection.input.as_ref() else { return false };
+            let is_selected = |key: &Expr| {
+                let column = Column::from_name(key.schema_name().to_string());
+                let key = Expr::Column(if let Expr::Column(key) = key { key.clone() } else { column });
+                projection.expr.iter().any(|expr| *unalias(expr) == key)
+            };
+            aggregate.group_expr.iter().all(is_selected)
+        }
+        _ => false,
+    }
+}
+
+/// DataFusion moves an expression that occurs twice into a projection below. A projection cannot compute a window
+/// function. Plans have a window function twice if the simplifier made them equal, or if they differ in the order of
+/// operands.
 pub(super) fn common_sub_expression_eliminate(
     rule: &Rule,
     plan: LogicalPlan,

@@ -141,7 +141,7 @@ impl OptimizerRule for ProtectConditions {
 }
 
 /// Conditions of which none divides for rows that another one excludes; `None` if they need no change.
-fn protected(conditions: &[Expr]) -> Result<Option<Vec<Expr>>> {
+pub(in crate::plan) fn protected(conditions: &[Expr]) -> Result<Option<Vec<Expr>>> {
     let mut changed = false;
     let mut all = Vec::with_capacity(conditions.len());
     for condition in conditions {
@@ -316,7 +316,7 @@ fn divides(expr: &Expr) -> Result<bool> {
             },
             _ => return Ok(false),
         };
-        Ok(!columns_of(divisor)?.is_empty())
+        Ok(!is_never_zero(divisor) && !columns_of(divisor)?.is_empty())
     })
 }
 
@@ -326,7 +326,7 @@ fn can_fail(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     expr.exists_dyn(&mut |expr| match expr {
         Expr::ScalarFunction(call) => is_partial(call),
         Expr::BinaryExpr(BinaryExpr { op: Operator::Divide | Operator::Modulo, right, .. }) => {
-            Ok(is_zero(right)? || !is_number(right) && !columns_of(expr)?.is_empty())
+            Ok(is_zero(right)? || !is_number(right) && !is_never_zero(right) && !columns_of(expr)?.is_empty())
         }
         Expr::Cast(Cast { expr, field }) => {
             let is_read = !field.data_type().is_string() && expr.get_type(schema).is_ok_and(|ty| ty.is_string());
@@ -342,8 +342,22 @@ fn is_zero(expr: &Expr) -> Result<bool> {
         return Ok(false);
     }
     let value = ExprSimplifier::new(SimplifyContext::default()).simplify(expr.clone());
-    let is_zero = |value: &ScalarValue| ScalarValue::new_zero(&value.data_type()).is_ok_and(|zero| *value == zero);
-    Ok(value.map_or(true, |value| value.as_literal().is_some_and(is_zero)))
+    Ok(value.map_or(true, |value| value.as_literal().is_some_and(is_zero_value)))
+}
+
+/// True for `nullif(x, 0)`.
+fn is_never_zero(expr: &Expr) -> bool {
+    match expr {
+        Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == "nullif" => {
+            matches!(&args[..], [_, Expr::Literal(value, _)] if is_zero_value(value))
+        }
+        Expr::Cast(Cast { expr, .. }) => is_never_zero(expr),
+        _ => false,
+    }
+}
+
+fn is_zero_value(value: &ScalarValue) -> bool {
+    ScalarValue::new_zero(&value.data_type()).is_ok_and(|zero| *value == zero)
 }
 
 /// True for a literal other than zero and NULL.

@@ -5,10 +5,11 @@
 //!
 //! | module | defects |
 //! |---|---|
+//! | [`branches`] | branches of CASE that constants decide, evaluated for no rows |
 //! | [`frames`] | default frames over BYTEA |
 //! | [`generated`] | none: uses generated columns for their expressions |
 //! | [`groups`] | dependencies of columns on others that do not determine them |
-//! | [`guards`] | filters below ungrouped aggregates; joins that mix NULL-safe and ordinary equality; sums of sums of decimals; sort keys removed by wrong dependencies; repeated window functions, names of their keys |
+//! | [`guards`] | filters below ungrouped aggregates; joins that mix NULL-safe and ordinary equality; sums of sums of decimals; sort keys and DISTINCT removed by wrong dependencies; repeated window functions, names of their keys |
 //! | [`inferred`] | conditions that can fail, copied to rows that are not joined |
 //! | [`intervals`] | comparisons of the parts of intervals one after another |
 //! | [`lazy`] | operands of AND and OR that are evaluated although another one decides; CASE replaced by AND and OR |
@@ -32,6 +33,7 @@ use datafusion::optimizer::optimize_projections::OptimizeProjections;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{ApplyOrder, Optimizer, OptimizerConfig, OptimizerRule};
 
+mod branches;
 mod frames;
 mod generated;
 mod groups;
@@ -49,7 +51,7 @@ mod values;
 pub(super) use frames::GroupFrames;
 pub(super) use generated::UseGenerated;
 pub(super) use intervals::{OrderIntervals, PrepareIntervals};
-pub(super) use lazy::LazyConditions;
+pub(super) use lazy::{LazyConditions, protected};
 pub(super) use moving::MovingFrames;
 pub(super) use multisets::Multisets;
 pub(super) use operands::ConvertOperands;
@@ -80,12 +82,13 @@ fn correct(rule: Rule) -> Rule {
         "push_down_filter" => guards::push_down_filter,
         "eliminate_cross_join" => guards::eliminate_cross_join,
         "single_distinct_aggregation_to_group_by" => guards::single_distinct_to_group_by,
-        "simplify_expressions" => lists::simplify,
+        "simplify_expressions" => branches::simplify,
         "extract_equijoin_predicate" => guards::extract_equijoin_predicate,
         "eliminate_join" => guards::eliminate_join,
         "eliminate_duplicated_expr" => guards::eliminate_duplicated_expr,
         "common_sub_expression_eliminate" => guards::common_sub_expression_eliminate,
         "optimize_projections" => groups::optimize_projections,
+        "replace_distinct_aggregate" => guards::replace_distinct_aggregate,
         _ => return rule,
     };
     Arc::new(Corrected { name: format!("{}(corrected)", rule.name()), inner: rule, apply })

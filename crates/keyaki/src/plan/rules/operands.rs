@@ -7,6 +7,8 @@
 //! - UUIDs and texts: DataFusion has no common type. Texts become UUIDs.
 //! - Arrays and texts: texts become arrays.
 //! - Intervals and texts: as UUIDs. Differences of timestamps become intervals, too.
+//! - Decimals in CASE and UNION: DataFusion finds their common type too late for operators above, which take the type of the
+//!   first one. Quotients get their digits again ([`refitted`]).
 //! - Literals of texts beside values of other types in CASE, in functions that return one of their arguments, in UNION,
 //!   and beside booleans: the literals get the type of the others. Marks of literals ([`marked`]) are removed.
 //!
@@ -30,6 +32,7 @@ use crate::base::arrays::{element_type, innermost, is_list, list_of};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::tree::{PlanTree, Tree};
 use crate::base::uuids::{UUID, is_uuid};
+use crate::values::operators::{has_added_digits, refitted};
 use crate::values::untyped::marked;
 
 /// The rule.
@@ -42,7 +45,15 @@ impl AnalyzerRule for ConvertOperands {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries_dyn(&mut rewrite)?.data)
+        let mut is_changed = false;
+        let converted = plan.transform_up_with_subqueries_dyn(&mut |plan| {
+            // Inputs and subqueries with other types come before the nodes that use them.
+            let plan = if is_changed { plan.recompute_schema()? } else { plan };
+            let converted = rewrite(plan)?;
+            is_changed |= converted.transformed;
+            Ok(converted)
+        })?;
+        Ok(converted.data)
     }
 }
 
@@ -55,8 +66,9 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = merge_schema(&plan.inputs());
     let mut found = false;
     plan.apply_expressions_dyn(&mut |expr| {
-        found |= expr
-            .exists_dyn(&mut |expr| Ok(Operands::of(expr).is_some_and(|operands| operands.are_converted(&schema))))?;
+        found |= expr.exists_dyn(&mut |expr| {
+            Ok(has_added_digits(expr) || Operands::of(expr).is_some_and(|operands| operands.are_converted(&schema)))
+        })?;
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     if !found {
@@ -66,7 +78,7 @@ fn rewrite(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let keeps_digits = matches!(plan, LogicalPlan::Values(_));
     rewritten(plan, |expr, schema| match Operands::of(&expr).and_then(|operands| operands.common(schema)) {
         Some(Common::Literal(DataType::Decimal128(..))) if keeps_digits => Ok(Transformed::no(expr)),
-        _ => convert(expr, schema),
+        _ => convert(expr, schema)?.transform_data(|expr| Ok(refitted(expr, schema))),
     })
 }
 
@@ -82,6 +94,8 @@ enum Kind {
     Comparison,
     /// The result is one of the operands: literals are converted.
     Selection,
+    /// As a selection, of the results of a CASE: decimals are converted, too.
+    Branches,
     /// Decimals beside floats only are converted.
     Elements,
 }
@@ -123,7 +137,7 @@ impl<'a> Operands<'a> {
             Expr::Case(case) => {
                 let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
                 let operands = results.chain(case.else_expr.as_deref()).collect();
-                Some(Operands { operands, kind: Kind::Selection })
+                Some(Operands { operands, kind: Kind::Branches })
             }
             _ => None,
         }
@@ -146,6 +160,10 @@ impl<'a> Operands<'a> {
             }
             Kind::Comparison => Common::of(types(), true).or_else(|| self.literal(schema)),
             Kind::Selection => Common::of(types(), false).or_else(|| self.literal(schema)),
+            Kind::Branches => {
+                let common = Common::of(types(), false).or_else(|| self.literal(schema));
+                common.or_else(|| Common::decimal(&types().collect::<Vec<_>>()))
+            }
         }
     }
 
@@ -182,6 +200,8 @@ enum Common {
     Array(DataType),
     /// Literals of texts are converted to this type.
     Literal(DataType),
+    /// Decimals and integers are converted to this type.
+    Decimal(DataType),
 }
 
 impl Common {
@@ -218,11 +238,20 @@ impl Common {
         common.filter(|ty| !is_nested(ty)).map(Common::Literal)
     }
 
+    /// The type of different decimals, or of decimals and integers.
+    fn decimal(types: &[DataType]) -> Option<Common> {
+        let types: Vec<DataType> = types.iter().filter(|ty| !ty.is_null()).cloned().collect();
+        let is_exact = |ty: &DataType| ty.is_decimal() || ty.is_integer();
+        let has_decimals = types.iter().any(DataType::is_decimal) && types.iter().all(is_exact);
+        let differ = types.windows(2).any(|pair| pair[0] != pair[1]);
+        if has_decimals && differ { type_union_resolution(&types).map(Common::Decimal) } else { None }
+    }
+
     /// The type of literals with a mark.
     fn of_marked(&self) -> DataType {
         match self {
             Common::Float => DataType::Float64,
-            Common::Timestamp(ty, _) | Common::Array(ty) | Common::Literal(ty) => ty.clone(),
+            Common::Timestamp(ty, _) | Common::Array(ty) | Common::Literal(ty) | Common::Decimal(ty) => ty.clone(),
             Common::Uuid => UUID,
             Common::Interval => INTERVAL,
         }
@@ -238,6 +267,7 @@ impl Common {
             }
             (Common::Timestamp(common, true), ty) if ty.is_string() => Some(common.clone()),
             (Common::Uuid, ty) if ty.is_string() => Some(UUID),
+            (Common::Decimal(common), ty) if ty != common && !ty.is_null() => Some(common.clone()),
             (Common::Array(array), ty) if ty.is_string() => Some(array.clone()),
             (Common::Interval, ty) if ty.is_string() || is_interval(ty) && *ty != INTERVAL => Some(INTERVAL),
             _ => None,
@@ -299,7 +329,15 @@ fn convert_union(union: Union) -> Result<Transformed<LogicalPlan>> {
     let width = union.inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
     let common: Vec<Option<Common>> = (0..width).map(|column| common_of_inputs(&union.inputs, column)).collect();
     if common.iter().all(Option::is_none) {
-        return Ok(Transformed::no(LogicalPlan::Union(union)));
+        // The types of all inputs may have changed alike.
+        let is_current = union
+            .inputs
+            .first()
+            .is_none_or(|first| first.schema().has_equivalent_names_and_types(&union.schema).is_ok());
+        return Ok(match is_current {
+            true => Transformed::no(LogicalPlan::Union(union)),
+            false => Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(union.inputs)?)),
+        });
     }
     let converted = |input: Arc<LogicalPlan>| -> Result<Arc<LogicalPlan>> {
         let mut found = false;
@@ -333,10 +371,11 @@ fn common_of_inputs(inputs: &[Arc<LogicalPlan>], column: usize) -> Option<Common
         inputs.iter().map(|input| input.schema().field(column).data_type().clone()).collect()
     };
     let common = Common::of(types(&inputs.iter().collect::<Vec<_>>()), false);
-    common.or_else(|| {
+    let common = common.or_else(|| {
         let (literals, others): (Vec<_>, Vec<_>) = inputs.iter().partition(|input| is_untyped_column(input, column));
         Common::literal(!literals.is_empty(), &types(&others))
-    })
+    });
+    common.or_else(|| Common::decimal(&types(&inputs.iter().collect::<Vec<_>>())))
 }
 
 /// True for a column of literals of texts.

@@ -1,12 +1,14 @@
 //! The types of references to outer queries. DataFusion 55 notes them while it plans a subquery, before it converts the
-//! expressions of the outer query to common types, so that a reference to `CASE WHEN a THEN 1 ELSE 2.5 END` has the type of
-//! the first branch.
+//! expressions of the outer query to common types, so that a reference to `CASE WHEN a THEN 1 ELSE 2.5 END` has the
+//! type of the first branch.
 //!
-//! The rule precedes the conversion, which would convert the operands of the subquery to the wrong types. The types of the
-//! outer columns are those of a copy of the outer query after its conversion.
+//! The rule precedes the conversion, which would convert the operands of the subquery to the wrong types. The types of
+//! the outer columns are those of a copy of the outer query after its conversion. References also become nullable if
+//! [`with_nullable_values`] makes the outer column nullable.
 
 use std::sync::Arc;
 
+use datafusion::arrow::datatypes::FieldRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, ExprSchema};
@@ -18,6 +20,7 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 
 use super::has_subqueries;
 use super::lateral::{lateral_of, marked};
+use super::nullable::with_nullable_values;
 use super::references::{outer_columns, subquery_of, with_subquery};
 use crate::base::tree::{PlanTree, Tree};
 use crate::plan::rules::{ConvertOperands, GroupFrames, PrepareIntervals};
@@ -44,8 +47,8 @@ struct Correction<'o> {
 }
 
 impl Correction<'_> {
-    /// Gives the references of a plan to outer queries, whose columns are `scopes`, the innermost last, the types of the
-    /// columns.
+    /// Gives the references of a plan to outer queries, whose columns are `scopes`, the innermost last, the types of
+    /// the columns.
     fn plan(&self, plan: LogicalPlan, scopes: &[Arc<DFSchema>]) -> Result<LogicalPlan> {
         match plan {
             LogicalPlan::Join(join) => {
@@ -96,10 +99,14 @@ impl Correction<'_> {
             expr.transform_up_dyn(&mut |expr| match expr {
                 Expr::OuterReferenceColumn(field, column) => {
                     let actual = scopes.iter().rev().find_map(|scope| scope.field_from_column(&column).ok());
-                    Ok(match actual.filter(|actual| actual.data_type() != field.data_type()) {
+                    let is_wrong = |actual: &&FieldRef| {
+                        actual.data_type() != field.data_type() || actual.is_nullable() && !field.is_nullable()
+                    };
+                    Ok(match actual.filter(is_wrong) {
                         Some(actual) => {
+                            let nullable = field.is_nullable() || actual.is_nullable();
                             let field = field.as_ref().clone().with_data_type(actual.data_type().clone());
-                            Transformed::yes(Expr::OuterReferenceColumn(field.into(), column))
+                            Transformed::yes(Expr::OuterReferenceColumn(field.with_nullable(nullable).into(), column))
                         }
                         None => Transformed::no(Expr::OuterReferenceColumn(field, column)),
                     })
@@ -110,11 +117,11 @@ impl Correction<'_> {
         node.data.recompute_schema()
     }
 
-    /// A plan after the conversion to common types.
+    /// A plan after the conversion to common types and the correction of its nullability.
     fn converted(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         let plan = ConvertOperands.analyze(plan, self.options)?;
         let plan = PrepareIntervals.analyze(plan, self.options)?;
         let plan = GroupFrames.analyze(plan, self.options)?;
-        TypeCoercion::new().analyze(plan, self.options)
+        with_nullable_values(TypeCoercion::new().analyze(plan, self.options)?)
     }
 }
