@@ -22,7 +22,7 @@ INSERT_ROWS_MAX = 200
 # There are no statements whose joins could have more rows: they take minutes.
 JOINED_ROWS_MAX = 300_000_000
 # Relations of a statement that are joined with each other, at most.
-JOINED_RELATIONS_MAX = 4
+JOINED_RELATIONS_MAX = 6
 RELATION = re.compile(r"\b(?:FROM|JOIN|USING|INTO|UPDATE) \w+ AS ")
 # Seconds for the reduction of one failure.
 REDUCTION = 60
