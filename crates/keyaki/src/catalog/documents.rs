@@ -27,7 +27,7 @@ use keyaki_store::{Direction, KeyRange, LocatorOptions, Schema, Snapshot, Store,
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::definitions::{ForeignKeyDef, IndexDef, IndexMethod, SequenceDef, TableDef, ViewDef};
+use super::definitions::{ForeignKeyDef, IndexDef, IndexMethod, SequenceDef, SequencePosition, TableDef, ViewDef};
 use super::names::{PUBLIC, RelationName, TEMPORARY_PREFIX};
 use crate::catalog::Table;
 use crate::catalog::TableStatistics;
@@ -251,18 +251,7 @@ impl Catalog {
     /// Reads the catalog as of `snapshot`, and the keys of all positions. Returns `None` if the database has no catalog
     /// tree. Blocks.
     pub fn read(store: &Store, snapshot: &Snapshot) -> Result<Option<(Catalog, BTreeSet<u64>)>> {
-        let Ok(view) = snapshot.tree(CATALOG_TREE) else { return Ok(None) };
-        let source = store.blocking();
-        let mut documents = BTreeMap::new();
-        let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Ascending);
-        while let Some(chunk) = block_on(cursor.next())? {
-            let columns = chunk.to_arrays(&[0, 1])?;
-            let (keys, values) = (binary(&columns[0])?, binary(&columns[1])?);
-            for row in 0..chunk.rows() {
-                let key = String::from_utf8_lossy(keys.value(row)).into_owned();
-                documents.insert(key, values.value(row).to_vec());
-            }
-        }
+        let Some(documents) = documents(store, snapshot)? else { return Ok(None) };
         let prefix = DocumentKind::SequencePosition.key(&"");
         let positions = documents.keys().filter_map(|key| key.strip_prefix(&prefix)?.parse().ok()).collect();
         let catalog = Catalog::decode(&documents, || store.new_memory_tree_id())?;
@@ -308,6 +297,38 @@ impl Catalog {
         }
         Ok(catalog)
     }
+}
+
+/// All documents as of `snapshot`, by key; `None` if the database has no catalog tree. Blocks.
+fn documents(store: &Store, snapshot: &Snapshot) -> Result<Option<BTreeMap<String, Vec<u8>>>> {
+    let Ok(view) = snapshot.tree(CATALOG_TREE) else { return Ok(None) };
+    let source = store.blocking();
+    let mut documents = BTreeMap::new();
+    let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Ascending);
+    while let Some(chunk) = block_on(cursor.next())? {
+        let columns = chunk.to_arrays(&[0, 1])?;
+        let (keys, values) = (binary(&columns[0])?, binary(&columns[1])?);
+        for row in 0..chunk.rows() {
+            let key = String::from_utf8_lossy(keys.value(row)).into_owned();
+            documents.insert(key, values.value(row).to_vec());
+        }
+    }
+    Ok(Some(documents))
+}
+
+/// The positions of sequences as of `snapshot`, by their keys. Blocks.
+///
+/// # Errors
+/// `Corrupt`, errors of the store.
+pub(crate) fn positions_at(store: &Store, snapshot: &Snapshot) -> Result<BTreeMap<u64, SequencePosition>> {
+    let prefix = DocumentKind::SequencePosition.key(&"");
+    let mut positions = BTreeMap::new();
+    for (key, document) in documents(store, snapshot)?.unwrap_or_default() {
+        if let Some(id) = key.strip_prefix(&prefix).and_then(|id| id.parse().ok()) {
+            positions.insert(id, parse(&key, &document)?);
+        }
+    }
+    Ok(positions)
 }
 
 /// Reads a document. Blocks.

@@ -31,8 +31,8 @@ pub use definitions::{
 };
 pub(crate) use definitions::{SequencePosition, goal_name, goal_of_name};
 pub(crate) use documents::{
-    Catalog, DocumentKind, SYSTEM_PREFIX, bootstrap, corrupt, document, extend_format, put, put_new, put_schema,
-    remove, remove_positions, remove_table, remove_temporary,
+    Catalog, DocumentKind, SYSTEM_PREFIX, bootstrap, corrupt, document, extend_format, positions_at, put, put_new,
+    put_schema, remove, remove_positions, remove_table, remove_temporary,
 };
 pub(crate) use expressions::{Check, Compiled, Generated, Generation, Predicate, RowExpression, VirtualValue};
 pub use index_build::IndexBuild;

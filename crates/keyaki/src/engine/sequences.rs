@@ -212,6 +212,14 @@ impl Sequences {
         Ok(position.upcoming(def))
     }
 
+    /// The exact position of a sequence, also of one that was dropped. `stored` is the position in the catalog, if it
+    /// has one.
+    pub fn position_of(&self, def: &SequenceDef, stored: Option<SequencePosition>) -> SequencePosition {
+        let known = self.positions.lock().get(&def.id).cloned();
+        let position = known.map(|position| position.lock().exact()).or(stored);
+        Position::new(def, position.unwrap_or(SequencePosition { next: Some(def.first()), last: None })).exact()
+    }
+
     /// Stores the next value of each sequence in place of its reserved bound, so that values do not skip when the database is
     /// opened again. `ids` are those of the sequences that exist.
     ///

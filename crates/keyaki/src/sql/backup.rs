@@ -47,7 +47,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, backup:
 ///
 /// # Errors
 /// `Io`.
-fn check_unused(directory: &Path) -> Result<()> {
+pub(super) fn check_unused(directory: &Path) -> Result<()> {
     let failed = |error| Err(Error::io("create", directory, error));
     match std::fs::read_dir(directory).map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),

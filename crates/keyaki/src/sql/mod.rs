@@ -1,10 +1,11 @@
 //! Statements: parsing, dispatch and execution.
 //!
 //! [`split`] tokenises a script once and splits it into statements. Statements that sqlparser lacks or parses in
-//! another form (CHECKPOINT, DROP CACHES, ANALYZE, BACKUP, CHECK, COPY, WARM, PIN, UNPIN, BEGIN IMMEDIATE, CREATE SEQUENCE,
-//! some forms of ALTER) are recognised by their first words and parsed here. sqlparser parses all others. `dispatch` executes DDL, DML
-//! and settings in this folder; DataFusion plans queries, SHOW TABLES and EXPLAIN. Statements of a few rows by key take
-//! the [`short`] path instead: from [`plan_cache`], or as [`prepared`] statements with [`parameters`].
+//! another form (CHECKPOINT, DROP CACHES, ANALYZE, BACKUP, EXPORT, IMPORT, CHECK, COPY, WARM, PIN, UNPIN,
+//! BEGIN IMMEDIATE, CREATE SEQUENCE, some forms of ALTER) are recognised by their first words and parsed here. sqlparser
+//! parses all others. `dispatch` executes DDL, DML and settings in this folder; DataFusion plans queries, SHOW TABLES and
+//! EXPLAIN. Statements of a few rows by key take the [`short`] path instead: from [`plan_cache`], or as [`prepared`]
+//! statements with [`parameters`].
 //!
 //! *Invariant.* Nothing is ignored. DataFusion would execute CREATE TABLE in memory, write files, and drop clauses that
 //! it does not implement. Such statements and clauses are `Unsupported` errors instead; `strict` checks the clauses of
@@ -44,6 +45,7 @@ mod ddl;
 mod describe;
 pub(crate) mod dml;
 mod documents;
+mod export;
 pub(crate) mod expressions;
 mod file_tables;
 mod grouping_sets;
@@ -117,6 +119,8 @@ enum Parsed {
     Cache(cache::CacheStatement),
     Check(check::Check),
     Backup(backup::Backup),
+    Export(export::Export),
+    Import(export::import::Import),
     Alter(Box<alter::Alter>),
     CreateSequence(Box<sequences::CreateSequence>),
     Sql(Box<Sql>),
@@ -157,6 +161,8 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
         Parsed::Analyze(table) => analyze::run(session, execution, table.as_ref()).await,
         Parsed::Cache(statement) => cache::run(session, execution, statement).await,
         Parsed::Backup(backup) => Box::pin(backup::run(session, execution, backup)).await,
+        Parsed::Export(export) => Box::pin(export::run(session, execution, export)).await,
+        Parsed::Import(import) => Box::pin(export::import::run(session, execution, import)).await,
         Parsed::Check(check) => Box::pin(check::run(session, execution, check)).await,
         Parsed::Alter(alter) => Box::pin(alter::run(session, execution, *alter)).await,
         Parsed::CreateSequence(create) => sequences::create(session, execution, *create).await,
@@ -184,6 +190,8 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         ["RESET", "TIME", "ZONE"] if statement.has_tokens(3) => return parse(&split::single("RESET timezone")?),
         ["COPY", ..] => Parsed::Copy(copy::parse(&mut parser)?),
         ["BACKUP", ..] => Parsed::Backup(backup::parse(&mut parser)?),
+        ["EXPORT", ..] => Parsed::Export(export::parse(&mut parser)?),
+        ["IMPORT", ..] => Parsed::Import(export::import::parse(&mut parser)?),
         ["CHECK", ..] => Parsed::Check(check::parse(&mut parser)?),
         ["WARM", ..] => Parsed::Cache(cache::parse(cache::Action::Warm, &mut parser)?),
         ["PIN", ..] => Parsed::Cache(cache::parse(cache::Action::Pin, &mut parser)?),

@@ -518,6 +518,11 @@ pub(super) fn is_identity(option: &ColumnOptionDef) -> bool {
     }
 }
 
+/// The name of the sequence of an identity column, if it is not in use.
+pub(super) fn identity_name(table: &RelationName, column: &str) -> RelationName {
+    table.sibling(format!("{}_{column}_seq", table.name))
+}
+
 /// Gives the sequences of the identity columns of a new table or column names that are not in use.
 pub(super) fn name_identities(def: &mut TableDef, catalog: &Catalog) {
     let own: Vec<String> =

@@ -111,6 +111,12 @@ pub(crate) fn create_table(def: &TableDef) -> String {
     create_table_with(def, Vec::new())
 }
 
+/// CREATE TABLE with UNIQUE constraints, but without FOREIGN KEY constraints.
+pub(crate) fn create_table_without_references(def: &TableDef) -> String {
+    let unique = def.indexes.iter().filter(|index| index.constraint);
+    create_table_with(def, unique.map(|index| unique_constraint(def, index)).collect())
+}
+
 /// CREATE TABLE with further items.
 fn create_table_with(def: &TableDef, others: Vec<String>) -> String {
     let mut items: Vec<String> = Vec::new();

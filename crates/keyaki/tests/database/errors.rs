@@ -37,6 +37,12 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
     ("WARM t", "42601", "syntax error at or near \"t\", expected one of TABLE or INDEX (line 1, column 6)"),
     ("CHECK t", "42601", "syntax error at or near \"t\", expected one of DATABASE or TABLE (line 1, column 7)"),
     ("BACKUP DATABASE 'x'", "42601", "syntax error at or near \"'x'\", expected TO (line 1, column 17)"),
+    ("EXPORT TABLE t", "42601", "syntax error at or near \"TABLE\", expected DATABASE (line 1, column 8)"),
+    (
+        "IMPORT DATABASE 'a' extra",
+        "42601",
+        "syntax error at or near \"extra\", expected end of statement (line 1, column 21)",
+    ),
     ("CHECK TABLE v", "42809", "\"v\" is a view, not a table"),
     ("CHECK TABLE nowhere", "42P01", "relation \"nowhere\" does not exist"),
     ("COPY t FROM STDIN", "0A000", "not supported: STDIN, STDOUT and PROGRAM in COPY (name a file)"),

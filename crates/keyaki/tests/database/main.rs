@@ -12,6 +12,7 @@ mod concurrent_index;
 mod copy;
 mod definitions;
 mod errors;
+mod export;
 mod files;
 mod foreign_keys;
 mod generated;

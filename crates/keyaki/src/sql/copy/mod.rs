@@ -18,7 +18,9 @@ mod write;
 
 pub(super) use files::expand;
 pub(super) use options::{CopyOptions, Dialect, Format};
+pub(super) use statement::CopyObject;
 pub(crate) use statement::{Copy, parse};
+pub(super) use to::write_parquet;
 
 use std::fs::File;
 use std::io::Read;

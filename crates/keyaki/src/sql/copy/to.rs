@@ -10,11 +10,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use tempfile::TempPath;
 use tokio::sync::mpsc::{Receiver, channel};
 
+use super::options::{CopyOptions, Format};
 use super::statement::{Copy, CopyObject};
 use super::write::{Sink, open};
 use crate::base::interrupt::{Decision, Execution, Stage};
@@ -33,37 +35,80 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     let path = PathBuf::from(&copy.path);
     let target = OutputFile::new(&path)?;
     copy.options.resolve(&path, true)?;
-    let mut rows = query(session, copy.object).await?;
-    let (sender, receiver) = channel(BATCHES_AHEAD);
-    let (schema, options) = (rows.schema(), copy.options);
-    let decision = execution.decision().clone();
-    let task = tokio::task::spawn_blocking(move || {
+    let rows = query(session, copy.object).await?;
+    let (schema, options, decision) = (rows.schema(), copy.options, execution.decision().clone());
+    let write = move |batches| {
         let (file, temporary) = target.create()?;
         let sink = open(&target.path, file, &options, &schema)?;
-        write(&target, temporary, sink, receiver, &decision)
-    });
+        let (file, rows) = write(sink, batches, &decision)?;
+        file.sync_all().map_err(|error| Error::io("sync", &target.path, error))?;
+        decision.commit()?;
+        target.replace(temporary)?;
+        decision.reach(Stage::Committed);
+        Ok(rows)
+    };
+    session.progress.lock().start(&format!("writing {}", path.display()), None);
+    let rows = rows.map(|batch| batch.map_err(Error::from));
+    let written = on_thread(session, path, rows, write).await;
+    session.progress.lock().finish();
+    written
+}
+
+/// Writes rows to a new Parquet file, durably. Returns the number of rows and the bytes of the file.
+///
+/// # Errors
+/// `Io`, `DiskFull`, `Unsupported` for types that Parquet files cannot have, `Cancelled`; errors of the rows.
+pub(in crate::sql) async fn write_parquet(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    path: &Path,
+    schema: SchemaRef,
+    rows: impl Stream<Item = Result<RecordBatch>> + Unpin,
+) -> Result<(u64, u64)> {
+    let (target, decision) = (path.to_path_buf(), execution.decision().clone());
+    let options = CopyOptions { format: Some(Format::Parquet), ..CopyOptions::default() };
+    // Created here: the thread may begin after the statement has been cancelled and the directory removed.
+    let file = File::create_new(path).map_err(|error| Error::io("create", path, error))?;
+    let write = move |batches| {
+        let (file, rows) = write(open(&target, file, &options, &schema)?, batches, &decision)?;
+        let length = file.sync_all().and_then(|()| file.metadata()).map(|metadata| metadata.len());
+        Ok((rows, length.map_err(|error| Error::io("sync", &target, error))?))
+    };
+    on_thread(session, path.to_path_buf(), rows, write).await
+}
+
+/// Sends batches, and the end mark after them, to `write` on a thread of the blocking pool.
+async fn on_thread<T: Send + 'static>(
+    session: &SqlSession,
+    path: PathBuf,
+    mut rows: impl Stream<Item = Result<RecordBatch>> + Unpin,
+    write: impl FnOnce(Receiver<Option<RecordBatch>>) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (sender, receiver) = channel(BATCHES_AHEAD);
+    let task = tokio::task::spawn_blocking(move || write(receiver));
     let progress = session.progress.lock().clone();
-    progress.start(&format!("writing {}", path.display()), None);
     let mut failed = None;
     while let Some(batch) = rows.next().await {
-        let message = batch.map_err(Error::from);
-        let count = message.as_ref().map_or(0, RecordBatch::num_rows) as u64;
-        if let Err(error) = message {
-            failed = Some(error);
-            break;
+        let count = batch.as_ref().map_or(0, RecordBatch::num_rows) as u64;
+        match batch {
+            Ok(batch) => {
+                // A closed channel means that the writer has failed; its error is returned below.
+                if sender.send(Some(batch)).await.is_err() {
+                    break;
+                }
+                progress.advance(count);
+            }
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
         }
-        if sender.send(message.ok()).await.is_err() {
-            break;
-        }
-        progress.advance(count);
     }
     if failed.is_none() {
-        // A closed channel means that the writer has failed; its error is returned below.
         let _ = sender.send(None).await;
     }
     drop(sender);
     let written = task.await.map_err(|error| Error::task(&error))?;
-    progress.finish();
     // Sinks have no path; errors of the output file get it here.
     failed.map_or(written, Err).map_err(|error| match error {
         Error::Io { operation, offset, source, .. } => Error::Io { path, operation, offset, source },
@@ -94,17 +139,15 @@ async fn query(session: &SqlSession, object: CopyObject) -> Result<SendableRecor
     state.run(&plan).await
 }
 
-/// Writes batches until the end mark, then syncs and renames the file. Returns the number of rows.
+/// Writes batches until the end mark. Returns the file, not yet synced, and the number of rows.
 ///
 /// # Errors
-/// `Cancelled` if the channel closes without an end mark, or if the statement was cancelled before the file is renamed.
+/// `Cancelled` if the channel closes without an end mark, or if the statement was cancelled; errors of the sink.
 fn write(
-    target: &OutputFile,
-    temporary: TempPath,
     mut sink: Box<dyn Sink>,
     mut batches: Receiver<Option<RecordBatch>>,
     decision: &Decision,
-) -> Result<u64> {
+) -> Result<(File, u64)> {
     let mut rows = 0;
     loop {
         match batches.blocking_recv() {
@@ -113,16 +156,10 @@ fn write(
                 rows += batch.num_rows() as u64;
                 sink.write(&batch)?;
             }
-            Some(None) => break,
+            Some(None) => return Ok((sink.finish()?, rows)),
             None => return Err(Error::Cancelled),
         }
     }
-    let file = sink.finish()?;
-    file.sync_all().map_err(|error| Error::io("sync", &target.path, error))?;
-    decision.commit()?;
-    target.replace(temporary)?;
-    decision.reach(Stage::Committed);
-    Ok(rows)
 }
 
 /// The target of COPY TO.

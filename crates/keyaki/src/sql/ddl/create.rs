@@ -202,8 +202,7 @@ impl NewColumn {
                 other => return Err(Error::Unsupported(format!("column \"{name}\": {other}"))),
             }
         }
-        new.column.identity =
-            sequences::identity(table.sibling(format!("{}_{name}_seq", table.name)), column, ty.column)?;
+        new.column.identity = sequences::identity(sequences::identity_name(table, &name), column, ty.column)?;
         if new.column.generated.is_some() && new.column.has_default() {
             let what = if new.column.identity.is_some() { "identity" } else { "DEFAULT" };
             let problem = format!("both {what} and generation expression specified for column \"{name}\"");
@@ -311,10 +310,11 @@ impl Design {
             copy.default = column.default.clone().filter(|_| parts.defaults);
             copy.generated = column.generated.clone().filter(|_| parts.generated);
             copy.comment = column.comment.clone().filter(|_| parts.comments);
-            copy.identity = column.identity.as_ref().filter(|_| parts.identity).map(|identity| {
-                let name = self.name.sibling(format!("{}_{}_seq", self.name.name, column.name));
-                sequences::copied(identity, name)
-            });
+            copy.identity = column
+                .identity
+                .as_ref()
+                .filter(|_| parts.identity)
+                .map(|identity| sequences::copied(identity, sequences::identity_name(&self.name, &column.name)));
             self.push(copy)?;
         }
         if parts.constraints {
