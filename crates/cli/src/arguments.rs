@@ -116,6 +116,10 @@ pub enum Command {
     Calibrate(CalibrateArguments),
     /// Copy a database to a new directory, and verify all its pages
     Backup(BackupArguments),
+    /// Write a database to a directory as SQL scripts and Parquet files
+    Dump(DumpArguments),
+    /// Create a database from the directory of a dump
+    Restore(RestoreArguments),
     /// Verify all pages of a database and compare its indexes with their tables; exit with 1 if there is damage
     Check(CheckArguments),
     /// Draw the reads of a query over time, out of order and in order, as an SVG
@@ -205,6 +209,26 @@ pub struct BackupArguments {
     pub database: PathBuf,
     /// The directory of the copy, which must not exist or be empty
     pub directory: PathBuf,
+    #[command(flatten)]
+    pub open: OpenArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct DumpArguments {
+    /// The database to write
+    pub database: PathBuf,
+    /// The directory of the dump, which must not exist or be empty
+    pub directory: PathBuf,
+    #[command(flatten)]
+    pub open: OpenArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct RestoreArguments {
+    /// The directory of a dump
+    pub directory: PathBuf,
+    /// The new database, whose directory must not exist or be empty
+    pub database: PathBuf,
     #[command(flatten)]
     pub open: OpenArguments,
 }

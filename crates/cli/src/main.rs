@@ -1,4 +1,5 @@
-//! The `keyaki` program: the SQL shell, the demonstration, backups, checks, calibration, figures and traces of queries.
+//! The `keyaki` program: the SQL shell, the demonstration, backups, dumps, checks, calibration, figures and traces of
+//! queries.
 //!
 //! Modules are layered (`cargo xtask layers`): terminal and output helpers at the bottom, then the command line and the runner
 //! of statements, then one module per command.
@@ -16,6 +17,7 @@ mod check;
 mod demo;
 mod device;
 mod directories;
+mod dump;
 mod events;
 mod failure;
 mod figure;
@@ -23,6 +25,7 @@ mod interrupt;
 mod output;
 mod pager;
 mod plot;
+mod restore;
 mod run;
 mod shell;
 mod terminal;
@@ -83,6 +86,8 @@ fn start(arguments: Arguments) -> Result<()> {
         Some(Command::Demo(arguments)) => runtime.block_on(demo::run(&arguments)),
         Some(Command::Calibrate(arguments)) => calibrate::run(&arguments),
         Some(Command::Backup(arguments)) => runtime.block_on(backup::run(&arguments, interrupts)),
+        Some(Command::Dump(arguments)) => runtime.block_on(dump::run(&arguments, interrupts)),
+        Some(Command::Restore(arguments)) => runtime.block_on(restore::run(&arguments, interrupts)),
         Some(Command::Check(arguments)) => runtime.block_on(check::run(&arguments, interrupts)),
         Some(Command::Plot(arguments)) => runtime.block_on(figure::run(&arguments, interrupts)),
         Some(Command::Trace(arguments)) => runtime.block_on(trace::run(&arguments, interrupts)),

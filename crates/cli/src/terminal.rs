@@ -3,6 +3,9 @@
 use std::io::{IsTerminal, stderr, stdout};
 use std::time::Duration;
 
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
+
 /// Columns and rows of the terminal on standard output; none if standard output is not a terminal.
 pub fn size() -> Option<(usize, usize)> {
     if !stdout().is_terminal() {
@@ -55,6 +58,12 @@ pub fn thousands(count: u64) -> String {
 /// `1,234,567 rows`, `1 row`.
 pub fn rows(count: u64) -> String {
     format!("{} row{}", thousands(count), if count == 1 { "" } else { "s" })
+}
+
+/// The sum of a column of BIGINT values; 0 if there is none with this name.
+pub fn sum(batches: &[RecordBatch], column: &str) -> u64 {
+    let numbers = batches.iter().filter_map(|batch| batch.column_by_name(column)?.as_primitive_opt::<Int64Type>());
+    numbers.flat_map(|numbers| numbers.iter().flatten()).map(|number| number as u64).sum()
 }
 
 /// Seconds with at least three significant digits: `0.00123 s`, `1.23 s`, `123 s`.

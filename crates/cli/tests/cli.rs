@@ -238,3 +238,64 @@ fn backups_are_complete_and_checks_print_problems() {
     let missing = Command::new(env!("CARGO_BIN_EXE_keyaki")).args(["check", "/no/such/database"]).output().unwrap();
     assert!(missing.status.code() == Some(1) && text(&missing.stderr).contains("does not exist"), "{missing:?}");
 }
+
+#[test]
+fn dumps_are_restored() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("db");
+    let script = "CREATE TABLE t (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name TEXT); CREATE SCHEMA s;
+        INSERT INTO t (name) SELECT 'text ' || value FROM generate_series(1, 5000); CREATE INDEX t_name ON t (lower(name));
+        CREATE TABLE s.u (t_id BIGINT REFERENCES t (id)); INSERT INTO s.u VALUES (7), (NULL); CREATE VIEW v AS SELECT * FROM s.u;";
+    assert!(keyaki(&[], &database, script).status.success());
+    let run = |command: &str, from: &Path, to: &Path| {
+        Command::new(env!("CARGO_BIN_EXE_keyaki")).arg(command).args([from, to]).output().unwrap()
+    };
+    let failed = |output: Output, expected: &str| {
+        assert!(output.status.code() == Some(1) && text(&output.stderr).contains(expected), "{output:?}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+    };
+    let (dump, copy) = (directory.path().join("it's a dump"), directory.path().join("it's a copy"));
+    let output = run("dump", &database, &dump);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let printed = text(&output.stdout);
+    assert!(printed.contains("│ public      │ t          │ 5000 │"), "{printed}");
+    assert!(printed.contains("\ndumped 5,002 rows (") && printed.ends_with("it's a dump\n"), "{printed}");
+    failed(run("dump", &database, &dump), "the directory has files");
+    failed(run("dump", &directory.path().join("nowhere"), &copy), "does not exist");
+    failed(run("restore", &database, &copy), "not a complete export");
+    failed(run("restore", &directory.path().join("nowhere"), &copy), "No such file");
+    failed(run("restore", &dump, &database), "the directory has files");
+    let file = dump.join("data").join("1-t.parquet");
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
+    failed(run("restore", &dump, &copy), "1-t.parquet");
+    let mut damaged = bytes.clone();
+    damaged[..1000].fill(0);
+    std::fs::write(&file, damaged).unwrap();
+    failed(run("restore", &dump, &copy), "1-t.parquet");
+    std::fs::write(&file, bytes).unwrap();
+    // Neither the database nor a temporary one is left.
+    let mut names: Vec<_> =
+        std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["db", "it's a dump"]);
+    std::fs::create_dir(&copy).unwrap();
+    let output = run("restore", &dump, &copy);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let expected = "\
+┌─────────────┬────────────┬──────┐
+│ schema_name │ table_name │ rows │
+├─────────────┼────────────┼──────┤
+│ public      │ t          │ 5000 │
+│ s           │ u          │    2 │
+└─────────────┴────────────┴──────┘
+restored 5,002 rows to ";
+    assert!(text(&output.stdout).starts_with(expected), "{}", text(&output.stdout));
+    let query = "INSERT INTO t (name) VALUES ('x') RETURNING id; SELECT count(*) AS n FROM v;";
+    let output = keyaki(&["--mode", "csv", "-c", query], &copy, "");
+    assert_eq!(text(&output.stdout), "id\n5001\nn\n2\n");
+    let schema = |database: &Path| text(&keyaki(&["-c", ".schema"], database, "").stdout).to_string();
+    assert_eq!(schema(&copy), schema(&database));
+    let help = Command::new(env!("CARGO_BIN_EXE_keyaki")).args(["restore", "--help"]).output().unwrap();
+    assert!(text(&help.stdout).contains("<DIRECTORY> <DATABASE>"), "{help:?}");
+}

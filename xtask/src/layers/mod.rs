@@ -38,7 +38,7 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "crates/cli",
         "allocator, directories, failure, interrupt, pager, terminal < bars, device, output, plot < arguments, events < run \
-         < backup, caches, check, figure, trace < calibrate < demo, shell",
+         < backup, caches, check, dump, figure, restore, trace < calibrate < demo, shell",
     ),
 ];
 

@@ -12,6 +12,8 @@ use arrow::error::ArrowError;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use clap::ValueEnum;
 
+use crate::failure::{Failure, Result};
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
     /// A boxed table; on a terminal, wide values are truncated
@@ -55,6 +57,18 @@ impl Mode {
     pub fn has_footer(self) -> bool {
         matches!(self, Mode::Table | Mode::Line | Mode::Markdown)
     }
+}
+
+/// Batches as a boxed table; an empty text for no batches.
+///
+/// # Errors
+/// [`Failure::Output`] if a value cannot be formatted.
+pub fn table_of(batches: &[RecordBatch]) -> Result<String> {
+    let Some(first) = batches.first() else { return Ok(String::new()) };
+    let (mut format, mut text) = (Mode::Table.format(first.schema(), None), Vec::new());
+    let written = batches.iter().try_for_each(|batch| format.batch(batch, &mut text));
+    written.and_then(|()| format.end(&mut text)).map_err(Failure::Output)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Writes one result: any number of batches, then the end.

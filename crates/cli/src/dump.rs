@@ -1,0 +1,23 @@
+//! `keyaki dump`: writes a database as SQL scripts and Parquet files.
+
+use std::sync::Arc;
+
+use keyaki::Database;
+
+use crate::arguments::DumpArguments;
+use crate::failure::Result;
+use crate::interrupt::Interrupts;
+use crate::output::{Mode, table_of};
+use crate::run::Runner;
+use crate::terminal::{bytes, rows, sum};
+
+pub async fn run(arguments: &DumpArguments, interrupts: Arc<Interrupts>) -> Result<()> {
+    let options = keyaki::Options { must_exist: true, ..arguments.open.options()? };
+    let database = Database::open(&arguments.database, options)?;
+    let mut runner = Runner::new(&database, Mode::Table, interrupts);
+    let directory = arguments.directory.display().to_string();
+    let dumped = runner.collect(&format!("EXPORT DATABASE '{}'", directory.replace('\'', "''"))).await?;
+    let (count, size) = (rows(sum(&dumped, "rows")), bytes(sum(&dumped, "bytes")));
+    runner.show(&table_of(&dumped)?)?;
+    runner.say(&format!("dumped {count} ({size}) to {directory}"))
+}
