@@ -7,13 +7,13 @@
 //! block_on()  polls; when the future is pending: backlog -> device (neighbouring pages in one read) -> cache -> wake
 //! ```
 //!
-//! *Read-ahead.* Advised pages are read once a page is missing: first [`AHEAD_BYTES_MIN`], doubling with each refill up
-//! to the budget of the source, so that short ranges read little more than they need and long ones reach the bandwidth
-//! of the device. Pages that the cache answers cost nothing.
+//! *Read-ahead.* Advised pages are read once a page is missing: first [`AHEAD_BYTES_MIN`], doubling up to the budget of
+//! the source each time that half of them are used, so that short ranges read little more than they need and long ones
+//! reach the bandwidth of the device. Pages that the cache answers cost nothing.
 //!
 //! *Invariants.* Pages enter the cache only inside of [`QueuedPages::block_on`], whose future references their extents.
 //! A page of `under_way` is in one of the backlog, the retries and the reads in flight. `ahead_bytes` is the sum of the
-//! lengths of `ahead`, and exceeds the window by a single page at most.
+//! bytes counted in `ahead`, and exceeds the window by a single page at most.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -60,7 +60,8 @@ struct Reads {
     next_tag: u64,
     completions: Vec<Completion>,
     /// Pages read ahead or about to be, and not yet requested.
-    ahead: HashMap<u64, Arc<PageRead>>,
+    /// With the bytes of the window that they use.
+    ahead: HashMap<u64, (Arc<PageRead>, usize)>,
     ahead_bytes: usize,
     /// The current limit of `ahead_bytes`.
     window_bytes: usize,
@@ -158,8 +159,9 @@ impl QueuedPages {
         if joined.is_none() {
             let mut reads = self.reads.lock();
             let ahead = reads.take_ahead(page);
-            if ahead.is_some() {
-                self.fill(&mut reads);
+            if ahead.is_some() && self.fill(&mut reads) {
+                // Pages that were read ahead are used.
+                reads.window_bytes = (2 * reads.window_bytes).min(self.read_ahead_bytes);
             }
             // A failed read-ahead is not final.
             *joined = ahead.filter(|read| !matches!(&*read.state.lock(), State::Done(Err(_))));
@@ -177,10 +179,11 @@ impl QueuedPages {
         joined.as_ref().map_or(Poll::Pending, |read| read.poll(context))
     }
 
-    /// Begins to read advised pages, if less than half of the window is used. Whole batches make long reads.
-    fn fill(&self, reads: &mut Reads) {
-        if reads.ahead_bytes > reads.window_bytes / 2 || reads.advised.is_empty() {
-            return;
+    /// Begins to read advised pages, if less than half of the window is used. Whole batches make long reads. Returns true
+    /// if it fills the window.
+    fn fill(&self, reads: &mut Reads) -> bool {
+        if reads.ahead_bytes > reads.window_bytes / 2 {
+            return false;
         }
         while let Some(&page) = reads.advised.front() {
             if let Some(schema) = reads.waiting.get(&page.offset).cloned()
@@ -188,17 +191,23 @@ impl QueuedPages {
             {
                 let len = page.len as usize;
                 if reads.ahead_bytes > 0 && reads.ahead_bytes + len > reads.window_bytes {
-                    break;
+                    return true;
                 }
-                let read = reads.begin(&self.files, page, &schema, Priority::Scan);
-                if reads.ahead.insert(page.offset, read).is_none() {
-                    reads.ahead_bytes += len;
-                }
+                self.read_ahead(reads, page, &schema, len);
             }
             reads.waiting.remove(&page.offset);
             reads.advised.pop_front();
         }
-        reads.window_bytes = (2 * reads.window_bytes).min(self.read_ahead_bytes);
+        false
+    }
+
+    /// Begins to read a page, of which `counted` bytes use the window.
+    fn read_ahead(&self, reads: &mut Reads, page: PageRef, schema: &Arc<Schema>, counted: usize) {
+        if !reads.ahead.contains_key(&page.offset) {
+            let read = reads.begin(&self.files, page, schema, Priority::Scan);
+            reads.ahead.insert(page.offset, (read, counted));
+            reads.ahead_bytes += counted;
+        }
     }
 }
 
@@ -227,8 +236,8 @@ impl Reads {
         {
             self.advised.pop_front();
         }
-        let read = self.ahead.remove(&page.offset)?;
-        self.ahead_bytes -= read.page.len as usize;
+        let (read, counted) = self.ahead.remove(&page.offset)?;
+        self.ahead_bytes -= counted;
         Some(read).filter(|read| read.page == page)
     }
 
@@ -348,6 +357,19 @@ impl PageSource for QueuedPages {
         for page in pages {
             if !reads.ahead.contains_key(&page.offset) && reads.waiting.insert(page.offset, schema.clone()).is_none() {
                 reads.advised.push_back(*page);
+            }
+        }
+    }
+
+    /// These pages are read with the next request, beside the window.
+    fn prefetch_first(&self, pages: &[PageRef], schema: &Arc<Schema>) {
+        if self.read_ahead_bytes == 0 {
+            return;
+        }
+        let mut reads = self.reads.lock();
+        for &page in pages {
+            if self.files.cache.peek(page.offset).is_none() {
+                self.read_ahead(&mut reads, page, schema, 0);
             }
         }
     }

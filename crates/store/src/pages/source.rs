@@ -29,6 +29,11 @@ pub trait PageSource: Send + Sync {
     /// A hint that these pages will be read soon, in this order. Adjacent pages may be read together.
     fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>);
 
+    /// A hint that these pages will be requested in any case, at the latest after the first of the prefetched ones.
+    fn prefetch_first(&self, pages: &[PageRef], schema: &Arc<Schema>) {
+        self.prefetch(pages, schema);
+    }
+
     /// Number of bytes that a long scan prefetches ahead; 0 disables prefetching.
     fn read_ahead_bytes(&self) -> usize {
         0
@@ -49,6 +54,10 @@ impl<P: PageSource> PageSource for &P {
         (**self).prefetch(pages, schema);
     }
 
+    fn prefetch_first(&self, pages: &[PageRef], schema: &Arc<Schema>) {
+        (**self).prefetch_first(pages, schema);
+    }
+
     fn read_ahead_bytes(&self) -> usize {
         (**self).read_ahead_bytes()
     }
@@ -66,6 +75,10 @@ impl<P: PageSource> PageSource for Arc<P> {
 
     fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>) {
         (**self).prefetch(pages, schema);
+    }
+
+    fn prefetch_first(&self, pages: &[PageRef], schema: &Arc<Schema>) {
+        (**self).prefetch_first(pages, schema);
     }
 
     fn read_ahead_bytes(&self) -> usize {

@@ -372,7 +372,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     fn prefetch_messages(&self, walk: &LeafWalk) {
         if self.source.read_ahead_bytes() > 0 {
             let cached = |extent: &Extent| self.view.files.cache.peek(extent.index().offset);
-            self.source.prefetch(&walk.messages.first_pages(&walk.range, cached), self.view.schema());
+            self.source.prefetch_first(&walk.messages.first_pages(&walk.range, cached), self.view.schema());
         }
     }
 
