@@ -33,8 +33,8 @@ EXISTS_OUTER = re.compile(r"EXISTS \(SELECT .*?(?:LEFT|RIGHT) JOIN", re.S)
 EXISTS_NESTED = re.compile(r"(?:EXISTS|IN) \(SELECT (?:(?! FROM ).)*?\(SELECT", re.S)
 # DuckDB loses the row of a correlated aggregate without GROUP BY there.
 AGGREGATE_SET = re.compile(r"\(SELECT (?:(?! FROM ).)*?\b(?:avg|count|max|min|sum)\(.*? (?:EXCEPT|INTERSECT) ", re.S)
-# DuckDB returns a group that does not satisfy the condition, if no row of the left table has a match.
-RIGHT_HAVING = re.compile(r" RIGHT JOIN .* HAVING ", re.S)
+# DuckDB returns wrong groups if no row of one table has a match.
+OUTER_HAVING = re.compile(r" (?:LEFT|RIGHT) JOIN .* HAVING ", re.S)
 # SQLite ignores DISTINCT there.
 EXISTS_DISTINCT = re.compile(r"EXISTS \(SELECT DISTINCT .*? OFFSET ", re.S)
 # SQLite takes `NULL NOT IN (…)` for true there.
@@ -243,8 +243,8 @@ class DuckDb(Reference):
             raise NoOpinion("EXISTS over an outer join")
         if EXISTS_NESTED.search(sql):
             raise NoOpinion("a subquery with a subquery in its select list")
-        if RIGHT_HAVING.search(sql):
-            raise NoOpinion("HAVING above a right join")
+        if OUTER_HAVING.search(sql):
+            raise NoOpinion("HAVING above an outer join")
         if AGGREGATE_SET.search(sql):
             raise NoOpinion("a set operation of aggregates in a subquery")
         sql = IGNORE_NULLS.sub(r" IGNORE NULLS)", sql)
