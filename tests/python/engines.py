@@ -34,7 +34,7 @@ EXISTS_NESTED = re.compile(r"(?:EXISTS|IN) \(SELECT (?:(?! FROM ).)*?\(SELECT", 
 # DuckDB loses the row of a correlated aggregate without GROUP BY there.
 AGGREGATE_SET = re.compile(r"\(SELECT (?:(?! FROM ).)*?\b(?:avg|count|max|min|sum)\(.*? (?:EXCEPT|INTERSECT) ", re.S)
 # DuckDB returns wrong groups if no row of one table has a match.
-OUTER_HAVING = re.compile(r" (?:LEFT|RIGHT) JOIN .* HAVING ", re.S)
+OUTER_HAVING = re.compile(r" (?:FULL|LEFT|RIGHT) JOIN .* HAVING ", re.S)
 # SQLite ignores DISTINCT there.
 EXISTS_DISTINCT = re.compile(r"EXISTS \(SELECT DISTINCT .*? OFFSET ", re.S)
 # SQLite takes `NULL NOT IN (…)` for true there.
