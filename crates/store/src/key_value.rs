@@ -81,7 +81,7 @@ impl KeyValue {
     }
 
     /// The values of several keys in a new snapshot, in the order of the keys; `None` for keys that do not exist. Their
-    /// pages are read concurrently, and each page once.
+    /// pages are read concurrently.
     ///
     /// # Errors
     /// [`Error::TreeNotFound`] if the tree was dropped; those of [`KeyValueSnapshot::get`].
@@ -250,7 +250,7 @@ pub struct KeyValueRange {
     is_ended: bool,
 }
 
-/// Decoded rows, and the number of those that have been returned.
+/// Decoded rows, of which `returned` have been returned.
 #[derive(Debug, Default)]
 struct Rows {
     columns: Option<[BinaryViewArray; 2]>,

@@ -472,7 +472,7 @@ fn interrupted_exports_leave_no_directory() {
             Ok(rows) => assert_eq!(rows, [("t".to_string(), 30_000)]),
             Err(error) => assert_eq!(error.sqlstate().code(), "57014", "{error}"),
         }
-        // The session goes on.
+        // The session stays usable.
         copy.execute("CREATE TABLE more (a INT)", ()).unwrap();
     }
 }

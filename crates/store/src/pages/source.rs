@@ -4,6 +4,7 @@
 //! pages in flight (a source of the executor, which suspends the future).
 
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -40,30 +41,11 @@ pub trait PageSource: Send + Sync {
     }
 }
 
-impl<P: PageSource> PageSource for &P {
-    fn page(
-        &self,
-        page: PageRef,
-        schema: &Arc<Schema>,
-        priority: Priority,
-    ) -> impl Future<Output = Result<Arc<Page>>> + Send {
-        (**self).page(page, schema, priority)
-    }
-
-    fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>) {
-        (**self).prefetch(pages, schema);
-    }
-
-    fn prefetch_first(&self, pages: &[PageRef], schema: &Arc<Schema>) {
-        (**self).prefetch_first(pages, schema);
-    }
-
-    fn read_ahead_bytes(&self) -> usize {
-        (**self).read_ahead_bytes()
-    }
-}
-
-impl<P: PageSource> PageSource for Arc<P> {
+/// A reference to a source, of any kind, is a source.
+impl<R> PageSource for R
+where
+    R: Deref<Target: PageSource> + Send + Sync,
+{
     fn page(
         &self,
         page: PageRef,

@@ -371,7 +371,12 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     /// Prefetches the first page of each run, so that they are read together.
     fn prefetch_messages(&self, walk: &LeafWalk) {
         if self.source.read_ahead_bytes() > 0 {
-            let cached = |extent: &Extent| self.view.files.cache.peek(extent.index().offset);
+            let cached = |extent: &Extent| {
+                let index = self.view.files.cache.peek(extent.index().offset)?;
+                // The read that follows reports a damaged index page.
+                extent.check_index(&index).ok()?;
+                Some(index)
+            };
             self.source.prefetch_first(&walk.messages.first_pages(&walk.range, cached), self.view.schema());
         }
     }

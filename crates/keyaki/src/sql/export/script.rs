@@ -143,7 +143,7 @@ fn indexes(def: &TableDef) -> Vec<String> {
     indexes.map(|index| show::create_index(def, index)).collect()
 }
 
-/// The views, each after those that it uses.
+/// The views in an order in which a view follows all views that it uses.
 async fn views(session: &SqlSession, catalog: &Arc<Catalog>, snapshot: &Snapshot) -> Result<Vec<Arc<ViewDef>>> {
     let state = StatementState::new(session, catalog.clone(), snapshot.clone())?;
     let mut open = Vec::new();
