@@ -173,7 +173,9 @@ impl Files {
     /// [`crate::Error::Corrupt`] if the bytes fail verification.
     pub fn open_page(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>) -> Result<Arc<Page>> {
         self.pages_read.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Page::open(bytes, page, schema, &self.data_path)?))
+        let mut opened = Page::open(bytes, page, schema, &self.data_path)?;
+        opened.count_heaps(self.cache.heap_counter());
+        Ok(Arc::new(opened))
     }
 
     /// Returns the page from the cache, or reads it (blocking) and inserts it into the cache.

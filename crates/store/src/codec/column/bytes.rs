@@ -16,7 +16,8 @@
 //! The values of a column of lists are encoded lists ([`lists`]), which are checked as text is. They have neither a
 //! dictionary nor a prefix.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use xxhash_rust::xxh3::xxh3_64;
@@ -24,7 +25,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::ints::{Ints, IntsEncoder};
 use crate::base::ColumnType;
 use crate::codec::bits;
-use crate::codec::bits::{SLACK, pack, packed_len, width_of};
+use crate::codec::bits::{pack, packed_len, width_of};
 use crate::codec::lists;
 use crate::codec::varint::{Reader, put_varint, varint_len};
 
@@ -67,6 +68,17 @@ struct Compressed {
     ty: ColumnType,
     /// The decompressed heap, set on first use.
     plain: OnceLock<Box<[u8]>>,
+    /// Where the bytes of `plain` are counted.
+    counter: Option<Arc<AtomicUsize>>,
+}
+
+impl Drop for Compressed {
+    fn drop(&mut self) {
+        if let (Some(counter), Some(plain)) = (&self.counter, self.plain.get()) {
+            let counted = counter.fetch_sub(plain.len(), Ordering::Relaxed);
+            assert!(counted >= plain.len(), "{} bytes of a heap were not counted", plain.len());
+        }
+    }
 }
 
 impl BytesColumn {
@@ -93,7 +105,7 @@ impl BytesColumn {
             if heap_len > len.checked_mul(COMPRESS_RATIO_MAX)? {
                 return None;
             }
-            compressed = Some(Box::new(Compressed { len: len as u32, ty, plain: OnceLock::new() }));
+            compressed = Some(Box::new(Compressed { len: len as u32, ty, plain: OnceLock::new(), counter: None }));
             heap
         } else {
             reader.skip(heap_len)?
@@ -132,9 +144,16 @@ impl BytesColumn {
         ascend && last <= i64::from(self.heap_len)
     }
 
-    /// Bytes of memory that the column takes beside the page, including its heap once it is decompressed.
+    /// Bytes of memory that the column takes beside the page, without a decompressed heap.
     pub(crate) fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.compressed.as_ref().map_or(0, |c| size_of_val(&**c) + self.heap_len as usize + SLACK)
+        size_of::<Self>() + self.compressed.as_ref().map_or(0, |compressed| size_of_val(&**compressed))
+    }
+
+    /// Counts the bytes of the decompressed heap in `counter`, as long as it exists.
+    pub(crate) fn count_heap(&mut self, counter: &Arc<AtomicUsize>) {
+        let Some(compressed) = &mut self.compressed else { return };
+        assert!(compressed.plain.get().is_none() && compressed.counter.is_none(), "the heap is in use or counted");
+        compressed.counter = Some(counter.clone());
     }
 
     pub(crate) fn prefix<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
@@ -158,6 +177,9 @@ impl BytesColumn {
             let sound = decompress_into(stored, &mut plain).is_ok_and(|len| len == plain.len());
             if !sound || !self.is_sound(bytes, compressed.ty, &plain, entries) {
                 plain.clear();
+            }
+            if let Some(counter) = &compressed.counter {
+                counter.fetch_add(plain.len(), Ordering::Relaxed);
             }
             plain.into()
         })

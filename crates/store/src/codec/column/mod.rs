@@ -19,6 +19,8 @@ mod floats;
 mod ints;
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 pub(crate) use bytes::{BytesColumn, BytesEncoder, BytesOptions};
 pub(crate) use encode::ColumnEncoder;
@@ -93,7 +95,7 @@ impl Column {
         Some(Column { nulls, data })
     }
 
-    /// Bytes of memory that the column takes beside the page, including its heap once it is decompressed.
+    /// Bytes of memory that the column takes beside the page, without a decompressed heap.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Column>()
             + match &self.data {
@@ -102,6 +104,13 @@ impl Column {
                 Data::Wide(wide) => size_of_val(&**wide),
                 Data::Bytes(bytes) => bytes.memory_bytes(),
             }
+    }
+
+    /// Counts the bytes of the decompressed heap in `counter`, as long as it exists.
+    pub(crate) fn count_heap(&mut self, counter: &Arc<AtomicUsize>) {
+        if let Data::Bytes(bytes) = &mut self.data {
+            bytes.count_heap(counter);
+        }
     }
 
     /// The decompressed heap, empty if there is none.

@@ -30,6 +30,7 @@ mod search;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 pub use encode::{PageWriter, WrittenPage};
 pub(crate) use filter::key_hash;
@@ -127,7 +128,7 @@ pub struct RunColumns {
 /// entries for a page of rows. Neither panic because of the kind of the page; callers check its [`kind`](Page::kind).
 #[derive(Debug)]
 pub struct Page {
-    /// The page, followed by [`SLACK`](super::bits::SLACK) zeros.
+    /// The page. At least [`SLACK`](super::bits::SLACK) bytes follow the last column, behind the page if it has no room.
     bytes: MutableBuffer,
     rows: usize,
     place: PageRef,
@@ -168,7 +169,7 @@ impl Page {
         Error::Corrupt { path: self.path.to_path_buf(), what: "page", offset: Some(self.place.offset), detail }
     }
 
-    /// Bytes of memory that the page takes, including the heaps of columns that are not decompressed yet.
+    /// Bytes of memory that the page takes, without decompressed heaps: see [`Page::count_heaps`].
     pub fn memory_bytes(&self) -> usize {
         let body = match &self.body {
             Body::Rows { columns, messages, .. } => {
@@ -178,6 +179,18 @@ impl Page {
             Body::Index(_) => 0,
         };
         size_of::<Page>() + self.bytes.capacity() + body
+    }
+
+    /// Counts the bytes of decompressed heaps in `counter`, from now on and until the page is dropped.
+    ///
+    /// # Panics
+    /// If a column has been read, or is counted already.
+    pub(crate) fn count_heaps(&mut self, counter: &Arc<AtomicUsize>) {
+        let Body::Rows { columns, messages, .. } = &mut self.body else { return };
+        columns.iter_mut().for_each(|column| column.count_heap(counter));
+        if let Some(messages) = messages {
+            messages.operands.count_heap(counter);
+        }
     }
 
     /// The bytes of the page in memory, for prefetching and eviction from the CPU's caches.

@@ -74,11 +74,15 @@ fn check_header(bytes: &[u8], page: PageRef) -> std::result::Result<(), String> 
 }
 
 fn parse(bytes: &[u8], place: PageRef, schema: &Arc<Schema>, path: &Arc<Path>) -> std::result::Result<Page, String> {
-    let mut buffer = MutableBuffer::with_capacity(bytes.len() + SLACK);
-    buffer.extend_from_slice(bytes);
-    buffer.extend_from_slice(&[0; SLACK]);
     let rows = u32_at(bytes, 28) as usize;
     let (kind, columns) = (bytes[24], usize::from(u16::from_le_bytes([bytes[26], bytes[27]])));
+    // Most pages end with enough unused bytes. A buffer of their length wastes no memory of the allocator.
+    let used = if kind == 2 { None } else { (0..=columns).map(|i| u32_at(bytes, HEADER_LEN + i * 4)).max() };
+    let has_slack = used.is_some_and(|used| used as usize + SLACK <= bytes.len());
+    let slack = if has_slack { 0 } else { SLACK };
+    let mut buffer = MutableBuffer::with_capacity(bytes.len() + slack);
+    buffer.extend_from_slice(bytes);
+    buffer.extend_from_slice(&[0; SLACK][..slack]);
     let body = match kind {
         0 | 1 => parse_rows(&buffer, bytes.len(), schema, rows, kind == 1, columns)?,
         2 if rows == 0 || rows > ENTRIES_MAX => return Err(format!("{rows} entries, expected 1 to {ENTRIES_MAX}")),

@@ -224,3 +224,25 @@ fn wrong_columns_are_errors() {
     assert!(KeyCodec::new(&schema).check(&[array_of(ColumnType::Text, &[])]).is_err());
     assert!(RowCodec::new(&schema).check(std::slice::from_ref(&bytes)).is_err());
 }
+
+#[test]
+fn decompressed_heaps_are_counted_until_the_page_is_dropped() {
+    let text = |i: u32| format!("{i} {}", "compressible ".repeat(9));
+    let keys: Vec<Value> = (0..100).map(|i| Value::Bytes(format!("{i:05}").into_bytes())).collect();
+    let values: Vec<Value> = (0..100).map(|i| Value::Bytes(text(i).into_bytes())).collect();
+    let columns = vec![array_of(ColumnType::Bytes, &keys), array_of(ColumnType::Bytes, &values)];
+    let table = Table { schema: Arc::new(Schema::key_value()), columns };
+    let (_, mut page) = page_of(&table, 8192, 0, None);
+    let counter = Arc::<std::sync::atomic::AtomicUsize>::default();
+    let counted = || counter.load(std::sync::atomic::Ordering::Relaxed);
+    page.count_heaps(&counter);
+    page.check_columns(&[0]).unwrap();
+    let before = counted();
+    page.check_columns(&[1]).unwrap();
+    page.check_all_columns().unwrap();
+    let heap = page.column_memory(1)[1].len();
+    assert!(heap > 8192, "{heap} bytes of text in {} rows", page.rows());
+    assert_eq!(counted(), before + heap);
+    drop(page);
+    assert_eq!(counted(), 0);
+}

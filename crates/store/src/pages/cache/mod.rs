@@ -2,6 +2,9 @@
 //!
 //! A hash of the offset assigns each page to a shard. Each shard has its own part of the budget, its own mutex (held
 //! for table lookups, never during I/O) and its own replacement order, see [`shard`].
+//!
+//! Columns of pages are decompressed on first use. The decompressed bytes of all pages in memory are counted together, and
+//! reduce the budget: the next accesses to each shard evict pages.
 
 mod shard;
 
@@ -42,6 +45,11 @@ impl Cache {
     /// An empty cache with a budget in bytes.
     pub fn new(budget_bytes: usize) -> Self {
         Cache { pages: Shards::new(budget_bytes) }
+    }
+
+    /// The bytes of decompressed heaps of pages in memory, which count against the budget.
+    pub(crate) fn heap_counter(&self) -> &Arc<AtomicUsize> {
+        &self.pages.heap_bytes
     }
 
     /// The page at `offset` of the data file, if it is cached; counts as a use.
@@ -93,7 +101,7 @@ impl Cache {
         self.pages.set_budget(budget_bytes);
     }
 
-    /// Bytes held, and the budget in bytes.
+    /// Bytes held, with decompressed heaps, and the budget in bytes.
     pub fn usage(&self) -> (usize, usize) {
         self.pages.usage()
     }
@@ -109,6 +117,8 @@ impl Cache {
 struct Shards<V> {
     shards: Box<[Line<V>]>,
     budget_bytes: AtomicUsize,
+    /// Bytes outside of the shards that count against the budget.
+    heap_bytes: Arc<AtomicUsize>,
 }
 
 /// A shard on cache lines of its own.
@@ -133,7 +143,13 @@ impl<V: Clone> Shards<V> {
         Shards {
             shards: std::iter::repeat_with(line).take(count).collect(),
             budget_bytes: AtomicUsize::new(budget_bytes),
+            heap_bytes: Arc::default(),
         }
+    }
+
+    /// The share of a shard in the bytes outside of the shards.
+    fn share_outside(&self) -> usize {
+        self.heap_bytes.load(Ordering::Relaxed) / self.shards.len()
     }
 
     fn line(&self, offset: u64) -> &Line<V> {
@@ -142,16 +158,21 @@ impl<V: Clone> Shards<V> {
     }
 
     fn get(&self, offset: u64) -> Option<V> {
-        let line = self.line(offset);
-        let found = line.shard.lock().get(offset);
+        let (line, outside) = (self.line(offset), self.share_outside());
+        let (found, _evicted) = {
+            let mut shard = line.shard.lock();
+            // Evicted values are dropped after the mutex is released.
+            (shard.get(offset), shard.evict_down_to(outside))
+        };
         let counter = if found.is_some() { &line.hits } else { &line.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         found
     }
 
     fn insert(&self, offset: u64, value: V, bytes: usize, priority: Priority) {
+        let (bytes, outside) = (bytes + OVERHEAD_BYTES, self.share_outside());
         // Evicted values are dropped here, after the mutex is released.
-        let _evicted = self.line(offset).shard.lock().insert(offset, value, bytes + OVERHEAD_BYTES, priority);
+        let _evicted = self.line(offset).shard.lock().insert(offset, value, bytes, priority, outside);
     }
 
     fn remove(&self, offsets: Range<u64>) {
@@ -177,12 +198,13 @@ impl<V: Clone> Shards<V> {
     fn set_budget(&self, budget_bytes: usize) {
         self.budget_bytes.store(budget_bytes, Ordering::Relaxed);
         for line in &self.shards {
-            let _evicted = line.shard.lock().set_budget(budget_bytes / self.shards.len());
+            let _evicted = line.shard.lock().set_budget(budget_bytes / self.shards.len(), self.share_outside());
         }
     }
 
     fn usage(&self) -> (usize, usize) {
-        (self.shards.iter().map(|line| line.shard.lock().bytes()).sum(), self.budget_bytes.load(Ordering::Relaxed))
+        let held: usize = self.shards.iter().map(|line| line.shard.lock().bytes()).sum();
+        (held + self.heap_bytes.load(Ordering::Relaxed), self.budget_bytes.load(Ordering::Relaxed))
     }
 
     fn counters(&self) -> (u64, u64) {

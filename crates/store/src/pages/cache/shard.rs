@@ -15,7 +15,8 @@
 //!
 //! Pinned pages are in no queue and are never evicted. They may hold three quarters of the budget.
 //!
-//! Invariants: the bytes held exceed the budget only if it was lowered below the pinned bytes. Every slot in use is in
+//! Invariants: the bytes held exceed the budget only if it was lowered below the pinned bytes, or until the next access if
+//! bytes outside of the shards were added. Every slot in use is in
 //! the table, and is either pinned or in exactly one queue.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -128,11 +129,18 @@ impl<V: Clone> Shard<V> {
         self.bytes
     }
 
-    /// Sets the budget. Returns the evicted values, for the caller to drop.
-    pub(super) fn set_budget(&mut self, budget: usize) -> Vec<V> {
+    /// Sets the budget, of which `outside` bytes are in use elsewhere. Returns the evicted values, for the caller to drop.
+    pub(super) fn set_budget(&mut self, budget: usize, outside: usize) -> Vec<V> {
         self.budget = budget;
+        self.evict_down_to(outside)
+    }
+
+    /// Evicts the pages that exceed the budget, of which `outside` bytes are in use elsewhere. Returns the evicted values,
+    /// for the caller to drop.
+    #[inline]
+    pub(super) fn evict_down_to(&mut self, outside: usize) -> Vec<V> {
         let mut displaced = Vec::new();
-        while self.bytes > self.budget
+        while self.bytes > self.budget.saturating_sub(outside)
             && let Some(evicted) = self.evict()
         {
             displaced.push(evicted);
@@ -151,20 +159,25 @@ impl<V: Clone> Shard<V> {
         self.slots[*self.table.get(&offset)? as usize].value.clone()
     }
 
-    /// Inserts a value. Returns the evicted values, and the value itself if it is not cached, for the caller to drop.
-    pub(super) fn insert(&mut self, offset: u64, value: V, bytes: usize, priority: Priority) -> Vec<V> {
+    /// Inserts a value into the budget, of which `outside` bytes are in use elsewhere. Returns the evicted values, and the
+    /// value itself if it is not cached, for the caller to drop.
+    pub(super) fn insert(
+        &mut self,
+        offset: u64,
+        value: V,
+        bytes: usize,
+        priority: Priority,
+        outside: usize,
+    ) -> Vec<V> {
         let mut displaced = Vec::new();
         displaced.extend(self.remove(offset));
-        if bytes > self.budget.saturating_sub(self.pinned_bytes) {
+        let budget = self.budget.saturating_sub(outside);
+        if bytes > budget.saturating_sub(self.pinned_bytes) {
             displaced.push(value);
             return displaced;
         }
-        while self.bytes + bytes > self.budget
-            && let Some(evicted) = self.evict()
-        {
-            displaced.push(evicted);
-        }
-        assert!(self.bytes + bytes <= self.budget, "{} + {bytes} bytes exceed {}", self.bytes, self.budget);
+        displaced.extend(self.evict_down_to(outside + bytes));
+        assert!(self.bytes + bytes <= budget, "{} + {bytes} bytes exceed {budget}", self.bytes);
         let seen = self.evicted_set.remove(&offset);
         let (chances, chances_max) = match priority {
             Priority::Index => (12, 16),

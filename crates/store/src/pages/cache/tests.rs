@@ -133,6 +133,26 @@ fn pinned_pages_stay_within_their_share() {
 }
 
 #[test]
+fn bytes_outside_of_the_shards_evict_pages() {
+    let cache = small();
+    for i in 0..100 {
+        cache.insert(i * PAGE, i, BYTES, Priority::Lookup);
+    }
+    cache.heap_bytes.store(30 * 8192, Ordering::Relaxed);
+    assert_eq!(cache.usage().0, 130 * 8192, "the next access evicts");
+    cache.get(99 * PAGE);
+    assert_eq!(cache.usage().0, 100 * 8192);
+    cache.insert(200 * PAGE, 200, BYTES, Priority::Lookup);
+    assert_eq!((cache.get(200 * PAGE), cache.usage().0), (Some(200), 100 * 8192));
+    cache.heap_bytes.store(1000 * 8192, Ordering::Relaxed);
+    cache.insert(201 * PAGE, 201, BYTES, Priority::Index);
+    assert_eq!((cache.get(201 * PAGE), cache.get(200 * PAGE)), (None, None));
+    cache.heap_bytes.store(0, Ordering::Relaxed);
+    cache.insert(202 * PAGE, 202, BYTES, Priority::Lookup);
+    assert_eq!((cache.get(202 * PAGE), cache.usage().0), (Some(202), 8192));
+}
+
+#[test]
 fn pages_that_do_not_fit_are_not_cached() {
     let cache = small();
     cache.insert(0, 1, 100 * 8192, Priority::Lookup);
