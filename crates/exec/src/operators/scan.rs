@@ -21,7 +21,7 @@ use std::task::{Context, Poll, ready};
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::SchemaRef;
-use arrow_select::filter::FilterBuilder;
+use arrow_select::filter::{FilterBuilder, FilterPredicate};
 use keyaki_llc::software::ScanMethod;
 use keyaki_store::{Chunk, ColumnBuilder, PageSource};
 use parking_lot::Mutex;
@@ -40,6 +40,8 @@ const GROUPS_PER_POLL: usize = 8;
 /// A filter sees the rows that have passed the others, and not the whole group, if they are at most this fraction of
 /// it.
 const FEW: usize = 16;
+/// If at least this fraction of a group passes, its columns are decoded for all rows, and filtered then.
+const MOST: usize = 2;
 
 /// A scan, checked against its tree.
 #[derive(Debug)]
@@ -119,7 +121,7 @@ impl ScanPlan {
                 if state.group_rows >= state.target_rows {
                     state.process_group()?;
                     sink.pause().await?;
-                    if state.found >= state.target_rows {
+                    if state.found >= state.target_rows || state.whole.is_some() {
                         sink.emit(state.finish_batch()?).await?;
                     }
                 }
@@ -175,6 +177,8 @@ struct ScanState<'a> {
     builders: Vec<ColumnBuilder>,
     /// Rows that passed the filter, not yet emitted.
     found: usize,
+    /// The columns of a batch that a single group has filled, with `found` rows. The builders are empty then.
+    whole: Option<Vec<ArrayRef>>,
     /// Rows that the limit still admits.
     remaining: u64,
 }
@@ -191,6 +195,7 @@ impl<'a> ScanState<'a> {
             target_rows: first.min(plan.batch_rows()),
             builders: builders(&plan.scan.view, &plan.scan.columns),
             found: 0,
+            whole: None,
             remaining,
         }
     }
@@ -257,39 +262,93 @@ impl<'a> ScanState<'a> {
                 left = self.filter_few(group, filter, &decoded, &left)?;
                 continue;
             }
-            let new: Vec<usize> = filter.places.iter().copied().filter(|&place| decoded[place].is_none()).collect();
-            let columns: Vec<usize> = new.iter().map(|&place| plan.filtered[place]).collect();
-            let mut builders = builders(&plan.scan.view, &columns);
-            for (number, chunk) in group.iter().enumerate() {
-                prefetch_next(method, group, number, &columns);
-                self.query.record_columns(chunk, &columns);
-                chunk.append_to(&columns, &mut builders)?;
-            }
-            for (place, builder) in new.into_iter().zip(&mut builders) {
-                decoded[place] = Some(builder.finish());
-            }
+            self.decode_all(group, method, &filter.places, &mut decoded)?;
             let seen = filter.places.iter().filter_map(|&place| decoded[place].clone()).collect();
             let mask = evaluate(&*filter.filter, &batch(&filter.schema, seen, rows)?)?;
             left = if count == rows { mask } else { BooleanArray::new(left.values() & mask.values(), None) };
         }
         let limit = self.remaining.min(rows as u64) as usize;
-        let passed = Passed::new(group, left.values().set_indices().take(limit));
-        let found = passed.rows.len();
+        let found = left.true_count().min(limit);
         if found == 0 {
             return Ok(());
         }
         let predicate = FilterBuilder::new(&left).optimize().build();
+        if found * MOST >= rows {
+            return self.keep_most(group, method, decoded, &predicate, found);
+        }
+        let passed = Passed::new(group, left.values().set_indices().take(limit));
         for (output, reused) in plan.reused.iter().enumerate() {
             match reused.and_then(|place| decoded[place].as_ref()) {
-                Some(array) if found == rows => self.builders[output].append_array(array, 0..rows),
                 Some(array) => {
                     let kept = predicate.filter(array)?;
-                    self.builders[output].append_array(&kept, 0..found.min(kept.len()));
+                    self.builders[output].append_array(&kept, 0..found);
                 }
                 None => {
                     let column = [plan.scan.columns[output]];
                     passed.decode(group, &column, self.query, &mut self.builders[output..=output])?;
                 }
+            }
+        }
+        self.count(found);
+        Ok(())
+    }
+
+    /// Decodes the columns at `places` for the whole group, except those that `decoded` has.
+    fn decode_all(
+        &self,
+        group: &[Chunk],
+        method: ScanMethod,
+        places: &[usize],
+        decoded: &mut [Option<ArrayRef>],
+    ) -> Result<()> {
+        let new: Vec<usize> = places.iter().copied().filter(|&place| decoded[place].is_none()).collect();
+        let columns: Vec<usize> = new.iter().map(|&place| self.plan.filtered[place]).collect();
+        let arrays = self.decode(group, method, &columns)?;
+        for (place, array) in new.into_iter().zip(arrays) {
+            decoded[place] = Some(array);
+        }
+        Ok(())
+    }
+
+    /// Decodes columns of the tree for the whole group.
+    fn decode(&self, group: &[Chunk], method: ScanMethod, columns: &[usize]) -> Result<Vec<ArrayRef>> {
+        let mut builders = builders(&self.plan.scan.view, columns);
+        for (number, chunk) in group.iter().enumerate() {
+            prefetch_next(method, group, number, columns);
+            self.query.record_columns(chunk, columns);
+            chunk.append_to(columns, &mut builders)?;
+        }
+        Ok(builders.iter_mut().map(ColumnBuilder::finish).collect())
+    }
+
+    /// Adds the first `found` rows that pass, by decoding all rows of the group.
+    fn keep_most(
+        &mut self,
+        group: &[Chunk],
+        method: ScanMethod,
+        decoded: Vec<Option<ArrayRef>>,
+        predicate: &FilterPredicate,
+        found: usize,
+    ) -> Result<()> {
+        let plan = self.plan;
+        let is_decoded = |reused: &Option<usize>| reused.is_some_and(|place| decoded[place].is_some());
+        let new = plan.scan.columns.iter().zip(&plan.reused).filter(|(_, reused)| !is_decoded(reused));
+        let new: Vec<usize> = new.map(|(&column, _)| column).collect();
+        let mut new = self.decode(group, method, &new)?.into_iter();
+        let mut kept = Vec::with_capacity(plan.reused.len());
+        for reused in &plan.reused {
+            let array = match reused.and_then(|place| decoded[place].clone()) {
+                Some(array) => Some(array),
+                None => new.next(),
+            };
+            let array = array.expect("every column is decoded");
+            kept.push(if found == array.len() { array } else { predicate.filter(&array)?.slice(0, found) });
+        }
+        if self.found == 0 && found * MOST >= self.target_rows {
+            self.whole = Some(kept);
+        } else {
+            for (builder, array) in self.builders.iter_mut().zip(&kept) {
+                builder.append_array(array, 0..found);
             }
         }
         self.count(found);
@@ -334,7 +393,10 @@ impl<'a> ScanState<'a> {
         let rows = std::mem::take(&mut self.found);
         self.target_rows = (self.target_rows * BATCH_GROWTH).min(self.plan.batch_rows());
         self.query.stats.rows(0, rows);
-        let columns = self.builders.iter_mut().map(ColumnBuilder::finish).collect();
+        let columns = match self.whole.take() {
+            Some(columns) => columns,
+            None => self.builders.iter_mut().map(ColumnBuilder::finish).collect(),
+        };
         batch(&self.plan.schema, columns, rows)
     }
 }

@@ -8,7 +8,11 @@
 
 use keyaki_llc::software::{ScanMethod, flush, prefetch_non_temporal};
 use keyaki_llc::{Governor, WorkClass};
+use keyaki_primitives::{CACHE_LINE_BYTES, prefetch};
 use keyaki_store::{Chunk, ChunkPart, Page};
+
+/// Distance between the steps of prefetching.
+const CHUNKS_AHEAD: usize = 2;
 
 /// A class of work, and the governor to which it is announced.
 #[derive(Debug, Clone)]
@@ -26,14 +30,33 @@ impl CacheUse {
     }
 }
 
-/// Before chunk `number` of a group is decoded: prefetches the columns of the chunk after it. Before the first chunk, its
-/// own columns as well.
+/// Before chunk `number` of a group is decoded: prefetches what the following chunks need. These are the objects of pages,
+/// the layouts of their columns, and the columns, several chunks ahead each, because each leads to the next. Non-temporal
+/// prefetches fetch all of the columns of the next chunk, and before the first chunk its own columns as well.
 pub(crate) fn prefetch_next(method: ScanMethod, group: &[Chunk], number: usize, columns: &[usize]) {
+    if let Some(page) = group.get(number + 3 * CHUNKS_AHEAD).and_then(first_page) {
+        let object = std::ptr::from_ref(page);
+        prefetch(object);
+        prefetch(object.cast::<u8>().wrapping_add(CACHE_LINE_BYTES));
+    }
+    if let Some(page) = group.get(number + 2 * CHUNKS_AHEAD).and_then(first_page) {
+        page.prefetch_layout(columns);
+    }
     if let ScanMethod::NonTemporal { .. } = method {
         let first = if number == 0 { group.first() } else { None };
         for chunk in first.into_iter().chain(group.get(number + 1)) {
             for_each_range(chunk, columns, prefetch_non_temporal);
         }
+    } else if let Some(page) = group.get(number + CHUNKS_AHEAD).and_then(first_page) {
+        page.prefetch_columns(columns);
+    }
+}
+
+/// The page of a chunk that begins with rows of a page.
+fn first_page(chunk: &Chunk) -> Option<&Page> {
+    match chunk.parts().first()? {
+        ChunkPart::Page { page, .. } => Some(page),
+        _ => None,
     }
 }
 

@@ -39,6 +39,7 @@ pub use index::{IndexEntry, encode_index, set_checksum};
 pub(crate) use open::{ENTRIES_MAX, ROWS_MAX};
 
 use arrow_buffer::MutableBuffer;
+use keyaki_primitives::{CACHE_LINE_BYTES, prefetch};
 
 use super::ColumnBuilder;
 use super::RowCodec;
@@ -55,6 +56,8 @@ const HEADER_LEN: usize = 32;
 const BLOCK: usize = 4096;
 /// Number of kinds of messages. A run page stores the number of the kind plus this many times the number of the prior.
 const KINDS: u64 = 3;
+/// Number of bytes of a column that are prefetched.
+const PREFETCHED_BYTES: usize = 4 * CACHE_LINE_BYTES;
 /// Maximum length of a page in bytes.
 pub(crate) const PAGE_BYTES_MAX: usize = 1 << 30;
 
@@ -219,6 +222,29 @@ impl Page {
             bytes.map_or(0, |bytes| u32::from_le_bytes(bytes) as usize)
         };
         [self.bytes.get(entry(column)..entry(column + 1)).unwrap_or_default(), known.plain()]
+    }
+
+    /// Prefetches the layout of columns, which [`Page::prefetch_columns`] reads.
+    pub fn prefetch_layout(&self, columns: &[usize]) {
+        let Body::Rows { columns: all, .. } = &self.body else { return };
+        for column in columns.iter().filter_map(|&column| all.get(column)) {
+            prefetch(std::ptr::from_ref(column));
+        }
+        let directory = self.bytes.as_ptr().wrapping_add(HEADER_LEN);
+        for at in (0..all.len() * 4).step_by(CACHE_LINE_BYTES) {
+            prefetch(directory.wrapping_add(at));
+        }
+    }
+
+    /// Prefetches the first lines of columns. The processor itself fetches the lines behind them.
+    pub fn prefetch_columns(&self, columns: &[usize]) {
+        for &column in columns {
+            for memory in self.column_memory(column) {
+                for at in (0..memory.len().min(PREFETCHED_BYTES)).step_by(CACHE_LINE_BYTES) {
+                    prefetch(memory.as_ptr().wrapping_add(at));
+                }
+            }
+        }
     }
 
     // Leaf and run pages.
