@@ -61,7 +61,6 @@ TOLERANCE = 1.1
 SHORT_SECONDS, SHORT_RUNS = 0.1, 5
 KINDS = ["cold", "warm"]
 NULLS = (None, "", "NULL")
-UNITS = {"K": 10, "M": 20, "G": 30}
 
 
 @dataclass
@@ -69,11 +68,6 @@ class Times:
     rows: list
     cold: float
     warm: float
-
-
-def memory_bytes(text):
-    """The bytes of a size such as 512M."""
-    return int(text[:-1]) << UNITS[text[-1]]
 
 
 class Measurement:
@@ -273,7 +267,7 @@ def devices(bench, database):
 
 def prepare(arguments, data, stack):
     """The engines by name, with their data loaded. Peers that are not available are skipped with a notice."""
-    memory = memory_bytes(arguments.memory)
+    memory = peers.memory_bytes(arguments.memory)
     database = peers.keyaki_database(data)
     keyaki = lambda settings: peers.Keyaki(database, settings, ["--memory", arguments.memory])
     engines = {name: [keyaki(settings)] for name, settings in KEYAKI.items()}

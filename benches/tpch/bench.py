@@ -1,5 +1,5 @@
-"""The 22 TPC-H queries, cold and warm, against DuckDB on its own files with one thread per core. Q1 and Q6 warm against
-DataFusion over Parquet. Run by `cargo xtask bench tpch`.
+"""The 22 TPC-H queries, cold and warm, against DuckDB on its own files with one thread per core, and warm against DataFusion
+over Parquet (`--datafusion`: numbers of queries). Keyaki and DuckDB have the same memory. Run by `cargo xtask bench tpch`.
 
 Cold means that nothing is cached: Keyaki reads with direct I/O, and DuckDB's files are dropped from the page cache.
 """
@@ -40,12 +40,14 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--memory", default="8G", help="memory of Keyaki and of DuckDB, for example 512M")
+    parser.add_argument("--datafusion", type=int, nargs="*", default=[1, 6], help="queries that DataFusion executes, too")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     results = report.Report("tpch")
     data = tpch.generate(arguments.scale)
-    duckdb = peers.DuckDb(peers.duckdb_database(data))
-    keyaki = peers.Keyaki(peers.keyaki_database(data))
+    duckdb = peers.DuckDb(peers.duckdb_database(data), memory_limit=f"{peers.memory_bytes(arguments.memory) >> 20}MiB")
+    keyaki = peers.Keyaki(peers.keyaki_database(data), options=["--memory", arguments.memory])
     name = lambda number: f"TPC-H scale {arguments.scale:g}, Q{number}"
     ours = {number: keyaki_times(keyaki, sql, arguments.runs) for number, sql in tpch.QUERIES.items()}
     for number, sql in tpch.QUERIES.items():
@@ -54,10 +56,12 @@ def main():
     for number, sql in tpch.QUERIES.items():
         peer = statistics.median(duckdb.warm(sql, arguments.runs))
         results.add(name(number), "warm time", "s", ours[number][1], peer, "DuckDB")
-    for number, peer in datafusion_times(data, [1, 6], arguments.runs).items():
+    for number, peer in datafusion_times(data, arguments.datafusion, arguments.runs).items():
         results.add(name(number), "warm time", "s", ours[number][1], peer, "DataFusion")
-    results.geometric_mean("warm time", "DuckDB")
-    results.geometric_mean("cold time", "DuckDB")
+    for peer in ["DuckDB", "DataFusion"]:
+        for metric in ["cold time", "warm time"]:
+            results.geometric_mean(metric, peer)
+            results.total(metric, peer)
     results.write(arguments.json)
 
 

@@ -12,6 +12,14 @@ import threading
 import tpch
 
 
+UNITS = {"K": 10, "M": 20, "G": 30}
+
+
+def memory_bytes(text):
+    """The bytes of a size such as 512M."""
+    return int(text[:-1]) << UNITS[text[-1]]
+
+
 class TimeLimit(Exception):
     """A query ran longer than its time limit."""
 
@@ -29,10 +37,11 @@ def drop_page_cache(path):
 
 
 def keyaki_database(data):
-    """The database of all tables, with their keys and indexes. An earlier run's database is kept."""
+    """The database of all tables, with their keys and indexes, on a measured device. An earlier run's database is kept."""
     database, complete = data / "keyaki", data / "keyaki.complete"
     if not complete.exists():
         tpch.load(data, database)
+        subprocess.run([tpch.KEYAKI, "calibrate", "--quick", database], check=True, stdout=subprocess.DEVNULL)
         complete.touch()
     return database
 

@@ -48,6 +48,13 @@ class Report:
             of = workload and f" of {len(ratios)} workloads \"{workload}\""
             print(f"{metric} against {peer_name}: geometric mean of ratios{of} {statistics.geometric_mean(ratios):.2f}")
 
+    def total(self, metric, peer_name):
+        """Prints the sums of the workloads that both have finished."""
+        rows = [row for row in self.rows if row["metric"] == metric and row["peer_name"] == peer_name and row["ratio"]]
+        if rows:
+            keyaki, peer = sum(row["keyaki"] for row in rows), sum(row["peer"] for row in rows)
+            print(f"{metric} against {peer_name}: {keyaki:.2f} and {peer:.2f} {rows[0]['unit']} in all, {keyaki / peer:.2f}x")
+
     def write(self, path):
         if path:
             with open(path, "w") as file:

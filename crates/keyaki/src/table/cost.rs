@@ -17,9 +17,9 @@ use keyaki_device::calibrate::Calibration;
 /// A lookup by key: task, search in the page, merge with the messages on the path.
 const LOOKUP_SECONDS: f64 = 5.0e-6;
 /// A row that a scan or a lookup returns.
-const ROW_SECONDS: f64 = 5.0e-9;
+const ROW_SECONDS: f64 = 4.0e-9;
 /// A decoded value of such a row.
-const VALUE_SECONDS: f64 = 9.0e-9;
+const VALUE_SECONDS: f64 = 4.0e-9;
 /// Surcharge for a row from an in-memory index, which is decoded row by row instead of by page.
 const MEMORY_ROW_SECONDS: f64 = 1.0e-7;
 /// Assumed size of a row in a buffer, in bytes.

@@ -102,3 +102,18 @@ async fn groups_along_keys_have_the_order_of_the_key() {
     assert!(plan.contains("KeyGroupsExec") && !plan.contains("SortExec"), "{plan}");
     assert_eq!(rows(&session, sql).await.expect(sql), ["0|6", "1|20000", "3|7"]);
 }
+
+#[tokio::test]
+async fn columns_that_a_key_determines_are_grouped_only_if_they_are_used() {
+    let session = Database::open_temporary(Options::default()).expect("a database").session();
+    session.execute(SCRIPT).await.expect("tables");
+    session.execute("CREATE TABLE makers (id BIGINT PRIMARY KEY, name TEXT, note TEXT)").await.expect("a table");
+    let having = "i.o IN (SELECT o FROM items GROUP BY o HAVING sum(price) > 300)";
+    let sql = format!(
+        "SELECT m.id, m.name, i.o, count(*) FROM makers m JOIN items i ON m.id = i.o WHERE {having} GROUP BY m.id, m.name, i.o"
+    );
+    let plan = explain(&session, &sql).await;
+    assert!(plan.contains("groupBy=[[m.id, m.name, i.o]]") && !plan.contains("note"), "{plan}");
+    let plan = explain(&session, &sql.replace("SELECT m.id", "SELECT m.note")).await;
+    assert!(plan.contains("m.note]]"), "{plan}");
+}
