@@ -72,7 +72,7 @@ pub(super) fn pipeline(
         required.extend(stages[0].offers.first().copied());
     }
     place_columns(graph, &mut stages, &required);
-    Ok((specify(graph, &stages, &required, &plans[root])?, input))
+    Ok((specify(graph, facts, &stages, &required, &plans[root])?, input))
 }
 
 /// Returns the accesses of the pipeline that ends with `plans[plan]`, driver first, and before them the plan that
@@ -329,7 +329,13 @@ fn place_columns(graph: &Graph, stages: &mut [Stage<'_>], required: &Columns) {
 }
 
 /// Translates column identities to positions in the batches of the pipeline.
-fn specify(graph: &Graph, stages: &[Stage<'_>], required: &Columns, plan: &Plan) -> Result<PipelineSpec> {
+fn specify(
+    graph: &Graph,
+    facts: &Facts,
+    stages: &[Stage<'_>],
+    required: &Columns,
+    plan: &Plan,
+) -> Result<PipelineSpec> {
     let mut columns: Vec<ColumnId> = Vec::new();
     let mut accesses = Vec::new();
     for (i, stage) in stages.iter().enumerate() {
@@ -371,6 +377,7 @@ fn specify(graph: &Graph, stages: &[Stage<'_>], required: &Columns, plan: &Plan)
         output,
         schema: schema(graph, &ordered)?,
         rows: plan.rows,
+        distinct: ordered.iter().map(|&id| facts.distinct(id).min(plan.rows)).collect(),
         seconds: plan.seconds,
         without_seconds: None,
     })

@@ -185,11 +185,14 @@ impl LeafOperator for IndexPipelineOperator {
 
     fn statistics(&self, _: Option<usize>) -> Arc<Statistics> {
         let rows = self.fetch.map_or(self.spec.rows, |fetch| self.spec.rows.min(fetch as f64)).max(0.0);
-        let columns = self.spec.output.len();
+        let columns = self.spec.distinct.iter().map(|distinct| ColumnStatistics {
+            distinct_count: Precision::Inexact(distinct.min(rows).max(0.0) as usize),
+            ..ColumnStatistics::new_unknown()
+        });
         Arc::new(Statistics {
             num_rows: Precision::Inexact(rows as usize),
-            total_byte_size: Precision::Inexact((rows * VALUE_BYTES * columns as f64) as usize),
-            column_statistics: vec![ColumnStatistics::new_unknown(); columns],
+            total_byte_size: Precision::Inexact((rows * VALUE_BYTES * columns.len() as f64) as usize),
+            column_statistics: columns.collect(),
         })
     }
 

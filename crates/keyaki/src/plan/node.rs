@@ -58,6 +58,8 @@ pub(super) struct PipelineSpec {
     pub schema: DFSchemaRef,
     /// Estimated rows.
     pub rows: f64,
+    /// Estimated distinct values of each output column.
+    pub distinct: Vec<f64>,
     /// Estimated elapsed seconds.
     pub seconds: f64,
     /// Estimated elapsed seconds of scans and hash joins over the same relations; `None` if the search has no such

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{Expr, Operator};
 use crate::catalog::Table;
 use crate::catalog::TableStatistics;
 use crate::catalog::statistics::image;
-use crate::table::ranges::value_intervals;
+use crate::table::ranges::{is_exact, value_intervals};
 
 /// Selectivity of the conjunction of `filters` on `table`. `resolve` maps a column name to a column of the table.
 pub(super) fn of_conjunction(table: &Table, filters: &[&Expr], resolve: &dyn Fn(&Column) -> Option<usize>) -> f64 {
@@ -82,12 +82,17 @@ impl Estimator<'_> {
         }
     }
 
-    /// Selectivity of a conjunction on one column. Returns `None` if the conditions are not intervals of values.
+    /// Selectivity of a conjunction on one column. Returns `None` if the conditions are not intervals of values. A pattern
+    /// of LIKE counts beside the interval of its prefix, unless the prefix is all of it.
     fn of_column(&self, column: usize, filters: &[&Expr]) -> Option<f64> {
         let ty = self.table.def.columns[column].ty.column;
-        let intervals = value_intervals(ty, filters, &|name| (self.resolve)(name) == Some(column))?;
+        let is_column = |name: &Column| (self.resolve)(name) == Some(column);
+        let intervals = value_intervals(ty, filters, &is_column)?;
+        let patterns =
+            filters.iter().filter(|filter| matches!(filter, Expr::Like(_)) && !is_exact(ty, filter, &is_column));
+        let matching: f64 = patterns.map(|pattern| guess(pattern)).product();
         let shares = intervals.into_iter().map(|(low, high)| self.of_interval(column, low, high));
-        Some(shares.sum::<f64>().clamp(0.0, 1.0))
+        Some((shares.sum::<f64>() * matching).clamp(0.0, 1.0))
     }
 
     /// Selectivity of an interval of values. Nulls sort first: an unbounded interval or one that starts at null

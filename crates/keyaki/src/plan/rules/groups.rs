@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use datafusion::common::{FunctionalDependence, FunctionalDependencies, JoinType, TableReference};
 use datafusion::common::tree_node::Transformed;
+use datafusion::common::{FunctionalDependence, FunctionalDependencies, JoinType, TableReference};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection};
 use datafusion::optimizer::OptimizerConfig;

@@ -203,6 +203,11 @@ pub(crate) fn covers(
     possible.intersect(&wanted.set) == possible
 }
 
+/// True if exactly the values of some intervals pass a filter on a column of type `ty`.
+pub(crate) fn is_exact(ty: ColumnType, filter: &Expr, is_column: &dyn Fn(&Column) -> bool) -> bool {
+    !ty.is_list() && constraint::of(filter, &Domain::new(ty), is_column).exact
+}
+
 /// Returns the intervals of values of a column of type `ty` that can pass all `filters`, in ascending order, or `None`
 /// if the filters do not bound the column. Null sorts below every value.
 pub(crate) fn value_intervals(

