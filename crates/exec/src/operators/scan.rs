@@ -335,15 +335,16 @@ impl<'a> ScanState<'a> {
         let new = plan.scan.columns.iter().zip(&plan.reused).filter(|(_, reused)| !is_decoded(reused));
         let new: Vec<usize> = new.map(|(&column, _)| column).collect();
         let mut new = self.decode(group, method, &new)?.into_iter();
-        let mut kept = Vec::with_capacity(plan.reused.len());
-        for reused in &plan.reused {
-            let array = match reused.and_then(|place| decoded[place].clone()) {
-                Some(array) => Some(array),
-                None => new.next(),
-            };
-            let array = array.expect("every column is decoded");
-            kept.push(if found == array.len() { array } else { predicate.filter(&array)?.slice(0, found) });
-        }
+        let arrays = plan.reused.iter().filter_map(|reused| {
+            let array = reused.and_then(|place| decoded[place].clone());
+            array.or_else(|| new.next())
+        });
+        let keep = |array: ArrayRef| match found == array.len() {
+            true => Ok(array),
+            false => Ok(predicate.filter(&array)?.slice(0, found)),
+        };
+        let kept = arrays.map(keep).collect::<Result<Vec<_>>>()?;
+        assert_eq!(kept.len(), plan.reused.len(), "a column was not decoded");
         if self.found == 0 && found * MOST >= self.target_rows {
             self.whole = Some(kept);
         } else {
