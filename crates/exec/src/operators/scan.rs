@@ -26,7 +26,7 @@ use keyaki_llc::software::ScanMethod;
 use keyaki_store::{Chunk, ColumnBuilder, PageSource};
 use parking_lot::Mutex;
 
-use crate::base::{Filter, Result, Scan, batch, builders, evaluate, panicked, project};
+use crate::base::{Filter, Result, Scan, batch, builders, compact, evaluate, panicked, project};
 use crate::query::{CacheUse, InOrderQuery, Query, evict_behind, prefetch_next};
 use crate::source::TaskPages;
 
@@ -177,7 +177,7 @@ struct ScanState<'a> {
     builders: Vec<ColumnBuilder>,
     /// Rows that passed the filter, not yet emitted.
     found: usize,
-    /// The columns of a batch that a single group has filled, with `found` rows. The builders are empty then.
+    /// The columns of a batch that has the rows of one group, with `found` rows. The builders are empty then.
     whole: Option<Vec<ArrayRef>>,
     /// Rows that the limit still admits.
     remaining: u64,
@@ -312,6 +312,9 @@ impl<'a> ScanState<'a> {
 
     /// Decodes columns of the tree for the whole group.
     fn decode(&self, group: &[Chunk], method: ScanMethod, columns: &[usize]) -> Result<Vec<ArrayRef>> {
+        if columns.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut builders = builders(&self.plan.scan.view, columns);
         for (number, chunk) in group.iter().enumerate() {
             prefetch_next(method, group, number, columns);
@@ -341,7 +344,7 @@ impl<'a> ScanState<'a> {
         });
         let keep = |array: ArrayRef| match found == array.len() {
             true => Ok(array),
-            false => Ok(predicate.filter(&array)?.slice(0, found)),
+            false => Ok(compact(predicate.filter(&array)?.slice(0, found))),
         };
         let kept = arrays.map(keep).collect::<Result<Vec<_>>>()?;
         assert_eq!(kept.len(), plan.reused.len(), "a column was not decoded");

@@ -4,7 +4,7 @@
 //! byte `b / 8`. One unaligned load reads any value. Eight consecutive values start and end on byte boundaries, so
 //! ranges are unpacked in blocks of eight, with shifts that are constants of the width.
 //!
-//! Readers load up to [`SLACK`] bytes behind the packed bytes, which the owner of the bytes must append.
+//! Readers load up to [`SLACK`] bytes behind the packed bytes, which the owner of the bytes must provide.
 
 /// Number of bytes that must follow packed data in memory. Their values are ignored.
 pub(crate) const SLACK: usize = 16;

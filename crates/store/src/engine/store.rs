@@ -189,7 +189,7 @@ pub struct StoreStats {
     pub cache_hits: u64,
     /// Number of lookups in the page cache that did not find the page.
     pub cache_misses: u64,
-    /// Current bytes of pages in the cache.
+    /// Current bytes of pages in the cache, and of decompressed columns of all pages in memory.
     pub cache_bytes: u64,
     /// Current bytes in the root buffers of trees on disk.
     pub buffer_bytes: u64,

@@ -290,7 +290,7 @@ impl Located {
             && held.pages[self.pages.0 + number].set(page.clone()).is_ok()
         {
             held.count.fetch_add(1, Ordering::Relaxed);
-            held.bytes.fetch_add(page.memory_bytes() as u64, Ordering::Relaxed);
+            held.bytes.fetch_add(page.memory_bytes_max() as u64, Ordering::Relaxed);
         }
     }
 }

@@ -196,7 +196,7 @@ impl LeafWalk {
         let Change::Row(PageRow { page, .. }) = change else { return 0 };
         let keeps = |(_, other): &(Key, Change)| matches!(other, Change::Row(row) if Arc::ptr_eq(&row.page, page));
         // The pages of a run follow one another, and a leaf has few runs.
-        if self.changes.iter().rev().take(PAGES_REMEMBERED).any(keeps) { 0 } else { page.memory_bytes() }
+        if self.changes.iter().rev().take(PAGES_REMEMBERED).any(keeps) { 0 } else { page.memory_bytes_max() }
     }
 
     /// Takes the messages of the current page (of the leaf, if there is none), up to the limits of a chunk. Returns

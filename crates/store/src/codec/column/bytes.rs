@@ -149,6 +149,11 @@ impl BytesColumn {
         size_of::<Self>() + self.compressed.as_ref().map_or(0, |compressed| size_of_val(&**compressed))
     }
 
+    /// Length of the heap in bytes once it is decompressed; 0 if it is stored uncompressed.
+    pub(crate) fn decompressed_len(&self) -> usize {
+        if self.compressed.is_some() { self.heap_len as usize } else { 0 }
+    }
+
     /// Counts the bytes of the decompressed heap in `counter`, as long as it exists.
     pub(crate) fn count_heap(&mut self, counter: &Arc<AtomicUsize>) {
         let Some(compressed) = &mut self.compressed else { return };

@@ -131,7 +131,7 @@ pub struct RunColumns {
 /// entries for a page of rows. Neither panic because of the kind of the page; callers check its [`kind`](Page::kind).
 #[derive(Debug)]
 pub struct Page {
-    /// The page. At least [`SLACK`](super::bits::SLACK) bytes follow the last column, behind the page if it has no room.
+    /// The page. At least [`SLACK`](super::bits::SLACK) bytes follow the last column, behind the page if needed.
     bytes: MutableBuffer,
     rows: usize,
     place: PageRef,
@@ -184,6 +184,13 @@ impl Page {
         size_of::<Page>() + self.bytes.capacity() + body
     }
 
+    /// Bytes of memory that the page takes once all its columns are decompressed.
+    pub(crate) fn memory_bytes_max(&self) -> usize {
+        let Body::Rows { columns, messages, .. } = &self.body else { return self.memory_bytes() };
+        let heaps: usize = columns.iter().filter_map(Column::bytes).map(BytesColumn::decompressed_len).sum();
+        self.memory_bytes() + heaps + messages.as_ref().map_or(0, |messages| messages.operands.decompressed_len())
+    }
+
     /// Counts the bytes of decompressed heaps in `counter`, from now on and until the page is dropped.
     ///
     /// # Panics
@@ -227,12 +234,10 @@ impl Page {
     /// Prefetches the layout of columns, which [`Page::prefetch_columns`] reads.
     pub fn prefetch_layout(&self, columns: &[usize]) {
         let Body::Rows { columns: all, .. } = &self.body else { return };
-        for column in columns.iter().filter_map(|&column| all.get(column)) {
-            prefetch(std::ptr::from_ref(column));
-        }
         let directory = self.bytes.as_ptr().wrapping_add(HEADER_LEN);
-        for at in (0..all.len() * 4).step_by(CACHE_LINE_BYTES) {
-            prefetch(directory.wrapping_add(at));
+        for (&column, layout) in columns.iter().filter_map(|column| Some((column, all.get(*column)?))) {
+            prefetch(std::ptr::from_ref(layout));
+            prefetch(directory.wrapping_add(column * 4));
         }
     }
 

@@ -3,8 +3,8 @@
 //! A hash of the offset assigns each page to a shard. Each shard has its own part of the budget, its own mutex (held
 //! for table lookups, never during I/O) and its own replacement order, see [`shard`].
 //!
-//! Columns of pages are decompressed on first use. The decompressed bytes of all pages in memory are counted together, and
-//! reduce the budget: the next accesses to each shard evict pages.
+//! Columns of pages are decompressed on first use. The bytes of the decompressed heaps of all pages in memory are counted
+//! together, and reduce the budget: the next accesses to each shard evict pages.
 
 mod shard;
 
@@ -117,7 +117,7 @@ impl Cache {
 struct Shards<V> {
     shards: Box<[Line<V>]>,
     budget_bytes: AtomicUsize,
-    /// Bytes outside of the shards that count against the budget.
+    /// Bytes of decompressed heaps, which count against the budget.
     heap_bytes: Arc<AtomicUsize>,
 }
 
@@ -147,8 +147,8 @@ impl<V: Clone> Shards<V> {
         }
     }
 
-    /// The share of a shard in the bytes outside of the shards.
-    fn share_outside(&self) -> usize {
+    /// The share of a shard in the bytes of heaps.
+    fn heap_bytes_of_shard(&self) -> usize {
         self.heap_bytes.load(Ordering::Relaxed) / self.shards.len()
     }
 
@@ -158,11 +158,11 @@ impl<V: Clone> Shards<V> {
     }
 
     fn get(&self, offset: u64) -> Option<V> {
-        let (line, outside) = (self.line(offset), self.share_outside());
+        let (line, heap_bytes) = (self.line(offset), self.heap_bytes_of_shard());
         let (found, _evicted) = {
             let mut shard = line.shard.lock();
             // Evicted values are dropped after the mutex is released.
-            (shard.get(offset), shard.evict_down_to(outside))
+            (shard.get(offset), shard.make_room(0, heap_bytes))
         };
         let counter = if found.is_some() { &line.hits } else { &line.misses };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -170,9 +170,9 @@ impl<V: Clone> Shards<V> {
     }
 
     fn insert(&self, offset: u64, value: V, bytes: usize, priority: Priority) {
-        let (bytes, outside) = (bytes + OVERHEAD_BYTES, self.share_outside());
+        let (bytes, heap_bytes) = (bytes + OVERHEAD_BYTES, self.heap_bytes_of_shard());
         // Evicted values are dropped here, after the mutex is released.
-        let _evicted = self.line(offset).shard.lock().insert(offset, value, bytes, priority, outside);
+        let _evicted = self.line(offset).shard.lock().insert(offset, value, bytes, priority, heap_bytes);
     }
 
     fn remove(&self, offsets: Range<u64>) {
@@ -198,7 +198,7 @@ impl<V: Clone> Shards<V> {
     fn set_budget(&self, budget_bytes: usize) {
         self.budget_bytes.store(budget_bytes, Ordering::Relaxed);
         for line in &self.shards {
-            let _evicted = line.shard.lock().set_budget(budget_bytes / self.shards.len(), self.share_outside());
+            let _evicted = line.shard.lock().set_budget(budget_bytes / self.shards.len(), self.heap_bytes_of_shard());
         }
     }
 

@@ -15,9 +15,8 @@
 //!
 //! Pinned pages are in no queue and are never evicted. They may hold three quarters of the budget.
 //!
-//! Invariants: the bytes held exceed the budget only if it was lowered below the pinned bytes, or until the next access if
-//! bytes outside of the shards were added. Every slot in use is in
-//! the table, and is either pinned or in exactly one queue.
+//! Invariants: the bytes held exceed the budget only if it was lowered below the pinned bytes, or until the next access
+//! if heaps have grown. Every slot in use is in the table, and is either pinned or in exactly one queue.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -129,21 +128,24 @@ impl<V: Clone> Shard<V> {
         self.bytes
     }
 
-    /// Sets the budget, of which `outside` bytes are in use elsewhere. Returns the evicted values, for the caller to drop.
-    pub(super) fn set_budget(&mut self, budget: usize, outside: usize) -> Vec<V> {
+    /// Sets the budget, of which heaps take `heap_bytes`. Returns the evicted values, for the caller to drop.
+    pub(super) fn set_budget(&mut self, budget: usize, heap_bytes: usize) -> Vec<V> {
         self.budget = budget;
-        self.evict_down_to(outside)
+        self.make_room(0, heap_bytes)
     }
 
-    /// Evicts the pages that exceed the budget, of which `outside` bytes are in use elsewhere. Returns the evicted values,
-    /// for the caller to drop.
+    /// Evicts pages until `bytes` more fit into the budget beside `heap_bytes` of heaps. If they fit without the heaps,
+    /// pages of scans go first, to whose heaps the others must not make room. Returns the evicted values, for the caller
+    /// to drop.
     #[inline]
-    pub(super) fn evict_down_to(&mut self, outside: usize) -> Vec<V> {
+    pub(super) fn make_room(&mut self, bytes: usize, heap_bytes: usize) -> Vec<V> {
         let mut displaced = Vec::new();
-        while self.bytes > self.budget.saturating_sub(outside)
-            && let Some(evicted) = self.evict()
-        {
-            displaced.push(evicted);
+        while self.bytes + bytes + heap_bytes > self.budget {
+            let scan_first = heap_bytes > 0 && self.bytes + bytes <= self.budget;
+            match self.evict(scan_first) {
+                Some(evicted) => displaced.push(evicted),
+                None => break,
+            }
         }
         displaced
     }
@@ -159,17 +161,24 @@ impl<V: Clone> Shard<V> {
         self.slots[*self.table.get(&offset)? as usize].value.clone()
     }
 
-    /// Inserts a value into the budget, of which `outside` bytes are in use elsewhere. Returns the evicted values, and the
-    /// value itself if it is not cached, for the caller to drop.
-    pub(super) fn insert(&mut self, offset: u64, value: V, bytes: usize, priority: Priority, outside: usize) -> Vec<V> {
+    /// Inserts a value beside `heap_bytes` of heaps. Returns the evicted values, and the value itself if it is not
+    /// cached, for the caller to drop.
+    pub(super) fn insert(
+        &mut self,
+        offset: u64,
+        value: V,
+        bytes: usize,
+        priority: Priority,
+        heap_bytes: usize,
+    ) -> Vec<V> {
         let mut displaced = Vec::new();
         displaced.extend(self.remove(offset));
-        let budget = self.budget.saturating_sub(outside);
+        let budget = self.budget.saturating_sub(heap_bytes);
         if bytes > budget.saturating_sub(self.pinned_bytes) {
             displaced.push(value);
             return displaced;
         }
-        displaced.extend(self.evict_down_to(outside + bytes));
+        displaced.extend(self.make_room(bytes, heap_bytes));
         assert!(self.bytes + bytes <= budget, "{} + {bytes} bytes exceed {budget}", self.bytes);
         let seen = self.evicted_set.remove(&offset);
         let (chances, chances_max) = match priority {
@@ -237,11 +246,12 @@ impl<V: Clone> Shard<V> {
         found.into_iter().filter_map(|offset| self.remove(offset)).collect()
     }
 
-    /// Evicts one page; `None` if all pages are pinned.
-    fn evict(&mut self) -> Option<V> {
+    /// Evicts one page, of the scan queue if it has one and `scan_first` is set; `None` if all pages are pinned.
+    fn evict(&mut self, scan_first: bool) -> Option<V> {
         loop {
-            let scan_first = self.scan_bytes > self.budget / SCAN_SHARE || self.main.head == NONE;
-            let index = if scan_first { self.scan.head } else { self.main.head };
+            let has_many = self.scan_bytes > self.budget / SCAN_SHARE || self.main.head == NONE;
+            let of_scan = has_many || scan_first && self.scan.head != NONE;
+            let index = if of_scan { self.scan.head } else { self.main.head };
             let slot = self.slots.get_mut(index as usize)?;
             let offset = slot.offset;
             if slot.chances == 0 {

@@ -133,7 +133,7 @@ fn pinned_pages_stay_within_their_share() {
 }
 
 #[test]
-fn bytes_outside_of_the_shards_evict_pages() {
+fn heaps_evict_pages() {
     let cache = small();
     for i in 0..100 {
         cache.insert(i * PAGE, i, BYTES, Priority::Lookup);
@@ -150,6 +150,22 @@ fn bytes_outside_of_the_shards_evict_pages() {
     cache.heap_bytes.store(0, Ordering::Relaxed);
     cache.insert(202 * PAGE, 202, BYTES, Priority::Lookup);
     assert_eq!((cache.get(202 * PAGE), cache.usage().0), (Some(202), 8192));
+}
+
+#[test]
+fn heaps_of_scans_do_not_displace_used_pages() {
+    let cache = small();
+    for i in 0..90 {
+        cache.insert(i * PAGE, i, BYTES, Priority::Lookup);
+    }
+    for i in 1000..2000 {
+        // Each of the last pages of the scan has a heap of ten times its size.
+        let scanned = (1000..i).filter(|i| cache.shards[0].shard.lock().peek(i * PAGE).is_some()).count();
+        cache.heap_bytes.store(scanned * 10 * 8192, Ordering::Relaxed);
+        cache.insert(i * PAGE, i, BYTES, Priority::Scan);
+    }
+    let kept = (0..90).filter(|i| cache.get(i * PAGE).is_some()).count();
+    assert!(kept >= 80, "{kept} of 90 survived");
 }
 
 #[test]
