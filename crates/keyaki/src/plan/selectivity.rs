@@ -82,15 +82,20 @@ impl Estimator<'_> {
         }
     }
 
-    /// Selectivity of a conjunction on one column. Returns `None` if the conditions are not intervals of values. A pattern
-    /// of LIKE counts beside the interval of its prefix, unless the prefix is all of it.
+    /// Selectivity of a conjunction on one column. Returns `None` if the conditions are not intervals of values. A
+    /// pattern of LIKE counts beside the interval of its prefix, unless the prefix is all of it.
     fn of_column(&self, column: usize, filters: &[&Expr]) -> Option<f64> {
         let ty = self.table.def.columns[column].ty.column;
         let is_column = |name: &Column| (self.resolve)(name) == Some(column);
+        let mut matching = 1.0;
+        for filter in filters.iter().filter(|filter| has_pattern(filter) && !is_exact(ty, filter, &is_column)) {
+            match filter {
+                Expr::Like(_) => matching *= guess(filter),
+                // The caller combines the parts.
+                _ => return None,
+            }
+        }
         let intervals = value_intervals(ty, filters, &is_column)?;
-        let patterns =
-            filters.iter().filter(|filter| matches!(filter, Expr::Like(_)) && !is_exact(ty, filter, &is_column));
-        let matching: f64 = patterns.map(|pattern| guess(pattern)).product();
         let shares = intervals.into_iter().map(|(low, high)| self.of_interval(column, low, high));
         Some((shares.sum::<f64>() * matching).clamp(0.0, 1.0))
     }
@@ -119,6 +124,18 @@ fn to_image(bound: Bound<ScalarValue>) -> Bound<f64> {
         Bound::Unbounded => Bound::Unbounded,
         Bound::Included(value) => image(&value).map_or(Bound::Unbounded, Bound::Included),
         Bound::Excluded(value) => image(&value).map_or(Bound::Unbounded, Bound::Excluded),
+    }
+}
+
+/// True for a pattern of LIKE, also in AND and OR.
+fn has_pattern(filter: &Expr) -> bool {
+    match filter {
+        Expr::Like(_) => true,
+        Expr::Alias(alias) => has_pattern(&alias.expr),
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {
+            has_pattern(left) || has_pattern(right)
+        }
+        _ => false,
     }
 }
 

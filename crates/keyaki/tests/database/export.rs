@@ -445,7 +445,11 @@ fn interrupted_exports_leave_no_directory() {
             Ok(_) => assert!(dump.join("manifest.json").exists()),
             Err(error) => {
                 assert_eq!(error.sqlstate().code(), "57014", "{error}");
-                assert!(!dump.exists());
+                // An interrupt of the call that reads the result comes after the statement.
+                if dump.exists() {
+                    let copy = Connection::open_temporary().unwrap();
+                    assert_eq!(import(&copy, &dump).unwrap(), [("t".to_string(), 30_000)]);
+                }
             }
         }
     }

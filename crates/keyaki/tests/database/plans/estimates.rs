@@ -39,6 +39,8 @@ async fn filters_on_join_columns_reduce_the_estimate() {
         format!("FROM nation JOIN {suppliers} WHERE n_key = 3"),
         format!("FROM nation JOIN {suppliers} WHERE n_name = 'nation 3'"),
         format!("FROM nation JOIN {suppliers} WHERE n_key < 5"),
+        format!("FROM nation JOIN {suppliers} WHERE n_name LIKE '%3%'"),
+        format!("FROM nation JOIN {suppliers} WHERE n_name LIKE '%3%' OR n_name LIKE '%5%'"),
         format!("FROM nation JOIN {suppliers} JOIN {offers} WHERE n_name = 'nation 3'"),
         format!("FROM supplier JOIN {offers} WHERE s_key BETWEEN 1 AND 100"),
         format!("FROM supplier JOIN {offers} WHERE s_key = 7"),
