@@ -243,6 +243,7 @@ fn decompressed_heaps_are_counted_until_the_page_is_dropped() {
     let heap = page.column_memory(1)[1].len();
     assert!(heap > 8192, "{heap} bytes of text in {} rows", page.rows());
     assert_eq!(counted(), before + heap);
+    assert_eq!(page.memory_bytes_max(), page.memory_bytes() + before + heap);
     drop(page);
     assert_eq!(counted(), 0);
 }
