@@ -8,7 +8,9 @@ use std::ops::Bound;
 
 use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::expr::{BinaryExpr, InList};
-use datafusion::logical_expr::{Expr, Operator};
+use datafusion::logical_expr::{Expr, Like, Operator};
+
+use keyaki_store::ColumnType;
 
 use crate::catalog::Table;
 use crate::catalog::TableStatistics;
@@ -87,6 +89,17 @@ impl Estimator<'_> {
     fn of_column(&self, column: usize, filters: &[&Expr]) -> Option<f64> {
         let ty = self.table.def.columns[column].ty.column;
         let is_column = |name: &Column| (self.resolve)(name) == Some(column);
+        // The intervals beside a long text have the same images as the text.
+        let is_complement = |filter: &&Expr| !image_is_exact(ty) && complement(filter).is_some();
+        let (complements, positive): (Vec<&Expr>, Vec<&Expr>) = filters.iter().copied().partition(is_complement);
+        if !complements.is_empty() {
+            let values = 1.0 - self.nulls(column);
+            let share = if positive.is_empty() { values } else { self.of_column(column, &positive)? };
+            let excluded = |filter: &Expr| complement(filter).map_or(0.0, |positive| self.of_condition(&positive));
+            // Shares of all rows; nulls do not pass.
+            let passing = complements.into_iter().map(|filter| 1.0 - (excluded(filter) / values.max(0.001)).min(1.0));
+            return Some((share * passing.product::<f64>()).clamp(0.0, 1.0));
+        }
         let mut matching = 1.0;
         for filter in filters.iter().filter(|filter| has_pattern(filter) && !is_exact(ty, filter, &is_column)) {
             match filter {
@@ -103,7 +116,7 @@ impl Estimator<'_> {
     /// Selectivity of an interval of values. Nulls sort first: an unbounded interval or one that starts at null
     /// includes them.
     fn of_interval(&self, column: usize, low: Bound<ScalarValue>, high: Bound<ScalarValue>) -> f64 {
-        let nulls = self.statistics.columns.get(column).map_or(0.0, |statistics| statistics.null_fraction);
+        let nulls = self.nulls(column);
         let with_null = match &low {
             Bound::Unbounded => true,
             Bound::Included(value) => value.is_null(),
@@ -112,9 +125,27 @@ impl Estimator<'_> {
         let own = match (&low, &high) {
             (_, Bound::Included(value) | Bound::Excluded(value)) if value.is_null() => 0.0,
             (Bound::Included(a), Bound::Included(b)) if a == b => self.statistics.selectivity_eq(column, image(a)),
-            _ => self.statistics.selectivity_range(column, to_image(low), to_image(high)),
+            _ => self.of_images(column, to_image(low), to_image(high)),
         };
         if with_null { own + nulls } else { own }
+    }
+
+    /// Selectivity of an interval of images. If both ends have the same image, as texts with a long common prefix do, other
+    /// values of the image are outside of the interval: the result is between one value and all of the image.
+    fn of_images(&self, column: usize, low: Bound<f64>, high: Bound<f64>) -> f64 {
+        let inside = self.statistics.selectivity_range(column, low, high);
+        match (low, high) {
+            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) if a == b => {
+                let one = self.statistics.selectivity_eq(column, Some(a));
+                let all = self.statistics.selectivity_range(column, Bound::Included(a), Bound::Included(a));
+                inside.max((one * all.max(one)).sqrt())
+            }
+            _ => inside,
+        }
+    }
+
+    fn nulls(&self, column: usize) -> f64 {
+        self.statistics.columns.get(column).map_or(0.0, |statistics| statistics.null_fraction)
     }
 }
 
@@ -124,6 +155,24 @@ fn to_image(bound: Bound<ScalarValue>) -> Bound<f64> {
         Bound::Unbounded => Bound::Unbounded,
         Bound::Included(value) => image(&value).map_or(Bound::Unbounded, Bound::Included),
         Bound::Excluded(value) => image(&value).map_or(Bound::Unbounded, Bound::Excluded),
+    }
+}
+
+/// True if different values have different images.
+fn image_is_exact(ty: ColumnType) -> bool {
+    !matches!(ty, ColumnType::Text | ColumnType::Bytes)
+}
+
+/// The condition whose complement, apart from nulls, a condition is; `None` for other conditions.
+fn complement(filter: &Expr) -> Option<Expr> {
+    match filter {
+        Expr::Alias(alias) => complement(&alias.expr),
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::NotEq, right }) => {
+            Some(Expr::BinaryExpr(BinaryExpr::new(left.clone(), Operator::Eq, right.clone())))
+        }
+        Expr::Like(like) if like.negated => Some(Expr::Like(Like { negated: false, ..like.clone() })),
+        Expr::InList(list) if list.negated => Some(Expr::InList(InList { negated: false, ..list.clone() })),
+        _ => None,
     }
 }
 
