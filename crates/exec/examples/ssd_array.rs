@@ -93,6 +93,7 @@ fn run(
         mode,
         batch_rows: 8192,
         memory_bytes: 256 << 20,
+        whole_pages: false,
     };
     let mut rows = executor.pipeline(pipeline);
     let (mut count, mut sum) = (0, 0);

@@ -40,6 +40,7 @@ fn scan(view: &TreeView, filter: Option<(Vec<usize>, Arc<dyn Filter>)>) -> Scan 
         filters: filter.into_iter().collect(),
         limit: None,
         batch_rows: 500,
+        kept: Vec::new(),
     }
 }
 
@@ -100,7 +101,8 @@ fn classes_are_announced_while_work_runs() {
             keep: None,
         };
         let driver = Driver::Scan(driver);
-        let pipeline = Pipeline { driver, steps: vec![step], mode, batch_rows: 100, memory_bytes: 1 << 20 };
+        let pipeline =
+            Pipeline { driver, steps: vec![step], mode, batch_rows: 100, memory_bytes: 1 << 20, whole_pages: false };
         let cache = CacheUse { governor: governor.clone(), class: WorkClass::Sensitive };
         assert_eq!(collect(executor.pipeline_as(pipeline, Some(cache))).unwrap().len(), 100);
         let most = watch.most();

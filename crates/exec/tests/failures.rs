@@ -38,6 +38,7 @@ impl Setup {
             filters: filter.into_iter().map(|filter| (vec![0], filter)).collect(),
             limit: None,
             batch_rows: 100,
+            kept: Vec::new(),
         };
         self.executor.scan(scan, mode)
     }
@@ -48,7 +49,7 @@ impl Setup {
         let (ranges, columns) = (vec![KeyRange::all()], vec![1, 2, 3]);
         let driver = Driver::Scan(DriverScan { view: view.clone(), ranges, columns, filter: None });
         let step = Step { view, key: vec![key], columns: vec![1], join: Join::LeftOuter, filter, keep: Some(vec![0]) };
-        Pipeline { driver, steps: vec![step], mode, batch_rows: 100, memory_bytes: 1 << 20 }
+        Pipeline { driver, steps: vec![step], mode, batch_rows: 100, memory_bytes: 1 << 20, whole_pages: false }
     }
 
     fn join(&self, mode: ExecutionMode, filter: Option<Arc<dyn Filter>>) -> Rows {
@@ -183,6 +184,7 @@ fn plans_that_do_not_fit_name_the_problem() {
             filters: Vec::new(),
             limit: None,
             batch_rows: 1,
+            kept: Vec::new(),
         },
         ExecutionMode::InOrder,
     )) else {

@@ -172,7 +172,7 @@ fn build(spec: &Spec, database: &Database, mode: ExecutionMode) -> (Pipeline, Ve
     let is_pushed = spec.pushed_rows > 0 && !steps.is_empty();
     let driver = if is_pushed { Driver::Pushed(common::schema().arrow().clone()) } else { driver };
     let (batch_rows, memory_bytes) = (spec.batch_rows, spec.memory_bytes);
-    (Pipeline { driver, steps, mode, batch_rows, memory_bytes }, rows)
+    (Pipeline { driver, steps, mode, batch_rows, memory_bytes, whole_pages: batch_rows % 2 == 0 }, rows)
 }
 
 fn naive_step(

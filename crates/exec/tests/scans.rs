@@ -119,6 +119,7 @@ proptest! {
                 filters: filters.collect(),
                 limit: spec.limit,
                 batch_rows: spec.batch_rows,
+                kept: Vec::new(),
             };
             let found = collect(executor.scan(scan, mode)).unwrap();
             prop_assert!(found == expected(&spec), "{mode:?}: {found:?}");
@@ -145,6 +146,7 @@ fn read_ahead_begins_behind_cached_pages() {
                 filters: Vec::new(),
                 limit,
                 batch_rows: 1000,
+                kept: Vec::new(),
             },
             ExecutionMode::OutOfOrder,
         );
@@ -177,6 +179,7 @@ fn check_read_ahead(database: &Database, view: &TreeView, rows: usize, pages: u6
         filters: Vec::new(),
         limit: None,
         batch_rows: 1000,
+        kept: Vec::new(),
     };
     let found = executor.scan(scan, ExecutionMode::OutOfOrder);
     let stats = found.stats().clone();
@@ -210,4 +213,32 @@ fn pages_of_messages_do_not_end_the_read_ahead() {
     let snapshot = database.store.snapshot();
     let view = snapshot.tree(database.views[0].tree()).unwrap();
     check_read_ahead(&database, &view, 300_000, view.estimate(&KeyRange::all()).pages as u64);
+}
+
+/// A scan keeps the columns that it uses, and those given to it. A scan of other columns reads the pages again, with all
+/// columns.
+#[test]
+fn pages_of_scans_have_the_columns_in_use() {
+    let table = Table { rows: (0..100_000).map(|i| (Some(i), Some(i * 7919 % 100_003))).collect() };
+    let database = Database::new(&[table], Options { cache_bytes: 64 << 20, ..common::options() }, |_| false);
+    let view = &database.views[0];
+    let executor = Executor::new(database.store.clone(), ExecutorOptions { workers: 1, ..Default::default() }).unwrap();
+    let run = |columns: Vec<usize>, kept: Vec<usize>| {
+        let rows = executor.scan(Scan { kept, ..Scan::whole(view.clone(), columns, 1000) }, ExecutionMode::OutOfOrder);
+        let stats = rows.stats().clone();
+        assert_eq!(collect(rows).unwrap().len(), 100_000);
+        (stats.snapshot().pages_read, database.store.cache().usage().0, view.cached_share())
+    };
+    database.store.cache().clear();
+    let pages = view.estimate(&KeyRange::all()).pages as u64;
+    let (read, keys_only, shares) = run(vec![0], vec![]);
+    assert!(read >= pages && shares.any == 1.0 && shares.whole < 0.2, "{read} of {pages} pages, {shares:?}");
+    assert_eq!(run(vec![1, 0], vec![]).0, 0, "the key is in memory");
+    let (read, whole, shares) = run(vec![2], vec![]);
+    assert!(read > pages / 2 && 2 * keys_only < whole, "{read} of {pages} pages; {keys_only}, then {whole} bytes");
+    assert_eq!((shares.whole, run(vec![2, 3], vec![]).0, run(vec![0], vec![]).0), (1.0, 0, 0));
+    database.store.cache().clear();
+    let (_, with_numbers, _) = run(vec![0], vec![2]);
+    assert!(keys_only < with_numbers && with_numbers < whole, "{keys_only}, {with_numbers}, {whole} bytes");
+    assert_eq!(run(vec![2], vec![]).0, 0, "column 2 was kept");
 }

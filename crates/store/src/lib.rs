@@ -38,7 +38,7 @@ pub use engine::{
 };
 pub use locator::{Displacement, Goal, LocatorOptions, LocatorStats};
 pub use message::WriteBatch;
-pub use tree::{Counter, Cursor, Sample, Snapshot, TreeView};
+pub use tree::{CachedShare, Counter, Cursor, Sample, Snapshot, TreeView};
 
 // Encoded keys and rows, and the rows that cursors return.
 pub use codec::{Chunk, ChunkPart, ColumnBuilder, ColumnChange, KeyCodec, KeyEncoder, RowBatch, RowCodec, RowEncoder};
@@ -47,7 +47,7 @@ pub use codec::{Chunk, ChunkPart, ColumnBuilder, ColumnChange, KeyCodec, KeyEnco
 pub use codec::{compact, compact_array};
 
 // Page access, for programs that read pages their own way (an executor implements `PageSource`).
-pub use codec::{MessageKind, Page, PageKind, PageRef};
+pub use codec::{MessageKind, Page, PageKind, PageRef, Projection};
 pub use pages::{BlockingPages, Cache, PageSource, Priority, block_on};
 
 /// For `examples/codec_bench.rs`, which measures pages without a store.

@@ -13,12 +13,13 @@ use std::task::{Context, Poll, Waker};
 
 use arrow_array::cast::AsArray;
 use common::key_value_rows;
+use keyaki_device::Buffer;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
 use keyaki_store::{
     BlockingPages, Counter, Cursor, Direction, Error, Goal, KeyRange, LocatorOptions, Options, Page, PageRef,
-    PageSource, Priority, Result, Schema, Store, TreeId, UpsertFunctions, WriteBatch,
+    PageSource, Priority, Projection, Result, Schema, Store, TreeId, UpsertFunctions, WriteBatch,
 };
 use parking_lot::Mutex;
 
@@ -26,12 +27,17 @@ const TREE: TreeId = TreeId::new(1);
 const APPEND: u32 = 1;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+/// Key and value; `None` for a value that was not read.
+type Row = (Vec<u8>, Option<Vec<u8>>);
 
 /// A page source that suspends and fails at random.
 struct Unreliable {
+    store: Store,
     pages: BlockingPages,
     random: Mutex<Random>,
     fails: bool,
+    /// Pages of leaves have the columns of the key only.
+    keys_only: bool,
 }
 
 /// A future that is pending at the first poll and ready at the second.
@@ -58,6 +64,17 @@ impl PageSource for Unreliable {
         }
         self.pages.page(page, schema, priority).await
     }
+    async fn leaf_page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
+        let whole = self.page(page, schema, priority).await?;
+        if !self.keys_only {
+            return Ok(whole);
+        }
+        let file = self.store.data_file();
+        let mut bytes = Buffer::zeroed(page.len as usize);
+        file.read_at(page.offset, &mut bytes)?;
+        let keys = Arc::new(Projection::new(schema, []));
+        Ok(Arc::new(Page::open_columns(&bytes, page, schema, &file.path().into(), Some(&keys))?))
+    }
     fn prefetch(&self, _: &[PageRef], _: &Arc<Schema>) {}
 }
 
@@ -78,12 +95,15 @@ fn next(cursor: &mut Cursor<'_, &Unreliable>, random: &mut Random) -> Option<key
     }
 }
 
-fn rows(cursor: &mut Cursor<'_, &Unreliable>, random: &mut Random) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn rows(cursor: &mut Cursor<'_, &Unreliable>, random: &mut Random) -> Vec<Row> {
     let mut rows = Vec::new();
     while let Some(chunk) = next(cursor, random) {
-        let columns = chunk.to_arrays(&[0, 1]).unwrap();
-        let (keys, values) = (columns[0].as_binary_view(), columns[1].as_binary_view());
-        rows.extend((0..chunk.rows()).map(|row| (keys.value(row).to_vec(), values.value(row).to_vec())));
+        let keys = chunk.to_arrays(&[0]).unwrap();
+        let values = chunk.to_arrays(&[1]).ok();
+        for row in 0..chunk.rows() {
+            let value = values.as_ref().map(|values| values[0].as_binary_view().value(row).to_vec());
+            rows.push((keys[0].as_binary_view().value(row).to_vec(), value));
+        }
     }
     rows
 }
@@ -177,7 +197,7 @@ fn bound(random: &mut Random) -> Bound<Vec<u8>> {
     }
 }
 
-fn compare(seed: u64, fails: bool) {
+fn compare(seed: u64, fails: bool, keys_only: bool) {
     let mut model = Model::new();
     let store = store(seed, &mut model);
     let mut random = Random::new(seed + 1000);
@@ -187,7 +207,8 @@ fn compare(seed: u64, fails: bool) {
         store.wait_for_locators();
     }
     let view = store.snapshot().tree(TREE).unwrap();
-    let source = Unreliable { pages: store.blocking(), random: Mutex::new(Random::new(seed + 2000)), fails };
+    let (pages, random_source) = (store.blocking(), Mutex::new(Random::new(seed + 2000)));
+    let source = Unreliable { store: store.clone(), pages, random: random_source, fails, keys_only };
     for round in 0..30 {
         let (start, end) =
             if round == 0 { (Bound::Unbounded, Bound::Unbounded) } else { (bound(&mut random), bound(&mut random)) };
@@ -205,13 +226,17 @@ fn compare(seed: u64, fails: bool) {
             above && below
         };
         let mut expected: Vec<_> =
-            model.iter().filter(|row| inside(row.0)).map(|(k, v)| (k.clone(), v.clone())).collect();
+            model.iter().filter(|row| inside(row.0)).map(|(k, v)| (k.clone(), Some(v.clone()))).collect();
         let range = KeyRange { start: encoded(start.clone()), end: encoded(end.clone()) };
         for direction in [Direction::Ascending, Direction::Descending] {
             let mut cursor = view.cursor(&source, range.clone(), direction);
             let found = rows(&mut cursor, &mut random);
+            let is_equal = |(found, expected): (&Row, &Row)| {
+                let has_value = found.1 == expected.1 || keys_only && found.1.is_none();
+                found.0 == expected.0 && has_value
+            };
             assert!(
-                found == expected,
+                found.len() == expected.len() && found.iter().zip(&expected).all(is_equal),
                 "seed {seed}, {direction:?} {range:?}: {} rows, not {}",
                 found.len(),
                 expected.len()
@@ -225,7 +250,9 @@ fn compare(seed: u64, fails: bool) {
         point.extend([0, 0]);
         let mut cursor = view.cursor(&source, KeyRange::point(point), Direction::Ascending);
         let found = rows(&mut cursor, &mut random);
-        assert_eq!(found.first().map(|row| &row.1), model.get(&key), "seed {seed}");
+        let value = found.first().and_then(|row| row.1.as_ref());
+        assert!(value == model.get(&key) || keys_only && value.is_none(), "seed {seed}: {value:?}");
+        assert_eq!(found.len(), usize::from(model.contains_key(&key)), "seed {seed}");
     }
 }
 
@@ -236,13 +263,21 @@ fn seeds() -> u64 {
 #[test]
 fn dropped_calls_lose_nothing() {
     for seed in 0..seeds() {
-        compare(seed, false);
+        compare(seed, false, false);
     }
 }
 
 #[test]
 fn calls_continue_after_a_failed_one() {
     for seed in seeds()..2 * seeds() {
-        compare(seed, true);
+        compare(seed, true, false);
+    }
+}
+
+/// Upserts of rows whose other columns were not read find them.
+#[test]
+fn leaves_without_some_columns_have_all_rows() {
+    for seed in 2 * seeds()..3 * seeds() {
+        compare(seed, seed.is_multiple_of(2), true);
     }
 }

@@ -111,7 +111,7 @@ fn columns_equal_those_from_disk() {
         assert_eq!(found, texts(&store, &snapshot, DISK, direction));
     }
     let view = snapshot.tree(MEMORY).unwrap();
-    assert_eq!((**view.schema() == schema(), view.cached_share()), (true, 1.0));
+    assert_eq!((**view.schema() == schema(), view.cached_share().whole), (true, 1.0));
     // The parts together cover the whole range.
     let whole = KeyRange::prefix(vec![1]);
     let parts = view.split(&whole, 7);

@@ -10,7 +10,7 @@ use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::key_value::KeyValue;
 use keyaki_store::{
-    BlockingPages, Direction, KeyRange, Options, Schema, Store, TreeId, TreeView, WriteBatch, block_on,
+    BlockingPages, CachedShare, Direction, KeyRange, Options, Schema, Store, TreeId, TreeView, WriteBatch, block_on,
 };
 
 const TREE: TreeId = TreeId::new(1);
@@ -26,7 +26,7 @@ fn cached_share_follows_reads() {
     let options = Options { page_bytes: 4096, leaf_bytes: 65_536, fan_out: 4, ..Options::default() };
     let store = Store::open(device, Path::new("/db"), options).unwrap();
     KeyValue::open(&store, TREE).unwrap();
-    assert_eq!(store.snapshot().tree(TREE).unwrap().cached_share(), 0.0, "an empty tree");
+    assert_eq!(store.snapshot().tree(TREE).unwrap().cached_share().any, 0.0, "an empty tree");
 
     let rows: Vec<_> = (0..40_000u32).map(|i| (i.to_be_bytes(), [i as u8; 60])).collect();
     let mut writer = store.bulk_writer(TREE, &Schema::key_value());
@@ -35,13 +35,13 @@ fn cached_share_follows_reads() {
     store.drop_caches();
     let view = store.snapshot().tree(TREE).unwrap();
     let pages = store.blocking();
-    assert_eq!(view.cached_share(), 0.0, "no page was read");
+    assert_eq!(view.cached_share().any, 0.0, "no page was read");
     let half = view.split(&KeyRange::all(), 2).swap_remove(0);
     read(&view, &pages, half);
-    let share = view.cached_share();
+    let share = view.cached_share().any;
     assert!((0.4..0.6).contains(&share), "{share} after half of the leaves");
     read(&view, &pages, KeyRange::all());
-    assert_eq!(view.cached_share(), 1.0, "all pages were read");
+    assert_eq!(view.cached_share(), CachedShare { whole: 1.0, any: 1.0 }, "all pages were read");
 }
 
 #[test]

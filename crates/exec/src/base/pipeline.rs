@@ -40,13 +40,15 @@ pub struct Scan {
     pub limit: Option<u64>,
     /// Rows per output batch, at most; 0 counts as 1.
     pub batch_rows: usize,
+    /// Further columns of the pages that stay in memory, because other parts of the query read them.
+    pub kept: Vec<usize>,
 }
 
 impl Scan {
     /// All rows of a tree in key order.
     pub fn whole(view: TreeView, columns: Vec<usize>, batch_rows: usize) -> Scan {
         let (ranges, direction) = (vec![KeyRange::all()], Direction::Ascending);
-        Scan { view, ranges, direction, columns, filters: Vec::new(), limit: None, batch_rows }
+        Scan { view, ranges, direction, columns, filters: Vec::new(), limit: None, batch_rows, kept: Vec::new() }
     }
 }
 
@@ -142,4 +144,6 @@ pub struct Pipeline {
     /// Bytes for buffered rows, pending lookups and output. Each level of the pipeline may overshoot its share by the rows
     /// that running tasks add.
     pub memory_bytes: usize,
+    /// Use and read pages with all their columns, for callers that look up further rows there.
+    pub whole_pages: bool,
 }

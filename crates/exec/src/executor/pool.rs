@@ -108,6 +108,7 @@ impl Executor {
         match mode {
             ExecutionMode::OutOfOrder => {
                 let source = TaskPages::new(runtime.clone(), query.clone(), read_ahead_bytes);
+                let source = source.with_projection(plan.projection());
                 self.rows(schema, stats, RowProducer::Scan(PolledScan::new(plan, query, source)))
             }
             ExecutionMode::InOrder => {

@@ -23,7 +23,7 @@ use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::SchemaRef;
 use arrow_select::filter::{FilterBuilder, FilterPredicate};
 use keyaki_llc::software::ScanMethod;
-use keyaki_store::{Chunk, ColumnBuilder, PageSource};
+use keyaki_store::{Chunk, ColumnBuilder, PageSource, Projection};
 use parking_lot::Mutex;
 
 use crate::base::{Filter, Result, Scan, batch, builders, compact, evaluate, panicked, project};
@@ -93,6 +93,12 @@ impl ScanPlan {
         let index = |column: &usize| filtered.iter().position(|other| other == column);
         let reused = scan.columns.iter().map(index).collect();
         Ok(ScanPlan { schema, filters, filtered, reused, scan })
+    }
+
+    /// The columns of the tree that stay in memory; `None` if these are all.
+    pub fn projection(&self) -> Option<Arc<Projection>> {
+        let used = self.scan.columns.iter().chain(&self.filtered).chain(&self.scan.kept);
+        Projection::partial(self.scan.view.schema(), used.copied())
     }
 
     /// The schema of the output.

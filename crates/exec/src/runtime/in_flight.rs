@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use keyaki_store::{Error, Page, PageRef, Priority, Result, Schema, Store};
+use keyaki_store::{Error, Page, PageRef, Priority, Projection, Result, Schema, Store};
 use parking_lot::Mutex;
 
 use crate::query::Query;
@@ -31,6 +31,8 @@ pub(crate) struct PageRead {
     pub page: PageRef,
     pub schema: Arc<Schema>,
     pub priority: Priority,
+    /// The columns that the page keeps; `None` if these are all.
+    pub projection: Option<Arc<Projection>>,
     /// The query that requested the page first; pins the views (see [`Query`]).
     pub owner: Arc<Query>,
     state: Mutex<ReadState>,
@@ -151,7 +153,8 @@ impl InFlightTable {
         &self.shards[(hasher.finish() >> 16) as usize % SHARDS]
     }
 
-    /// The read of `page` under way, or a new one (`true`), which the caller passes to `Runtime::request`.
+    /// The read of `page` under way, or a new one (`true`), which the caller passes to `Runtime::request`. A read under way
+    /// may be one of other columns.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if another page is being read at the same offset: one of the two references is damaged.
@@ -161,6 +164,7 @@ impl InFlightTable {
         page: PageRef,
         schema: &Arc<Schema>,
         priority: Priority,
+        projection: Option<&Arc<Projection>>,
         owner: &Arc<Query>,
     ) -> Result<(Arc<PageRead>, bool)> {
         match self.shard(page.offset).lock().entry(page.offset) {
@@ -178,6 +182,7 @@ impl InFlightTable {
                     page,
                     schema: schema.clone(),
                     priority,
+                    projection: projection.cloned(),
                     owner: owner.clone(),
                     state: Mutex::new(ReadState::Pending(Vec::new())),
                 };

@@ -186,7 +186,8 @@ impl WorkerReads {
         for page_read in &read.pages {
             let start = (page_read.page.offset - read.offset) as usize;
             let bytes = &buffer[start..start + page_read.page.len as usize];
-            let page = self.runtime.store.admit(bytes, page_read.page, &page_read.schema, page_read.priority);
+            let PageRead { page, schema, priority, projection, .. } = &**page_read;
+            let page = self.runtime.store.admit(bytes, *page, schema, *priority, projection.as_ref());
             self.runtime.in_flight.finish(page_read, page);
         }
     }

@@ -41,7 +41,7 @@ impl PageSource for BlockingTaskPages {
         let outcome = self.store.data_file().read_at(page.offset, &mut buffer);
         stats.read_completed(self.store.device().now_ns());
         outcome?;
-        let page = self.store.admit(&buffer, page, schema, priority)?;
+        let page = self.store.admit(&buffer, page, schema, priority, None)?;
         self.query.record_page(&page);
         Ok(page)
     }

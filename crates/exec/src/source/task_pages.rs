@@ -4,6 +4,9 @@
 //! they are requested, so that a small or busy cache cannot evict them before. A page counts against the budget from the
 //! registration of its read until its request.
 //!
+//! A source with a projection uses pages of leaves that have these columns. It reads pages of scans with these columns
+//! only, unless they are cached with other columns, and others, which further lookups are likely to use, with all.
+//!
 //! While requests find their pages in the cache, advice is only kept, because a lookup in the cache takes as long as
 //! decoding a few columns of the page. The first request of a page that is not cached starts the read-ahead again.
 //!
@@ -12,7 +15,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use keyaki_store::{Page, PageRef, PageSource, Priority, Result, Schema};
+use keyaki_store::{Page, PageRef, PageSource, Priority, Projection, Result, Schema};
 use parking_lot::Mutex;
 
 use super::check;
@@ -34,6 +37,8 @@ pub(crate) struct TaskPages {
     read_ahead_bytes: usize,
     /// Cache priority of pages read ahead.
     priority: Priority,
+    /// The columns of leaf pages that the task uses; `None` if these are all.
+    projection: Option<Arc<Projection>>,
     ahead: Mutex<ReadAhead>,
 }
 
@@ -44,12 +49,21 @@ struct ReadAhead {
     /// Sum of the page lengths of `reads`.
     bytes: usize,
     /// Pages advised beyond the budget. Those without an entry in `waiting` have been requested since.
-    advised: VecDeque<(PageRef, Arc<Schema>)>,
+    advised: VecDeque<Advice>,
     waiting: OffsetMap<u64, ()>,
     /// Requests since the last one of a page that had to be read.
     hits: usize,
     /// Number of times that [`HITS_MIN`] has doubled.
     doubled: u32,
+}
+
+/// A page that will be requested.
+#[derive(Debug)]
+struct Advice {
+    page: PageRef,
+    schema: Arc<Schema>,
+    /// Of the request of a leaf page; `None` for other pages.
+    priority: Option<Priority>,
 }
 
 impl ReadAhead {
@@ -78,12 +92,30 @@ impl ReadAhead {
 impl TaskPages {
     /// Pages for a task of `query`, reading ahead at most `read_ahead_bytes` bytes or one page; 0 disables read-ahead.
     pub fn new(runtime: Arc<Runtime>, query: Arc<Query>, read_ahead_bytes: usize) -> Self {
-        TaskPages { runtime, query, read_ahead_bytes, priority: Priority::Scan, ahead: Mutex::default() }
+        let (priority, ahead) = (Priority::Scan, Mutex::default());
+        TaskPages { runtime, query, read_ahead_bytes, priority, projection: None, ahead }
     }
 
     /// The same source, which caches pages read ahead with this priority instead of that of a scan.
     pub fn with_priority(self, priority: Priority) -> Self {
         TaskPages { priority, ..self }
+    }
+
+    /// The same source for a task that uses only these columns of leaf pages.
+    pub fn with_projection(self, projection: Option<Arc<Projection>>) -> Self {
+        TaskPages { projection, ..self }
+    }
+
+    /// The columns that a request needs: those of the projection for a leaf page, otherwise all (`None`).
+    fn needed(&self, is_leaf: bool) -> Option<&Projection> {
+        self.projection.as_deref().filter(|_| is_leaf)
+    }
+
+    /// The columns with which a page is read; `priority` is that of a leaf page. All (`None`) for a page that is cached with
+    /// other columns: queries that use different columns would replace each other's pages.
+    fn kept(&self, page: PageRef, priority: Option<Priority>) -> Option<&Arc<Projection>> {
+        let projection = self.projection.as_ref().filter(|_| priority == Some(Priority::Scan))?;
+        (!self.runtime.store.cache().holds(page.offset)).then_some(projection)
     }
 
     /// Takes the read ahead of a requested page, if there is one, and starts further reads within the budget.
@@ -99,8 +131,8 @@ impl TaskPages {
             }
         }
         if ahead.is_idle() {
-            while let Some((page, _)) = ahead.advised.front()
-                && !ahead.waiting.contains_key(&page.offset)
+            while let Some(advice) = ahead.advised.front()
+                && !ahead.waiting.contains_key(&advice.page.offset)
             {
                 ahead.advised.pop_front();
             }
@@ -126,16 +158,18 @@ impl TaskPages {
     fn fill(&self, ahead: &mut ReadAhead) {
         let store = &self.runtime.store;
         let mut requests = Vec::new();
-        while let Some((page, schema)) = ahead.advised.front() {
-            let page = *page;
+        while let Some(&Advice { page, ref schema, priority }) = ahead.advised.front() {
             let is_wanted = ahead.waiting.contains_key(&page.offset);
-            if is_wanted && store.cache().get(page.offset).is_none() && check(store, page).is_ok() {
+            let is_cached = || store.cache().get_columns(page.offset, self.needed(priority.is_some())).is_some();
+            if is_wanted && !is_cached() && check(store, page).is_ok() {
                 // A single page may exceed the budget.
                 if ahead.bytes > 0 && ahead.bytes + page.len as usize > self.read_ahead_bytes {
                     break;
                 }
                 // Errors are left to the request of the page.
-                if let Ok((read, is_new)) = self.runtime.in_flight.join(store, page, schema, self.priority, &self.query)
+                let reads = &self.runtime.in_flight;
+                if let Ok((read, is_new)) =
+                    reads.join(store, page, schema, self.priority, self.kept(page, priority), &self.query)
                 {
                     if is_new {
                         requests.push(read.clone());
@@ -149,7 +183,8 @@ impl TaskPages {
         self.runtime.request(requests);
     }
 
-    async fn find(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
+    async fn find(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority, is_leaf: bool) -> Result<Arc<Page>> {
+        let needed = self.needed(is_leaf);
         let stats = &self.query.stats;
         if let Some(read) = self.take_ahead(page) {
             if read.is_done() {
@@ -158,7 +193,9 @@ impl TaskPages {
                 stats.page_shared();
             }
             // A failed read-ahead is not final: the page is requested again below.
-            if let ReadOutcome::Page(Ok(page)) = read.wait().await {
+            if let ReadOutcome::Page(Ok(page)) = read.wait().await
+                && page.has(needed)
+            {
                 return Ok(page);
             }
         }
@@ -168,11 +205,12 @@ impl TaskPages {
             if self.query.is_stopped() {
                 return Err(Error::Cancelled.into_store_error());
             }
-            if let Some(page) = store.cache().get(page.offset) {
+            if let Some(page) = store.cache().get_columns(page.offset, needed) {
                 stats.page_cached();
                 return Ok(page);
             }
-            let (read, is_new) = self.runtime.in_flight.join(store, page, schema, priority, &self.query)?;
+            let (reads, kept) = (&self.runtime.in_flight, self.kept(page, is_leaf.then_some(priority)));
+            let (read, is_new) = reads.join(store, page, schema, priority, kept, &self.query)?;
             if is_new {
                 self.runtime.request([read.clone()]);
                 stats.page_missed();
@@ -180,8 +218,11 @@ impl TaskPages {
                 stats.page_shared();
             }
             self.missed();
-            if let ReadOutcome::Page(result) = read.wait().await {
-                return result;
+            match read.wait().await {
+                // A read of other columns had begun before.
+                ReadOutcome::Page(Ok(page)) if !page.has(needed) => {}
+                ReadOutcome::Page(result) => return result,
+                ReadOutcome::Retry => {}
             }
         }
     }
@@ -189,12 +230,33 @@ impl TaskPages {
 
 impl PageSource for TaskPages {
     async fn page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
-        let found = self.find(page, schema, priority).await?;
+        let found = self.find(page, schema, priority, false).await?;
+        self.query.record_page(&found);
+        Ok(found)
+    }
+
+    async fn leaf_page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
+        let found = self.find(page, schema, priority, true).await?;
         self.query.record_page(&found);
         Ok(found)
     }
 
     fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>) {
+        self.advise(pages, schema, None);
+    }
+
+    fn prefetch_leaf_pages(&self, pages: &[PageRef], schema: &Arc<Schema>, priority: Priority) {
+        self.advise(pages, schema, Some(priority));
+    }
+
+    fn read_ahead_bytes(&self) -> usize {
+        self.read_ahead_bytes
+    }
+}
+
+impl TaskPages {
+    /// Reads pages ahead; `priority` is that of leaf pages.
+    fn advise(&self, pages: &[PageRef], schema: &Arc<Schema>, priority: Option<Priority>) {
         if self.read_ahead_bytes == 0 || self.query.is_stopped() {
             return;
         }
@@ -202,15 +264,11 @@ impl PageSource for TaskPages {
         for &page in pages {
             // The same page may be advised twice: for a leaf ahead, and when that leaf is entered.
             if !ahead.reads.contains_key(&page.offset) && ahead.waiting.insert(page.offset, ()).is_none() {
-                ahead.advised.push_back((page, schema.clone()));
+                ahead.advised.push_back(Advice { page, schema: schema.clone(), priority });
             }
         }
         if !ahead.is_idle() {
             self.fill(&mut ahead);
         }
-    }
-
-    fn read_ahead_bytes(&self) -> usize {
-        self.read_ahead_bytes
     }
 }

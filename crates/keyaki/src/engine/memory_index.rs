@@ -169,6 +169,7 @@ impl Build<'_> {
             filters: Vec::new(),
             limit: None,
             batch_rows: BATCH_ROWS,
+            kept: Vec::new(),
         };
         let mut rows = self.executor.scan(scan, ExecutionMode::OutOfOrder);
         while let Some(batch) = futures::executor::block_on(rows.next()) {

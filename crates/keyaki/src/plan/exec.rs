@@ -21,6 +21,7 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::{DisplayFormatType, EmptyRecordBatchStream, Partitioning, PlanProperties};
 use futures::{Stream, StreamExt};
 use keyaki_exec::{Driver, DriverScan, Filter, Join, KeyPart, Pipeline, Rows, Stats, Step};
+use keyaki_store::TreeView;
 
 use super::node::{AccessSpec, KeyValue, Milliseconds, PipelineSpec};
 use crate::table::{ExprFilter, LeafExec, LeafOperator, PlanContext};
@@ -52,6 +53,11 @@ impl IndexPipelineOperator {
         IndexPipelineOperator { spec, filters, context, fetch: None }
     }
 
+    /// The trees that the pipeline reads, with the columns of each access.
+    pub(super) fn reads(&self) -> impl Iterator<Item = (&TreeView, &[usize])> {
+        self.spec.accesses.iter().filter_map(|access| Some((access.view.as_ref()?, &*access.columns)))
+    }
+
     /// Translates the specification. A smaller `fetch` limits the batch size.
     fn pipeline(&self, batch_rows: usize) -> Result<Pipeline> {
         let filter =
@@ -74,6 +80,7 @@ impl IndexPipelineOperator {
             mode: self.context.options.execution,
             batch_rows: self.fetch.map_or(batch_rows, |fetch| fetch.clamp(1, batch_rows)),
             memory_bytes: self.context.pipeline_memory_bytes,
+            whole_pages: false,
         })
     }
 

@@ -17,7 +17,7 @@ use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::{conjunction, disjunction, split_binary, split_conjunction};
 use datafusion::logical_expr::{Distinct, Expr, FetchType, LogicalPlan, Operator, Sort};
-use keyaki_store::{KeyRange, RangeEstimate, TreeView};
+use keyaki_store::{CachedShare, KeyRange, RangeEstimate, TreeId, TreeView};
 
 use super::first_rows::FirstRowsNode;
 use super::graph::{ColumnId, Graph, Relation, RelationSet, RelationSource, bit, is_member, members};
@@ -88,8 +88,8 @@ pub(super) struct TreeFacts {
     pub implied: Vec<bool>,
     /// Size of the whole tree.
     pub total: RangeEstimate,
-    /// Fraction of the tree's pages in the page cache, 0 to 1.
-    pub cached: f64,
+    /// The tree's pages in the page cache.
+    pub cached: CachedShare,
     /// Key ranges that the relation's own filters imply.
     pub ranges: Ranges,
     /// Size of `ranges`.
@@ -107,7 +107,7 @@ impl TreeFacts {
     /// Input of a scan over the fraction `part` of the tree's ranges.
     pub fn readable(&self, part: f64) -> Readable {
         let (bytes, rows) = (self.range.bytes * part, self.range.rows * part);
-        Readable { bytes, cached: self.cached, rows, in_memory: self.in_memory }
+        Readable { bytes, cached: self.cached.any, rows, in_memory: self.in_memory }
     }
     /// Rows of a table of `rows` rows that have an entry in the tree; at least 1.
     pub fn rows_of(&self, rows: f64) -> f64 {
@@ -140,10 +140,27 @@ pub(super) fn local_filters(graph: &Graph, relation: usize) -> Vec<(usize, &Expr
     }
 }
 
+/// Divides the reads of a tree among the relations that are the same table: if they read all of the tree, the first one
+/// fills the page cache for the others. Trees that take most of the cache are exempt.
+fn share_reads(relations: &mut [RelationFacts]) {
+    let mut counts = BTreeMap::<TreeId, usize>::new();
+    let trees = relations.iter().flat_map(|relation| &relation.trees);
+    trees.for_each(|tree| *counts.entry(tree.view.tree()).or_default() += 1);
+    for tree in relations.iter_mut().flat_map(|relation| &mut relation.trees) {
+        let count = counts[&tree.view.tree()];
+        if count > 1 && tree.total.bytes * 2.0 <= tree.view.page_cache_budget() as f64 {
+            let share = |cached: f64| cached + (1.0 - cached) * (1.0 - 1.0 / count as f64);
+            tree.cached = CachedShare { whole: share(tree.cached.whole), any: share(tree.cached.any) };
+        }
+    }
+}
+
 impl Facts {
     /// Estimates all relations of a graph. Fails if a snapshot no longer has a table's tree.
     pub fn of(graph: &Graph) -> Result<Facts> {
-        let relations = (0..graph.relations.len()).map(|r| RelationFacts::of(graph, r)).collect::<Result<Vec<_>>>()?;
+        let of = |relation| RelationFacts::of(graph, relation);
+        let mut relations = (0..graph.relations.len()).map(of).collect::<Result<Vec<_>>>()?;
+        share_reads(&mut relations);
         Ok(Facts { relations, classes: classes(graph) })
     }
 

@@ -254,7 +254,7 @@ fn lookup_seconds(table: &KeyakiTable, view: &TreeView, rows: f64, columns: f64)
         tree_rows: total.rows,
         tree_pages: total.pages,
         page_bytes: if total.pages > 0.0 { total.bytes / total.pages } else { 8192.0 },
-        cached: view.cached_share(),
+        cached: view.cached_share().whole,
         clustered: false,
         columns,
     }))

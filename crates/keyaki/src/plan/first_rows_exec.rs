@@ -54,6 +54,7 @@ async fn keys(
         filters: Vec::new(),
         limit: Some(spec.rows as u64),
         batch_rows,
+        kept: Vec::new(),
     };
     let mut entries = context.executor.scan_as(scan, context.options.execution, context.cache.lookups());
     register_stats(context, &format!("first rows of {}", spec.name), &entries);
@@ -81,6 +82,7 @@ fn rows(spec: &FirstRowsSpec, context: &PlanContext, batch_rows: usize, keys: Ve
         mode: context.options.execution,
         batch_rows,
         memory_bytes: context.pipeline_memory_bytes,
+        whole_pages: false,
     };
     let rows = context.executor.pipeline_as(pipeline, context.cache.lookups());
     register_stats(context, "lookups of first rows", &rows);

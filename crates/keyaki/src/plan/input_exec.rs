@@ -36,6 +36,10 @@ impl InputPipelineExec {
         let properties = Arc::new(operator.properties());
         InputPipelineExec { operator, input, properties, metrics: ExecutionPlanMetricsSet::new() }
     }
+
+    pub fn operator(&self) -> &IndexPipelineOperator {
+        &self.operator
+    }
 }
 
 impl DisplayAs for InputPipelineExec {

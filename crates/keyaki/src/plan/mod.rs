@@ -19,6 +19,7 @@
 //!   ├ pushdown, unconstant, grouping_sets, orders: correct DataFusion's physical rules
 //!   ├ large_limits: ORDER BY with a limit of many rows
 //!   ├ offsets: ORDER BY above OFFSET
+//!   ├ scan_columns: scans of one tree keep the columns of each other in memory
 //!   ├ materialize: rows that are computed once and read twice
 //!   ├ shared: subqueries that occur several times and are executed once
 //!   ├ spill: joins whose build side does not fit into memory
@@ -57,6 +58,7 @@ mod planner;
 mod pushdown;
 mod rewrite;
 mod rules;
+mod scan_columns;
 mod search;
 mod selectivity;
 mod shared;
@@ -80,6 +82,7 @@ pub(crate) fn register(mut builder: SessionStateBuilder, context: PlanContext, z
     physical.insert(0, Arc::new(unconstant::ForgetConstants));
     physical.insert(0, Arc::new(grouping_sets::HideGroupOrders));
     physical.insert(0, Arc::new(key_groups::AggregateAlongKeys));
+    physical.push(Arc::new(scan_columns::ShareScanColumns));
     let mut analyzer = builder.analyzer().take().unwrap_or_default().rules;
     analyzer.insert(0, Arc::new(subqueries::OuterTypes));
     analyzer.insert(1, Arc::new(rules::ConvertOperands));

@@ -513,7 +513,7 @@ fn lookups_into(tree: &TreeFacts, count: f64, distinct: f64, matches: f64, colum
         tree_rows: tree.total.rows,
         tree_pages: tree.total.pages,
         page_bytes: tree.page_bytes(),
-        cached: tree.cached,
+        cached: tree.cached.whole,
         clustered: false,
         columns,
     }

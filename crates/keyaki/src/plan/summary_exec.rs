@@ -93,6 +93,7 @@ async fn part(
         filters: Vec::new(),
         limit: if counts { None } else { Some(1) },
         batch_rows: if counts { COUNT_ROWS } else { 1 },
+        kept: Vec::new(),
     };
     let mut rows = context.executor.scan_as(scan, mode, context.cache.lookups());
     context.last_stats.lock().push((format!("summary {}", item.name), rows.stats().clone()));

@@ -81,7 +81,7 @@ pub(crate) struct Answer {
 
 impl Candidate {
     fn readable(&self, in_memory: bool) -> Readable {
-        let cached = if in_memory { 1.0 } else { self.view.cached_share() };
+        let cached = if in_memory { 1.0 } else { self.view.cached_share().any };
         Readable { bytes: self.estimate.bytes, cached, rows: self.estimate.rows, in_memory }
     }
 

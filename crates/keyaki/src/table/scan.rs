@@ -9,7 +9,7 @@
 
 use std::fmt::{self, Formatter};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
@@ -83,16 +83,30 @@ pub(crate) struct ScanOperator {
     context: PlanContext,
     /// Filters pushed down by operators above, over the output columns. Dynamic filters change while the query runs.
     pushed: Vec<Arc<dyn PhysicalExpr>>,
+    /// Columns that other parts of the plan read, see [`keep`](Self::keep).
+    kept: Arc<OnceLock<Vec<usize>>>,
 }
 
 impl ScanOperator {
     /// `schema` is the output schema, with one field for each of `plan.columns`.
     pub fn new(plan: ScanPlan, schema: SchemaRef, context: PlanContext) -> Self {
-        ScanOperator { plan: Arc::new(plan), schema, context, pushed: Vec::new() }
+        ScanOperator { plan: Arc::new(plan), schema, context, pushed: Vec::new(), kept: Arc::default() }
     }
 
     pub fn plan(&self) -> &ScanPlan {
         &self.plan
+    }
+
+    /// The columns of the tree that the scan reads.
+    pub fn read_columns(&self) -> impl Iterator<Item = usize> {
+        let filtered = self.plan.filter.iter().flat_map(collect_columns).map(|column| column.index());
+        self.plan.columns.iter().copied().chain(filtered)
+    }
+
+    /// Sets the columns of the tree that other parts of the plan read: the scan keeps them in memory, too. Later calls have no
+    /// effect.
+    pub fn keep(&self, columns: Vec<usize>) {
+        _ = self.kept.set(columns);
     }
 
     fn with_plan(&self, plan: ScanPlan) -> Self {
@@ -162,6 +176,7 @@ impl ScanOperator {
             filters: self.filters()?,
             limit: self.plan.limit.map(|rows| rows as u64),
             batch_rows,
+            kept: self.kept.get().cloned().unwrap_or_default(),
         })
     }
 }

@@ -254,6 +254,7 @@ impl Target {
                 filters: Vec::new(),
                 limit: None,
                 batch_rows: BATCH_ROWS,
+                kept: Vec::new(),
             };
             self.engine.executor.scan(scan, ExecutionMode::OutOfOrder)
         };

@@ -40,8 +40,8 @@ pub use key::{KeyCodec, KeyEncoder};
 pub(crate) use lists::encode as encode_lists;
 pub(crate) use page::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, filter_bytes};
 pub use page::{
-    IndexEntry, MessageKind, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, seal,
-    set_checksum,
+    IndexEntry, MessageKind, Page, PageKind, PageRef, PageWriter, Projection, RunColumns, WrittenPage, encode_index,
+    seal, set_checksum,
 };
 pub use row::{RowCodec, RowEncoder};
 pub use row_upsert::ColumnChange;

@@ -21,7 +21,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::open;
 use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId, TreeKind};
-use crate::codec::{Page, PageRef};
+use crate::codec::{Page, PageRef, Projection};
 use crate::engine::{BatchContents, LocatorThread, Place, Transactions, Work, apply, check, next_id};
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition, LogReserve};
@@ -410,12 +410,20 @@ impl Store {
         BlockingPages { files: self.shared.files.clone() }
     }
 
-    /// Verifies the bytes read for `page`, and inserts the page into the cache.
+    /// Verifies the bytes read for `page`, and inserts the page into the cache: with all its columns, or with those of
+    /// `projection` if it is a page of a leaf and they take at most three quarters of it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if the bytes are not those of the page.
-    pub fn admit(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
-        self.shared.files.admit(bytes, page, schema, priority)
+    pub fn admit(
+        &self,
+        bytes: &[u8],
+        page: PageRef,
+        schema: &Arc<Schema>,
+        priority: Priority,
+        projection: Option<&Arc<Projection>>,
+    ) -> Result<Arc<Page>> {
+        self.shared.files.admit(bytes, page, schema, priority, projection)
     }
 
     /// The page from the cache; otherwise reads it with a blocking call and inserts it into the cache.

@@ -12,7 +12,7 @@ use keyaki_device::{Buffer, Device, File};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::base::{Error, Result, Schema, TreeId, UpsertFunctions};
-use crate::codec::{Page, PageRef};
+use crate::codec::{Page, PageRef, Projection};
 use crate::pages::{Cache, Extent, IdleQueues, Priority, Purpose, Space};
 
 #[derive(Debug)]
@@ -157,12 +157,20 @@ impl Files {
         Ok(self.data.read_at(offset, buffer)?)
     }
 
-    /// Verifies the bytes read for `page` and inserts the page into the cache.
+    /// Verifies the bytes read for `page` and inserts the page into the cache, with all its columns or those of a
+    /// projection, see [`Page::open_columns`].
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] if the bytes fail verification.
-    pub fn admit(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
-        let opened = self.open_page(bytes, page, schema)?;
+    pub fn admit(
+        &self,
+        bytes: &[u8],
+        page: PageRef,
+        schema: &Arc<Schema>,
+        priority: Priority,
+        projection: Option<&Arc<Projection>>,
+    ) -> Result<Arc<Page>> {
+        let opened = self.open_columns(bytes, page, schema, projection)?;
         self.cache.insert(page.offset, opened.clone(), priority);
         Ok(opened)
     }
@@ -172,8 +180,18 @@ impl Files {
     /// # Errors
     /// [`crate::Error::Corrupt`] if the bytes fail verification.
     pub fn open_page(&self, bytes: &[u8], page: PageRef, schema: &Arc<Schema>) -> Result<Arc<Page>> {
+        self.open_columns(bytes, page, schema, None)
+    }
+
+    fn open_columns(
+        &self,
+        bytes: &[u8],
+        page: PageRef,
+        schema: &Arc<Schema>,
+        projection: Option<&Arc<Projection>>,
+    ) -> Result<Arc<Page>> {
         self.pages_read.fetch_add(1, Ordering::Relaxed);
-        let mut opened = Page::open(bytes, page, schema, &self.data_path)?;
+        let mut opened = Page::open_columns(bytes, page, schema, &self.data_path, projection)?;
         opened.count_heaps(self.cache.heap_counter());
         Ok(Arc::new(opened))
     }
@@ -185,7 +203,7 @@ impl Files {
         }
         let mut buffer = Buffer::zeroed(page.len as usize);
         self.read_at(page.offset, &mut buffer)?;
-        self.admit(&buffer, page, schema, priority)
+        self.admit(&buffer, page, schema, priority, None)
     }
 
     /// Returns the index page of an extent, and checks that it belongs to the extent.

@@ -300,7 +300,7 @@ impl Reads {
         let mut start = 0;
         for read in pages {
             let end = start + read.page.len as usize;
-            let page = files.admit(&buffer[start..end], read.page, &read.schema, read.priority);
+            let page = files.admit(&buffer[start..end], read.page, &read.schema, read.priority, None);
             self.finish(read, page);
             start = end;
         }

@@ -27,8 +27,24 @@ pub trait PageSource: Send + Sync {
         priority: Priority,
     ) -> impl Future<Output = Result<Arc<Page>>> + Send;
 
+    /// As [`PageSource::page`], for a page of a leaf. A source for readers that use some columns only may return it without
+    /// the others, see [`Page::has`], and keep only these columns of a page with [`Priority::Scan`].
+    fn leaf_page(
+        &self,
+        page: PageRef,
+        schema: &Arc<Schema>,
+        priority: Priority,
+    ) -> impl Future<Output = Result<Arc<Page>>> + Send {
+        self.page(page, schema, priority)
+    }
+
     /// A hint that these pages will be read soon, in this order. Adjacent pages may be read together.
     fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>);
+
+    /// As [`PageSource::prefetch`], for pages that will be requested by [`PageSource::leaf_page`] with this priority.
+    fn prefetch_leaf_pages(&self, pages: &[PageRef], schema: &Arc<Schema>, _priority: Priority) {
+        self.prefetch(pages, schema);
+    }
 
     /// A hint that these pages will be requested in any case, at the latest after the first of the prefetched ones.
     fn prefetch_first(&self, pages: &[PageRef], schema: &Arc<Schema>) {
@@ -55,8 +71,21 @@ where
         (**self).page(page, schema, priority)
     }
 
+    fn leaf_page(
+        &self,
+        page: PageRef,
+        schema: &Arc<Schema>,
+        priority: Priority,
+    ) -> impl Future<Output = Result<Arc<Page>>> + Send {
+        (**self).leaf_page(page, schema, priority)
+    }
+
     fn prefetch(&self, pages: &[PageRef], schema: &Arc<Schema>) {
         (**self).prefetch(pages, schema);
+    }
+
+    fn prefetch_leaf_pages(&self, pages: &[PageRef], schema: &Arc<Schema>, priority: Priority) {
+        (**self).prefetch_leaf_pages(pages, schema, priority);
     }
 
     fn prefetch_first(&self, pages: &[PageRef], schema: &Arc<Schema>) {

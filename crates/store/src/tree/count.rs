@@ -99,7 +99,7 @@ impl<P: PageSource> Cursor<'_, P> {
             let rows = if walk.is_inside(number) {
                 index.entry(number).1 as usize
             } else {
-                index.page(number, &self.view, Priority::Lookup, &self.source).await?.rows_in(&walk.range).len()
+                index.page(number, &self.view, Priority::Lookup, &self.source, false).await?.rows_in(&walk.range).len()
             };
             walk.pages.next();
             walk.count.rows += rows as i64;

@@ -42,10 +42,12 @@ pub struct Cursor<'s, P> {
 /// The read-ahead of an ascending scan.
 #[derive(Debug, Default)]
 struct ReadAhead {
-    /// Number of leaves entered; from the second leaf on, pages are read with scan priority.
+    /// Number of leaves entered. From the second leaf on, pages are read with scan priority.
     leaves: usize,
     /// All pages of leaves below this key have been requested.
     through: Option<Key>,
+    /// Upserts have changed rows of a page that lacked columns: pages are read with all columns from now on.
+    whole: bool,
 }
 
 /// A leaf, its bounds, and the parts of runs on its path that may have messages for the range.
@@ -209,7 +211,9 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             } else {
                 let (index, pages) = self.leaf_index(extent, &walk).await?;
                 if pages.len() > 1 {
-                    self.prefetch_pages(&index, pages.clone());
+                    let is_first = self.read_ahead.leaves == 0;
+                    let priority = if is_first { Priority::Lookup } else { Priority::Scan };
+                    self.prefetch_pages(&index, pages.clone(), priority);
                 }
                 walk.set_pages(index, pages);
             }
@@ -296,7 +300,8 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             && let Some(number) = walk.next_page(self.direction)
             && let Some(index) = &walk.index
         {
-            let page = index.page(number, &self.view, priority, &self.source).await?;
+            let whole = self.read_ahead.whole;
+            let page = index.page(number, &self.view, priority, &self.source, whole).await?;
             walk.enter_page(page, number, self.direction);
             if number.is_multiple_of(16) {
                 self.read_ahead();
@@ -304,6 +309,13 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         }
         let Some(walk) = &mut self.leaf else { return Ok(None) };
         let all = walk.take_changes(&self.view, self.direction, &self.source).await?;
+        if let Some(number) = walk.lacks_columns()
+            && let Some(index) = &walk.index
+        {
+            let page = index.page(number, &self.view, priority, &self.source, true).await?;
+            walk.complete_page(page);
+            self.read_ahead.whole = true;
+        }
         // No await below: the state changes completely or not at all.
         let page = walk.leave_page(all, self.direction);
         let mut changes = std::mem::take(&mut walk.changes);
@@ -381,9 +393,13 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         }
     }
 
-    fn prefetch_pages(&self, index: &LeafIndex, pages: Range<usize>) {
+    fn prefetch_pages(&self, index: &LeafIndex, pages: Range<usize>, priority: Priority) {
         if self.source.read_ahead_bytes() > 0 && !self.counts {
-            self.source.prefetch(&index.references(pages, self.direction), self.view.schema());
+            let references = index.references(pages, self.direction);
+            match self.read_ahead.whole {
+                true => self.source.prefetch(&references, self.view.schema()),
+                false => self.source.prefetch_leaf_pages(&references, self.view.schema(), priority),
+            }
         }
     }
 
@@ -407,7 +423,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                     self.source.prefetch(&[extent.index()], self.view.schema());
                     return;
                 };
-                self.prefetch_pages(&index, pages);
+                self.prefetch_pages(&index, pages, Priority::Scan);
                 self.read_ahead.through = path.high.clone();
             }
             budget = budget.saturating_sub(path.extent.as_ref().map_or(0, |extent| extent.meta.len));

@@ -184,7 +184,7 @@ impl Estimator<'_> {
                 LeafIndex::Located(located) => located.held(number).cloned(),
                 LeafIndex::Page(_) => None,
             };
-            sum += match (held.or_else(|| self.view.files.cache.peek(place.offset)), index) {
+            sum += match (held.or_else(|| self.view.files.cache.peek_any(place.offset)), index) {
                 (Some(page), _) => {
                     let inside = page.rows_in(range);
                     // The kinds of many messages would take too long to read.

@@ -63,7 +63,8 @@ impl LeafIndex {
         }
     }
 
-    /// Data page `number`, from memory or from `source`, checked against the index.
+    /// Data page `number`, from memory or from `source`, checked against the index. Columns that no reader of the source
+    /// uses may be missing, unless it must be `whole`.
     ///
     /// # Errors
     /// Errors of the source; [`crate::Error::Corrupt`].
@@ -73,10 +74,15 @@ impl LeafIndex {
         view: &TreeView,
         priority: Priority,
         source: &P,
+        whole: bool,
     ) -> Result<Arc<Page>> {
+        let read = async |place| match whole {
+            true => source.page(place, view.schema(), priority).await,
+            false => source.leaf_page(place, view.schema(), priority).await,
+        };
         match self {
             LeafIndex::Page(index) => {
-                let page = source.page(index.entry(number).0, view.schema(), priority).await?;
+                let page = read(index.entry(number).0).await?;
                 index.check_data_page(number, &page, true)?;
                 Ok(page)
             }
@@ -85,9 +91,11 @@ impl LeafIndex {
                     return Ok(page.clone());
                 }
                 let (place, rows) = located.entry(number);
-                let page = source.page(place, view.schema(), priority).await?;
+                let page = read(place).await?;
                 page.check_rows(rows, true)?;
-                located.hold(number, &page);
+                if page.is_whole() {
+                    located.hold(number, &page);
+                }
                 Ok(page)
             }
         }
@@ -189,6 +197,20 @@ impl LeafWalk {
         };
         let rows = if self.is_inside(number) { 0..page.rows() } else { page.rows_in(&self.range) };
         self.page = Some(PageWalk { page, number, rows });
+    }
+
+    /// The number of the current page, if upserts among the changes may need columns of its rows that are not in memory.
+    pub fn lacks_columns(&self) -> Option<usize> {
+        let at = self.page.as_ref().filter(|at| !at.page.is_whole())?;
+        self.changes.iter().any(|(_, change)| matches!(change, Change::Upserts(_))).then_some(at.number)
+    }
+
+    /// Replaces the current page by the same one with all columns.
+    pub fn complete_page(&mut self, whole: Arc<Page>) {
+        if let Some(at) = &mut self.page {
+            assert!(whole.is_whole() && whole.rows() == at.page.rows(), "another page than number {}", at.number);
+            at.page = whole;
+        }
     }
 
     /// Memory of the page that a change keeps, unless a change before it keeps this page, too.

@@ -49,5 +49,5 @@ pub(crate) use row_counts::{Delta, RowCounts};
 pub use sample::Sample;
 pub(crate) use sample::{LEVEL_MAX, SampledMessages, Sampler, Sketches, TreeSample};
 pub(crate) use value_bounds::{BatchBounds, ValueBounds};
-pub use view::{Snapshot, TreeView};
+pub use view::{CachedShare, Snapshot, TreeView};
 pub(crate) use view::{StoreVersion, TreeVersion};

@@ -236,6 +236,15 @@ impl Snapshot {
     }
 }
 
+/// Shares (0 to 1) of a tree's data pages that are in the page cache. Both are 1 for memory trees.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CachedShare {
+    /// Pages with all their columns, which lookups need.
+    pub whole: f64,
+    /// Pages with all or some of their columns: scans may have read them without the others.
+    pub any: f64,
+}
+
 /// One tree as of a snapshot. `Clone` is cheap.
 #[derive(Debug, Clone)]
 pub struct TreeView {
@@ -389,20 +398,31 @@ impl TreeView {
         self.version.root.depth()
     }
 
-    /// The share (0 to 1) of the tree's data pages that are in the cache, estimated by an even sample. No I/O. 1 for
-    /// memory trees.
-    pub fn cached_share(&self) -> f64 {
+    /// Budget of the page cache in bytes.
+    pub fn page_cache_budget(&self) -> usize {
+        self.files.cache.budget()
+    }
+
+    /// The shares of the tree's data pages that are in the cache, estimated by an even sample. No I/O.
+    pub fn cached_share(&self) -> CachedShare {
         if self.tree.is_memory() {
-            return 1.0;
+            return CachedShare { whole: 1.0, any: 1.0 };
         }
         let pages = self.version.root.pages();
         let sample = pages.min(CACHED_SAMPLE);
-        let cached = (0..sample).filter(|i| self.is_cached(i * pages / sample)).count();
-        cached as f64 / sample.max(1) as f64
+        let (mut whole, mut any) = (0, 0);
+        for is_whole in (0..sample).filter_map(|i| self.is_whole_in_cache(i * pages / sample)) {
+            whole += u64::from(is_whole);
+            any += 1;
+        }
+        let share = |count: u64| count as f64 / sample.max(1) as f64;
+        CachedShare { whole: share(whole), any: share(any) }
     }
 
-    /// True if data page `number`, counted over all leaves, is in memory.
-    fn is_cached(&self, mut number: u64) -> bool {
+    /// True if data page `number`, counted over all leaves, is in memory with all its columns; `None` if it is not in
+    /// memory.
+    fn is_whole_in_cache(&self, mut number: u64) -> Option<bool> {
+        let is_whole = |offset| self.files.cache.peek_any(offset).map(|page| page.is_whole());
         let mut inner = &*self.version.root;
         loop {
             let mut children = inner.children.iter();
@@ -417,14 +437,13 @@ impl TreeView {
                 Some(Node::Inner(child)) => inner = child,
                 Some(Node::Leaf(Some(extent))) => {
                     if let Some(located) = self.locator.as_ref().and_then(|locator| locator.locate(extent)) {
-                        let page = located.entry(number as usize).0.offset;
-                        return located.held(number as usize).is_some() || self.files.cache.peek(page).is_some();
+                        let held = located.held(number as usize).map(|_| true);
+                        return held.or_else(|| is_whole(located.entry(number as usize).0.offset));
                     }
-                    let index = self.files.cache.peek(extent.index().offset);
-                    let page = index.map(|index| index.entry(number as usize).0);
-                    return page.is_some_and(|page| self.files.cache.peek(page.offset).is_some());
+                    let index = self.files.cache.peek(extent.index().offset)?;
+                    return is_whole(index.entry(number as usize).0.offset);
                 }
-                Some(Node::Leaf(None)) | None => return false,
+                Some(Node::Leaf(None)) | None => return None,
             }
         }
     }

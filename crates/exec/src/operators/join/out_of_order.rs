@@ -231,7 +231,12 @@ impl PipelineExecution {
     /// Runs a task, reading ahead at most `read_ahead_bytes` bytes.
     pub async fn run(self: &Arc<Self>, task: Task, read_ahead_bytes: usize) -> Result<()> {
         self.query.stats.tasks(1);
+        let level = match &task {
+            Task::DriverRange(_) => 0,
+            Task::Lookup(step, _) => step + 1,
+        };
         let source = TaskPages::new(self.runtime.clone(), self.query.clone(), read_ahead_bytes);
+        let source = source.with_projection(self.plan.levels[level].projection.clone());
         match task {
             Task::DriverRange(range) => {
                 let Some((view, _)) = &self.plan.driver else { return Ok(()) };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, UInt32Array};
 use arrow_schema::{Field, Schema, SchemaRef};
 use arrow_select::take::take;
-use keyaki_store::{ColumnType, KeyCodec, KeyRange, TreeView};
+use keyaki_store::{ColumnType, KeyCodec, KeyRange, Projection, TreeView};
 
 use crate::base::{Driver, DriverScan, Filter, Join, KeyPart, Pipeline, PlanError, Result, project};
 
@@ -32,6 +32,9 @@ pub(crate) struct LevelPlan {
     pub outer_columns: usize,
     /// Columns of the tree; empty if rows are pushed.
     pub inner_columns: Vec<usize>,
+    /// The columns of pages that the pipeline uses, for all levels with the same tree; `None` if these are all columns of
+    /// the tree, or if rows are pushed.
+    pub projection: Option<Arc<Projection>>,
     /// The types of these columns.
     pub inner_types: Vec<ColumnType>,
     /// The driver counts as `Inner`.
@@ -78,9 +81,21 @@ impl PipelinePlan {
             Driver::Pushed(_) if last == 0 => return Err(PlanError::NoSteps.into()),
             Driver::Pushed(schema) => (None, schema.clone(), Vec::new(), Vec::new(), None),
         };
+        // The columns of all accesses to the same tree.
+        let projection_of = |view: &TreeView| {
+            let driven = match &pipeline.driver {
+                Driver::Scan(driver) if driver.view.tree() == view.tree() => &*driver.columns,
+                _ => &[],
+            };
+            let steps = pipeline.steps.iter().filter(|step| step.view.tree() == view.tree());
+            let columns = steps.flat_map(|step| &step.columns).chain(driven).copied();
+            Projection::partial(view.schema(), columns).filter(|_| !pipeline.whole_pages)
+        };
+        let projection = driver.as_ref().and_then(|(view, _)| projection_of(view));
         let mut levels = vec![LevelPlan {
             outer_columns: 0,
             inner_columns,
+            projection,
             inner_types,
             join: Join::Inner,
             filter,
@@ -114,6 +129,7 @@ impl PipelinePlan {
             levels.push(LevelPlan {
                 outer_columns,
                 inner_columns: step.columns.clone(),
+                projection: projection_of(&step.view),
                 inner_types: types(&step.view, &step.columns),
                 join: step.join,
                 filter: step.filter.clone(),

@@ -303,6 +303,8 @@ impl Access {
                     filters: Vec::new(),
                     limit: Some(rows_max as u64),
                     batch_rows: rows_max.max(1),
+                    // Lookups that find a page without some columns in the cache read it with all.
+                    kept: (0..view.schema().columns().len()).collect(),
                 })
             }
             // A pipeline has no order: it reads all rows.
@@ -330,6 +332,7 @@ impl Access {
                     mode: ExecutionMode::OutOfOrder,
                     batch_rows: ROWS_MAX + 1,
                     memory_bytes: PIPELINE_BYTES,
+                    whole_pages: true,
                 })
             }
         };

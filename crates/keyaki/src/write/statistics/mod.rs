@@ -203,6 +203,7 @@ async fn scan(
         filters: Vec::new(),
         limit,
         batch_rows: BATCH_ROWS,
+        kept: Vec::new(),
     };
     let mut rows = engine.executor.scan(scan, ExecutionMode::OutOfOrder);
     while let Some(batch) = rows.next().await {

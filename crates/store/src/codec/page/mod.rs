@@ -24,6 +24,7 @@ mod encode;
 mod filter;
 mod index;
 mod open;
+mod projection;
 mod range;
 mod search;
 
@@ -37,10 +38,12 @@ pub(crate) use filter::key_hash;
 pub(crate) use index::filter_bytes;
 pub use index::{IndexEntry, encode_index, set_checksum};
 pub(crate) use open::{ENTRIES_MAX, ROWS_MAX};
+pub use projection::Projection;
 
 use arrow_buffer::MutableBuffer;
 use keyaki_primitives::{CACHE_LINE_BYTES, prefetch};
 
+use self::projection::Columns;
 use super::ColumnBuilder;
 use super::RowCodec;
 use super::column::{BytesColumn, Column, Ints};
@@ -125,13 +128,14 @@ pub struct RunColumns {
     pub priors: Vec<Prior>,
 }
 
-/// A verified page in memory.
+/// A verified page in memory. A page of a leaf may have some of its columns only, see [`Projection`].
 ///
 /// The methods for rows return nulls and empty keys for an index page. The methods for index entries return empty
 /// entries for a page of rows. Neither panic because of the kind of the page; callers check its [`kind`](Page::kind).
 #[derive(Debug)]
 pub struct Page {
-    /// The page. At least [`SLACK`](super::bits::SLACK) bytes follow the last column, behind the page if needed.
+    /// The page, or its header with a directory of the columns in memory, and these columns. At least
+    /// [`SLACK`](super::bits::SLACK) bytes follow the last column, behind the page if needed.
     bytes: MutableBuffer,
     rows: usize,
     place: PageRef,
@@ -141,7 +145,7 @@ pub struct Page {
 
 #[derive(Debug)]
 enum Body {
-    Rows { schema: Arc<Schema>, columns: Box<[Column]>, messages: Option<Box<Messages>> },
+    Rows { schema: Arc<Schema>, columns: Columns, messages: Option<Box<Messages>> },
     Index(index::Index),
 }
 
@@ -176,7 +180,7 @@ impl Page {
     pub fn memory_bytes(&self) -> usize {
         let body = match &self.body {
             Body::Rows { columns, messages, .. } => {
-                let columns: usize = columns.iter().map(Column::memory_bytes).sum();
+                let columns: usize = columns.layouts().iter().map(Column::memory_bytes).sum();
                 columns + messages.as_ref().map_or(0, |m| size_of::<Messages>() + m.operands.memory_bytes())
             }
             Body::Index(_) => 0,
@@ -187,7 +191,7 @@ impl Page {
     /// Bytes of memory that the page takes once all its columns are decompressed.
     pub(crate) fn memory_bytes_max(&self) -> usize {
         let Body::Rows { columns, messages, .. } = &self.body else { return self.memory_bytes() };
-        let heaps: usize = columns.iter().filter_map(Column::bytes).map(BytesColumn::decompressed_len).sum();
+        let heaps: usize = columns.layouts().iter().filter_map(Column::bytes).map(BytesColumn::decompressed_len).sum();
         self.memory_bytes() + heaps + messages.as_ref().map_or(0, |messages| messages.operands.decompressed_len())
     }
 
@@ -197,7 +201,7 @@ impl Page {
     /// If a column has been read, or is counted already.
     pub(crate) fn count_heaps(&mut self, counter: &Arc<AtomicUsize>) {
         let Body::Rows { columns, messages, .. } = &mut self.body else { return };
-        columns.iter_mut().for_each(|column| column.count_heap(counter));
+        columns.layouts_mut().iter_mut().for_each(|column| column.count_heap(counter));
         if let Some(messages) = messages {
             messages.operands.count_heap(counter);
         }
@@ -215,29 +219,47 @@ impl Page {
 
     /// Number of columns of the schema when the page was written; 0 for an index page.
     pub fn columns(&self) -> usize {
-        if let Body::Rows { columns, .. } = &self.body { columns.len() } else { 0 }
+        if let Body::Rows { columns, .. } = &self.body { columns.written() } else { 0 }
+    }
+
+    /// True if all columns are in memory.
+    pub fn is_whole(&self) -> bool {
+        self.projection().is_none()
+    }
+
+    /// True if the columns of `projection`, or all columns if there is none, are in memory.
+    pub fn has(&self, projection: Option<&Projection>) -> bool {
+        let Body::Rows { columns, .. } = &self.body else { return true };
+        columns.projection().is_none_or(|kept| projection.is_some_and(|wanted| kept.covers(wanted, columns.written())))
+    }
+
+    /// The columns in memory; `None` if these are all.
+    pub(crate) fn projection(&self) -> Option<&Arc<Projection>> {
+        let Body::Rows { columns, .. } = &self.body else { return None };
+        columns.projection()
     }
 
     /// The memory of a column: its bytes in the page, and its decompressed heap. Both are empty if the column does not
-    /// exist.
+    /// exist, or is not in memory.
     pub fn column_memory(&self, column: usize) -> [&[u8]; 2] {
         let Body::Rows { columns, .. } = &self.body else { return [&[], &[]] };
-        let Some(known) = columns.get(column) else { return [&[], &[]] };
+        let Some(place) = columns.place(column) else { return [&[], &[]] };
         let entry = |number: usize| {
             let at = HEADER_LEN + number * 4;
             let bytes = self.bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
             bytes.map_or(0, |bytes| u32::from_le_bytes(bytes) as usize)
         };
-        [self.bytes.get(entry(column)..entry(column + 1)).unwrap_or_default(), known.plain()]
+        let plain = columns.layouts().get(place).map_or(&[][..], Column::plain);
+        [self.bytes.get(entry(place)..entry(place + 1)).unwrap_or_default(), plain]
     }
 
     /// Prefetches the layout of columns, which [`Page::prefetch_columns`] reads.
     pub fn prefetch_layout(&self, columns: &[usize]) {
         let Body::Rows { columns: all, .. } = &self.body else { return };
         let directory = self.bytes.as_ptr().wrapping_add(HEADER_LEN);
-        for (&column, layout) in columns.iter().filter_map(|column| Some((column, all.get(*column)?))) {
-            prefetch(std::ptr::from_ref(layout));
-            prefetch(directory.wrapping_add(column * 4));
+        for place in columns.iter().filter_map(|&column| all.place(column)) {
+            prefetch(all.layouts().as_ptr().wrapping_add(place));
+            prefetch(directory.wrapping_add(place * 4));
         }
     }
 
@@ -277,10 +299,13 @@ impl Page {
     /// not verify compressed heaps. If a heap is damaged, its values read as empty.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if a compressed heap is damaged.
+    /// [`Error::Corrupt`] if a compressed heap is damaged; [`Error::InvalidArgument`] if a column is not in memory.
     pub fn check_columns(&self, columns: &[usize]) -> Result<()> {
         let Body::Rows { schema, columns: all, .. } = &self.body else { return Ok(()) };
         for &column in columns {
+            if !all.is_known(column) {
+                return Err(self.lacks(column));
+            }
             if !all.get(column).is_none_or(|column| column.decompress(&self.bytes, self.rows)) {
                 return Err(self.damaged(format!("column {:?} cannot be decompressed", schema.columns()[column].name)));
             }
@@ -291,13 +316,21 @@ impl Page {
     /// [`check_columns`](Self::check_columns) of all columns.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if a compressed heap is damaged.
+    /// As [`check_columns`](Self::check_columns).
     pub fn check_all_columns(&self) -> Result<()> {
         let Body::Rows { columns, .. } = &self.body else { return Ok(()) };
-        match columns.iter().position(|column| !column.decompress(&self.bytes, self.rows)) {
-            Some(column) => self.check_columns(&[column]),
-            None => Ok(()),
+        let first_bad = columns.layouts().iter().position(|column| !column.decompress(&self.bytes, self.rows));
+        match (self.is_whole(), first_bad) {
+            (true, None) => Ok(()),
+            (true, Some(column)) => self.check_columns(&[column]),
+            (false, _) => (0..columns.written()).try_for_each(|column| self.check_columns(&[column])),
         }
+    }
+
+    /// The error for an access to a column that is not in memory.
+    fn lacks(&self, column: usize) -> Error {
+        let detail = format!("column {column} of the page at offset {} was not read", self.place.offset);
+        Error::InvalidArgument { argument: "columns", detail }
     }
 
     /// Appends the rows `rows` of `column` (index into the schema). `schema` is that of the reader's version of the tree,
@@ -305,7 +338,7 @@ impl Page {
     /// Requires a successful [`check_columns`](Self::check_columns): the values of a damaged heap read as empty.
     ///
     /// # Panics
-    /// If a row is out of bounds, or the builder does not have the type of the column.
+    /// If a row is out of bounds, the column is not in memory, or the builder does not have its type.
     pub fn append_to(&self, column: usize, rows: Range<usize>, schema: &Schema, builder: &mut ColumnBuilder) {
         assert!(rows.start <= rows.end && rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         match self.column(column, builder) {
@@ -319,7 +352,7 @@ impl Page {
     /// as [`append_to`](Self::append_to).
     ///
     /// # Panics
-    /// If a row is out of bounds, or the builder does not have the type of the column.
+    /// If a row is out of bounds, the column is not in memory, or the builder does not have its type.
     pub fn append_selected(&self, column: usize, rows: &[u32], schema: &Schema, builder: &mut ColumnBuilder) {
         let all = self.rows;
         assert!(rows.iter().all(|&row| (row as usize) < all), "rows {rows:?} of {all}");
@@ -333,7 +366,7 @@ impl Page {
     /// A column; `None` if the page was written before the tree got it, and for index pages.
     ///
     /// # Panics
-    /// If the builder does not have the type of the column.
+    /// If the column is not in memory, or the builder does not have its type.
     fn column(&self, column: usize, builder: &ColumnBuilder) -> Option<&Column> {
         let Body::Rows { schema, columns, .. } = &self.body else { return None };
         let values = columns.get(column)?;
@@ -367,8 +400,8 @@ impl Page {
     /// deletes and upserts are not.
     pub(crate) fn is_complete(&self, row: usize) -> bool {
         let Body::Rows { schema, columns, .. } = &self.body else { return false };
-        let mut columns = schema.columns().iter().zip(columns);
-        columns.all(|(column, values)| column.nullable || !values.is_null(&self.bytes, row))
+        let mut columns = schema.columns().iter().zip(columns.layouts());
+        self.is_whole() && columns.all(|(column, values)| column.nullable || !values.is_null(&self.bytes, row))
     }
 
     /// The operands of an upsert: repeated (function id: u32 LE, length: u32 LE, operand). Empty for other messages.
@@ -381,7 +414,7 @@ impl Page {
     /// the page was written before the tree got all its columns. Requires a successful [`Page::check_columns`].
     ///
     /// # Panics
-    /// If `row` is out of bounds.
+    /// If `row` is out of bounds, or a column is not in memory.
     pub fn value(&self, row: usize, codec: &RowCodec, out: &mut Vec<u8>) {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         if matches!(self.body, Body::Rows { .. }) {

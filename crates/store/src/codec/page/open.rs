@@ -5,19 +5,22 @@
 //! widths. Uncompressed text must be valid UTF-8, and the ends of values must ascend. Codes are not checked one by one,
 //! because accessors clamp them.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow_buffer::MutableBuffer;
 
 use super::{
-    BLOCK, Body, BytesColumn, Column, HEADER_LEN, Ints, MAGIC, Messages, PAGE_BYTES_MAX, PAGE_FORMAT, Page, PageRef,
-    index,
+    BLOCK, Body, BytesColumn, Column as ColumnLayout, Columns, HEADER_LEN, Ints, MAGIC, Messages, PAGE_BYTES_MAX,
+    PAGE_FORMAT, Page, PageRef, Projection, index,
 };
-use crate::base::{ColumnType, Error, Result, Schema, TreeId};
+use crate::base::{Column, ColumnType, Error, Result, Schema, TreeId};
 use crate::codec::bits::SLACK;
 use crate::codec::varint::Reader;
 
+/// A page whose columns in use take more than this many quarters of it is kept as a whole: it is of more use then.
+const KEPT_QUARTERS: usize = 3;
 /// Maximum number of rows of a data page.
 pub(crate) const ROWS_MAX: usize = 1 << 14;
 /// Maximum number of entries of an index page.
@@ -30,7 +33,23 @@ impl Page {
     /// # Errors
     /// [`Error::Corrupt`] if checksum, offset, tree or structure is invalid.
     pub fn open(bytes: &[u8], page: PageRef, schema: &Arc<Schema>, path: &Arc<Path>) -> Result<Page> {
-        check_header(bytes, page).and_then(|()| parse(bytes, page, schema, path)).map_err(|detail| Error::Corrupt {
+        Page::open_columns(bytes, page, schema, path, None)
+    }
+
+    /// As [`Page::open`]. If the page is one of a leaf, keeps the columns of `projection` only, unless they take more than
+    /// three quarters of the page. The other columns are not checked.
+    ///
+    /// # Errors
+    /// As [`Page::open`].
+    pub fn open_columns(
+        bytes: &[u8],
+        page: PageRef,
+        schema: &Arc<Schema>,
+        path: &Arc<Path>,
+        projection: Option<&Arc<Projection>>,
+    ) -> Result<Page> {
+        let opened = check_header(bytes, page).and_then(|()| parse(bytes, page, schema, path, projection));
+        opened.map_err(|detail| Error::Corrupt {
             path: path.to_path_buf(),
             what: "page",
             offset: Some(page.offset),
@@ -73,36 +92,69 @@ fn check_header(bytes: &[u8], page: PageRef) -> std::result::Result<(), String> 
     Ok(())
 }
 
-fn parse(bytes: &[u8], place: PageRef, schema: &Arc<Schema>, path: &Arc<Path>) -> std::result::Result<Page, String> {
+/// `projection` selects columns of leaf pages.
+fn parse(
+    bytes: &[u8],
+    place: PageRef,
+    schema: &Arc<Schema>,
+    path: &Arc<Path>,
+    projection: Option<&Arc<Projection>>,
+) -> std::result::Result<Page, String> {
     let rows = u32_at(bytes, 28) as usize;
-    let (kind, columns) = (bytes[24], usize::from(u16::from_le_bytes([bytes[26], bytes[27]])));
-    // Most pages end with enough unused bytes. A buffer of their length wastes no memory of the allocator.
-    let used = if kind == 2 { None } else { (0..=columns).map(|i| u32_at(bytes, HEADER_LEN + i * 4)).max() };
-    let has_slack = used.is_some_and(|used| used as usize + SLACK <= bytes.len());
-    let slack = if has_slack { 0 } else { SLACK };
-    let mut buffer = MutableBuffer::with_capacity(bytes.len() + slack);
-    buffer.extend_from_slice(bytes);
-    buffer.extend_from_slice(&[0; SLACK][..slack]);
-    let body = match kind {
-        0 | 1 => parse_rows(&buffer, bytes.len(), schema, rows, kind == 1, columns)?,
+    let (buffer, body) = match bytes[24] {
+        kind @ (0 | 1) => parse_rows(bytes, schema, rows, kind == 1, projection)?,
         2 if rows == 0 || rows > ENTRIES_MAX => return Err(format!("{rows} entries, expected 1 to {ENTRIES_MAX}")),
         2 => {
+            let buffer = copy(bytes, SLACK);
             let reader = Reader { bytes: &buffer, at: HEADER_LEN, end: bytes.len() };
-            Body::Index(index::Index::parse(reader, rows, place.offset).ok_or("invalid entries")?)
+            let index = index::Index::parse(reader, rows, place.offset).ok_or("invalid entries")?;
+            (buffer, Body::Index(index))
         }
-        _ => return Err(format!("unknown page kind {kind}")),
+        kind => return Err(format!("unknown page kind {kind}")),
     };
     Ok(Page { bytes: buffer, rows, place, path: path.clone(), body })
 }
 
+/// A copy of a page, with `slack` zeros behind it.
+fn copy(bytes: &[u8], slack: usize) -> MutableBuffer {
+    let mut buffer = MutableBuffer::with_capacity(bytes.len() + slack);
+    buffer.extend_from_slice(bytes);
+    buffer.extend_from_slice(&[0; SLACK][..slack]);
+    buffer
+}
+
+/// The header of a page, a directory of some of its columns, and these columns.
+fn project(bytes: &[u8], columns: &[Range<usize>]) -> MutableBuffer {
+    let directory = (columns.len() + 1) * 4;
+    let len: usize = columns.iter().map(Range::len).sum();
+    let mut buffer = MutableBuffer::with_capacity(HEADER_LEN + directory + len + SLACK);
+    buffer.extend_from_slice(&bytes[..HEADER_LEN]);
+    let mut at = (HEADER_LEN + directory) as u32;
+    for column in columns {
+        buffer.extend_from_slice(&at.to_le_bytes());
+        at += column.len() as u32;
+    }
+    buffer.extend_from_slice(&at.to_le_bytes());
+    columns.iter().for_each(|column| buffer.extend_from_slice(&bytes[column.clone()]));
+    buffer.extend_from_slice(&[0; SLACK]);
+    buffer
+}
+
+/// The range of column `number` according to the directory of a page; `None` if it exceeds `len` bytes.
+fn column_range(bytes: &[u8], number: usize, len: usize) -> Option<Range<usize>> {
+    let at = HEADER_LEN + number * 4;
+    let (start, end) = (u32_at(bytes, at) as usize, u32_at(bytes, at + 4) as usize);
+    (start <= end && end <= len).then_some(start..end)
+}
+
 fn parse_rows(
-    bytes: &[u8],
-    len: usize,
+    page: &[u8],
     schema: &Arc<Schema>,
     rows: usize,
     run: bool,
-    columns: usize,
-) -> std::result::Result<Body, String> {
+    projection: Option<&Arc<Projection>>,
+) -> std::result::Result<(MutableBuffer, Body), String> {
+    let columns = usize::from(u16::from_le_bytes([page[26], page[27]]));
     let messages = if run { 2 } else { 0 };
     let all = schema.columns().len();
     let written = columns.saturating_sub(messages);
@@ -111,26 +163,55 @@ fn parse_rows(
     if written < schema.key_columns() || written > all || !may_lack_rest() {
         return Err(format!("{columns} columns, expected {}", all + messages));
     }
-    if rows == 0 || rows > ROWS_MAX || HEADER_LEN + (columns + 1) * 4 > len {
-        return Err(format!("{rows} rows of {columns} columns in {len} bytes"));
+    if rows == 0 || rows > ROWS_MAX || HEADER_LEN + (columns + 1) * 4 > page.len() {
+        return Err(format!("{rows} rows of {columns} columns in {} bytes", page.len()));
     }
-    let reader = |column: usize| {
-        let at = u32_at(bytes, HEADER_LEN + column * 4) as usize;
-        let end = u32_at(bytes, HEADER_LEN + column * 4 + 4) as usize;
-        (at <= end && end <= len).then_some(Reader { bytes, at, end })
+    let name = |column: usize| format!("invalid column {:?}", schema.columns()[column].name);
+    let mut projected = None;
+    if let Some(projection) = projection.filter(|_| !run) {
+        let kept = projection.columns().filter(|&column| column < written);
+        let range = |column| column_range(page, column, page.len()).ok_or_else(|| name(column));
+        let kept = kept.map(range).collect::<std::result::Result<Vec<_>, _>>()?;
+        let used = (u32_at(page, HEADER_LEN + columns * 4) as usize).min(page.len());
+        // Columns of a damaged page may overlap.
+        if kept.iter().map(Range::len).sum::<usize>() <= used / 4 * KEPT_QUARTERS {
+            projected = Some((projection.clone(), project(page, &kept)));
+        }
+    }
+    let (projection, buffer) = match projected {
+        Some((projection, buffer)) => (Some(projection), buffer),
+        None => {
+            // Most pages end with enough unused bytes. A buffer of their length wastes no memory of the allocator.
+            let used = (0..=columns).map(|i| u32_at(page, HEADER_LEN + i * 4)).max().unwrap_or(u32::MAX);
+            let has_slack = used as usize + SLACK <= page.len();
+            (None, copy(page, if has_slack { 0 } else { SLACK }))
+        }
     };
-    let mut parsed = Vec::with_capacity(schema.columns().len());
-    for (i, column) in schema.columns()[..written].iter().enumerate() {
+    let len = if projection.is_some() { buffer.len() - SLACK } else { page.len() };
+    let reader = |number: usize| {
+        let range = column_range(&buffer, number, len)?;
+        Some(Reader { bytes: &buffer, at: range.start, end: range.end })
+    };
+    let parse_column = |number: usize, column: usize| {
+        let Column { ty, nullable, .. } = &schema.columns()[column];
         // Deletes and upserts have nulls in the value columns.
-        let nullable = column.nullable || (run && i >= schema.key_columns());
-        let found = reader(i).and_then(|mut reader| Column::parse(&mut reader, column.ty, nullable, rows));
-        parsed.push(found.ok_or_else(|| format!("invalid column {:?}", column.name))?);
-    }
+        let nullable = *nullable || (run && column >= schema.key_columns());
+        let found = reader(number).and_then(|mut reader| ColumnLayout::parse(&mut reader, *ty, nullable, rows));
+        found.ok_or_else(|| name(column))
+    };
+    let layouts = match &projection {
+        None => (0..written).map(|column| parse_column(column, column)).collect::<std::result::Result<Vec<_>, _>>()?,
+        Some(kept) => {
+            let kept = kept.columns().filter(|&column| column < written).enumerate();
+            kept.map(|(number, column)| parse_column(number, column)).collect::<std::result::Result<_, _>>()?
+        }
+    };
     let messages = || {
         let kinds = Ints::parse(&mut reader(written)?, rows)?;
         let operands = BytesColumn::parse(&mut reader(written + 1)?, rows, ColumnType::Bytes)?;
         Some(Box::new(Messages { kinds, operands }))
     };
     let messages = if run { Some(messages().ok_or("invalid messages")?) } else { None };
-    Ok(Body::Rows { schema: schema.clone(), columns: parsed.into(), messages })
+    let columns = Columns::new(layouts, written, projection);
+    Ok((buffer, Body::Rows { schema: schema.clone(), columns, messages }))
 }

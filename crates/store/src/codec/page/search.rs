@@ -42,7 +42,7 @@ impl Page {
         let mut narrowed =
             Narrowed { bytes: &self.bytes, count: self.rows, first: rows.start, end: rows.end, rest: key };
         let key_columns = schema.columns()[..schema.key_columns()].iter();
-        for (column, values) in key_columns.zip(columns) {
+        for (column, values) in key_columns.zip(columns.layouts()) {
             if narrowed.rest.is_empty() || narrowed.first == narrowed.end {
                 break;
             }

@@ -39,12 +39,16 @@ fn touch(page: &Page, schema: &Schema, key: &[u8]) {
 }
 
 /// Damage to a page: positions (most of them in the used part) and masks to apply to their bytes.
-fn damage() -> impl Strategy<Value = Vec<(prop::sample::Index, bool, u8)>> {
+pub(super) fn damage() -> impl Strategy<Value = Vec<(prop::sample::Index, bool, u8)>> {
     prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), any::<u8>()), 1..5)
 }
 
 /// Damages header, directory or columns of a sealed page and seals it again with a correct checksum.
-fn damage_and_reseal(bytes: &mut [u8], place: PageRef, damage: &[(prop::sample::Index, bool, u8)]) -> PageRef {
+pub(super) fn damage_and_reseal(
+    bytes: &mut [u8],
+    place: PageRef,
+    damage: &[(prop::sample::Index, bool, u8)],
+) -> PageRef {
     let used = bytes.iter().rposition(|&byte| byte != 0).unwrap_or(0) + 1;
     for (index, near_start, byte) in damage {
         let len = if *near_start { used.min(200) } else { used };

@@ -16,6 +16,7 @@ mod damage;
 mod list_values;
 mod missing;
 mod pages;
+mod projection;
 
 const TYPES: [ColumnType; 17] = [
     ColumnType::Boolean,

@@ -16,7 +16,7 @@ use keyaki_device::BLOCK;
 use parking_lot::Mutex;
 
 use self::shard::{Shard, hash};
-use crate::codec::Page;
+use crate::codec::{Page, Projection};
 
 const SHARDS_MAX: usize = 64;
 /// Minimum budget of a shard in bytes. Smaller shards would lose pages to an uneven distribution.
@@ -52,21 +52,37 @@ impl Cache {
         &self.pages.heap_bytes
     }
 
-    /// The page at `offset` of the data file, if it is cached; counts as a use.
+    /// The page at `offset` of the data file, if it is cached with all its columns; counts as a use.
     pub fn get(&self, offset: u64) -> Option<Arc<Page>> {
-        self.pages.get(offset)
+        self.get_columns(offset, None)
+    }
+
+    /// As [`Cache::get`], if the page is cached with the columns of `projection`.
+    pub fn get_columns(&self, offset: u64, projection: Option<&Projection>) -> Option<Arc<Page>> {
+        self.pages.get_if(offset, |page| page.has(projection))
     }
 
     /// As [`Cache::get`], but does not change the replacement order or the counters.
     pub fn peek(&self, offset: u64) -> Option<Arc<Page>> {
+        self.pages.line(offset).shard.lock().peek(offset).filter(|page| page.is_whole())
+    }
+
+    /// True if the page at `offset` is cached, with all or some of its columns.
+    pub fn holds(&self, offset: u64) -> bool {
+        self.peek_any(offset).is_some()
+    }
+
+    /// The page at `offset`, with all or some of its columns. Does not change the replacement order or the counters.
+    pub(crate) fn peek_any(&self, offset: u64) -> Option<Arc<Page>> {
         self.pages.line(offset).shard.lock().peek(offset)
     }
 
-    /// Inserts a page and replaces the page at its offset. A page that exceeds the unpinned budget of its shard is not
-    /// cached.
+    /// Inserts a page and replaces the page at its offset, unless the new one has fewer columns. A page that exceeds the
+    /// unpinned budget of its shard is not cached.
     pub fn insert(&self, offset: u64, page: Arc<Page>, priority: Priority) {
-        let bytes = page.memory_bytes();
-        self.pages.insert(offset, page, bytes, priority);
+        let (bytes, projection) = (page.memory_bytes(), page.projection().cloned());
+        let replaces = |before: &Arc<Page>| projection.is_none() || !before.has(projection.as_deref());
+        self.pages.insert_if(offset, page, bytes, priority, replaces);
     }
 
     /// Removes the pages in a range of offsets whose extent was freed. No stale page can be inserted afterwards,
@@ -76,9 +92,10 @@ impl Cache {
     }
 
     /// Pins a page: it is not evicted until it is unpinned or its extent is freed. Returns false if the page is not
-    /// cached, or if the pinned pages of its shard would exceed three quarters of the budget.
+    /// cached with all its columns, or if the pinned pages of its shard would exceed three quarters of the budget.
     pub fn pin(&self, offset: u64) -> bool {
-        self.pages.line(offset).shard.lock().pin(offset)
+        let mut shard = self.pages.line(offset).shard.lock();
+        shard.peek(offset).is_some_and(|page| page.is_whole()) && shard.pin(offset)
     }
 
     /// Unpins a page. Returns false if it was not pinned.
@@ -99,6 +116,11 @@ impl Cache {
     /// Sets the budget in bytes and evicts the pages that exceed it.
     pub fn set_budget(&self, budget_bytes: usize) {
         self.pages.set_budget(budget_bytes);
+    }
+
+    /// The budget in bytes.
+    pub(crate) fn budget(&self) -> usize {
+        self.pages.budget_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes held, with decompressed heaps, and the budget in bytes.
@@ -157,22 +179,31 @@ impl<V: Clone> Shards<V> {
         &self.shards[(hash(offset) >> 40) as usize & (self.shards.len() - 1)]
     }
 
-    fn get(&self, offset: u64) -> Option<V> {
+    /// The value at `offset`, if it is there and `is_usable`.
+    fn get_if(&self, offset: u64, is_usable: impl FnOnce(&V) -> bool) -> Option<V> {
         let (line, heap_bytes) = (self.line(offset), self.heap_bytes_of_shard());
         let (found, _evicted) = {
             let mut shard = line.shard.lock();
             // Evicted values are dropped after the mutex is released.
             (shard.get(offset), shard.make_room(0, heap_bytes))
         };
+        let found = found.filter(is_usable);
         let counter = if found.is_some() { &line.hits } else { &line.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         found
     }
 
-    fn insert(&self, offset: u64, value: V, bytes: usize, priority: Priority) {
+    /// Inserts a value, if `replaces` the one at its offset.
+    fn insert_if(&self, offset: u64, value: V, bytes: usize, priority: Priority, replaces: impl FnOnce(&V) -> bool) {
         let (bytes, heap_bytes) = (bytes + OVERHEAD_BYTES, self.heap_bytes_of_shard());
-        // Evicted values are dropped here, after the mutex is released.
-        let _evicted = self.line(offset).shard.lock().insert(offset, value, bytes, priority, heap_bytes);
+        let mut shard = self.line(offset).shard.lock();
+        if shard.peek(offset).is_some_and(|before| !replaces(&before)) {
+            return;
+        }
+        let evicted = shard.insert(offset, value, bytes, priority, heap_bytes);
+        // Evicted values are dropped after the mutex is released.
+        drop(shard);
+        drop(evicted);
     }
 
     fn remove(&self, offsets: Range<u64>) {

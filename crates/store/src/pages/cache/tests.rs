@@ -7,6 +7,16 @@ const PAGE: u64 = BLOCK as u64;
 /// Makes a page cost 8 KiB, including its overhead.
 const BYTES: usize = 8192 - OVERHEAD_BYTES;
 
+impl<V: Clone> Shards<V> {
+    fn get(&self, offset: u64) -> Option<V> {
+        self.get_if(offset, |_| true)
+    }
+
+    fn insert(&self, offset: u64, value: V, bytes: usize, priority: Priority) {
+        self.insert_if(offset, value, bytes, priority, |_| true);
+    }
+}
+
 fn small() -> Shards<u64> {
     // One shard with a budget of a hundred pages.
     Shards::new(100 * 8192)
@@ -232,4 +242,16 @@ proptest! {
             cache.shards[0].shard.lock().check();
         }
     }
+}
+
+#[test]
+fn values_are_found_and_replaced_under_conditions() {
+    let cache = small();
+    cache.insert(0, 1, BYTES, Priority::Scan);
+    assert_eq!(cache.get_if(0, |&value| value > 1), None);
+    assert_eq!(cache.counters(), (0, 1), "a value that is not usable is missing");
+    cache.insert_if(0, 2, BYTES, Priority::Scan, |&before| before > 1);
+    assert_eq!(cache.get(0), Some(1));
+    cache.insert_if(0, 2, BYTES, Priority::Scan, |&before| before == 1);
+    assert_eq!((cache.get(0), cache.usage().0), (Some(2), 8192));
 }
