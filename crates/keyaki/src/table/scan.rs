@@ -14,16 +14,17 @@ use std::task::{Context, Poll, ready};
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::compute::SortOptions;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::Statistics;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::utils::{collect_columns, conjunction, split_conjunction};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::coop::make_cooperative;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
-use datafusion::physical_plan::expressions::Column;
+use datafusion::physical_plan::expressions::{BinaryExpr, Column, InListExpr, Literal, NotExpr};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::{DisplayFormatType, EmptyRecordBatchStream, Partitioning, PlanProperties};
 use futures::{Stream, StreamExt};
@@ -113,18 +114,22 @@ impl ScanOperator {
         ScanOperator { plan: Arc::new(plan), ..self.clone() }
     }
 
-    /// The conditions of the pushed filters and of the residual filter, over the columns that they use. Sets of keys,
-    /// which take the least time, come first.
+    /// The conditions of the pushed filters and of the residual filter, over the columns that they use. Sets of keys come
+    /// first, which discard most rows, then comparisons of columns of fixed length, which take the least time and cannot
+    /// fail. If few rows are left, the columns of the others are decoded for these only.
     fn filters(&self) -> Result<Vec<ColumnFilter>> {
         let pushed = self.pushed.iter().map(|expr| remap(expr.clone(), &|output| self.plan.columns[output]));
         let own = self.plan.filter.iter().flat_map(split_conjunction).cloned().map(Ok);
         let mut conditions = own.chain(pushed).collect::<Result<Vec<_>>>()?;
         let used = collect_columns(&conjunction(conditions.clone()));
-        let is_set = |condition: &Arc<dyn PhysicalExpr>| {
-            let current = snapshot_physical_expr(condition.clone());
-            !current.is_ok_and(|current| current.is::<KeySetExpr>())
+        let tree = self.plan.view.schema().arrow();
+        let rank = |condition: &Arc<dyn PhysicalExpr>| match snapshot_physical_expr(condition.clone()) {
+            Ok(current) if current.is::<KeySetExpr>() => 0,
+            _ if compares_fixed(condition.as_ref(), tree) => 1,
+            _ => 2,
         };
-        conditions.sort_by_cached_key(is_set);
+        // The sort is stable.
+        conditions.sort_by_cached_key(rank);
         let others = self.plan.columns.iter().zip(self.schema.fields());
         let others = others.filter(|(column, _)| !used.iter().any(|filtered| filtered.index() == **column));
         let weights = others.map(|(_, field)| if field.data_type().is_primitive() { 1 } else { TEXT_WEIGHT });
@@ -179,6 +184,20 @@ impl ScanOperator {
             kept: self.kept.get().cloned().unwrap_or_default(),
         })
     }
+}
+
+/// True for comparisons of columns of fixed length with each other and with constants, and for AND, OR and NOT of such.
+fn compares_fixed(condition: &dyn PhysicalExpr, tree: &Schema) -> bool {
+    use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    if let Some(column) = condition.downcast_ref::<Column>() {
+        return tree.fields().get(column.index()).is_some_and(|field| field.data_type().is_primitive());
+    }
+    let is_comparison = match condition.downcast_ref::<BinaryExpr>().map(BinaryExpr::op) {
+        Some(Operator::And | Operator::Or | Operator::IsDistinctFrom | Operator::IsNotDistinctFrom) => true,
+        Some(op) => matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq),
+        None => condition.is::<Literal>() || condition.is::<InListExpr>() || condition.is::<NotExpr>(),
+    };
+    is_comparison && condition.children().into_iter().all(|child| compares_fixed(child.as_ref(), tree))
 }
 
 /// The ordering of the output: the longest prefix of the key whose columns are returned or fixed to one value.
