@@ -2,6 +2,7 @@
 //!
 //! A mode sets the options `keyaki.join` and `keyaki.execution`. The mode without pipelines is the reference.
 
+mod columns;
 mod dependent;
 mod estimates;
 mod key_groups;
