@@ -299,7 +299,7 @@ impl<'a> ScanState<'a> {
         Ok(())
     }
 
-    /// Decodes the columns at `places` for the whole group, except those that `decoded` has.
+    /// Decodes the columns at `places` that are missing in `decoded`, for the whole group.
     fn decode_all(
         &self,
         group: &[Chunk],

@@ -4,7 +4,7 @@
 //! of other tables: after `GROUP BY c.id, o.x`, `c.id` seems to determine `o.x`. It then removes `o.x` from GROUP BY of
 //! an aggregate above. UNNEST repeats the rows of a key, too. [`optimize_projections`] hides such dependencies from the
 //! rule, by a projection of all columns, which the rule removes. The others stay: DataFusion adds the columns that a key
-//! in GROUP BY determines to the key, and the rule removes those that the query does not use.
+//! in GROUP BY determines to the key, and the rule removes the unused ones among them.
 
 use std::sync::Arc;
 

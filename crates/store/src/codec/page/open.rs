@@ -123,21 +123,43 @@ fn copy(bytes: &[u8], slack: usize) -> MutableBuffer {
     buffer
 }
 
-/// The header of a page, a directory of some of its columns, and these columns.
-fn project(bytes: &[u8], columns: &[Range<usize>]) -> MutableBuffer {
-    let directory = (columns.len() + 1) * 4;
-    let len: usize = columns.iter().map(Range::len).sum();
+/// A copy of a page of `columns` columns. Most pages end with enough unused bytes: a buffer of their length wastes no memory
+/// of the allocator.
+fn copy_rows(page: &[u8], columns: usize) -> MutableBuffer {
+    let used = (0..=columns).map(|i| u32_at(page, HEADER_LEN + i * 4)).max().unwrap_or(u32::MAX);
+    let has_slack = used as usize + SLACK <= page.len();
+    copy(page, if has_slack { 0 } else { SLACK })
+}
+
+/// The header of a page of `columns` columns, a directory of the columns `kept`, and these columns. `None` if they take more
+/// than [`KEPT_QUARTERS`] of the page.
+///
+/// # Errors
+/// The number of a column outside of the page.
+fn project(
+    page: &[u8],
+    columns: usize,
+    kept: impl Iterator<Item = usize>,
+) -> std::result::Result<Option<MutableBuffer>, usize> {
+    let range = |column| column_range(page, column, page.len()).ok_or(column);
+    let kept = kept.map(range).collect::<std::result::Result<Vec<_>, _>>()?;
+    let used = (u32_at(page, HEADER_LEN + columns * 4) as usize).min(page.len());
+    let (directory, len) = ((kept.len() + 1) * 4, kept.iter().map(Range::len).sum::<usize>());
+    // Columns of a damaged page may overlap.
+    if len > used / 4 * KEPT_QUARTERS {
+        return Ok(None);
+    }
     let mut buffer = MutableBuffer::with_capacity(HEADER_LEN + directory + len + SLACK);
-    buffer.extend_from_slice(&bytes[..HEADER_LEN]);
+    buffer.extend_from_slice(&page[..HEADER_LEN]);
     let mut at = (HEADER_LEN + directory) as u32;
-    for column in columns {
+    for column in &kept {
         buffer.extend_from_slice(&at.to_le_bytes());
         at += column.len() as u32;
     }
     buffer.extend_from_slice(&at.to_le_bytes());
-    columns.iter().for_each(|column| buffer.extend_from_slice(&bytes[column.clone()]));
+    kept.into_iter().for_each(|column| buffer.extend_from_slice(&page[column]));
     buffer.extend_from_slice(&[0; SLACK]);
-    buffer
+    Ok(Some(buffer))
 }
 
 /// The range of column `number` according to the directory of a page; `None` if it exceeds `len` bytes.
@@ -167,27 +189,18 @@ fn parse_rows(
         return Err(format!("{rows} rows of {columns} columns in {} bytes", page.len()));
     }
     let name = |column: usize| format!("invalid column {:?}", schema.columns()[column].name);
-    let mut projected = None;
-    if let Some(projection) = projection.filter(|_| !run) {
-        let kept = projection.columns().filter(|&column| column < written);
-        let range = |column| column_range(page, column, page.len()).ok_or_else(|| name(column));
-        let kept = kept.map(range).collect::<std::result::Result<Vec<_>, _>>()?;
-        let used = (u32_at(page, HEADER_LEN + columns * 4) as usize).min(page.len());
-        // Columns of a damaged page may overlap.
-        if kept.iter().map(Range::len).sum::<usize>() <= used / 4 * KEPT_QUARTERS {
-            projected = Some((projection.clone(), project(page, &kept)));
-        }
-    }
-    let (projection, buffer) = match projected {
-        Some((projection, buffer)) => (Some(projection), buffer),
-        None => {
-            // Most pages end with enough unused bytes. A buffer of their length wastes no memory of the allocator.
-            let used = (0..=columns).map(|i| u32_at(page, HEADER_LEN + i * 4)).max().unwrap_or(u32::MAX);
-            let has_slack = used as usize + SLACK <= page.len();
-            (None, copy(page, if has_slack { 0 } else { SLACK }))
-        }
+    let projected = match projection.filter(|_| !run) {
+        Some(projection) => project(page, columns, projection.below(written)).map_err(name)?,
+        None => None,
     };
-    let len = if projection.is_some() { buffer.len() - SLACK } else { page.len() };
+    let projection = projection.filter(|_| projected.is_some()).cloned();
+    let (buffer, len) = match projected {
+        Some(buffer) => {
+            let len = buffer.len() - SLACK;
+            (buffer, len)
+        }
+        None => (copy_rows(page, columns), page.len()),
+    };
     let reader = |number: usize| {
         let range = column_range(&buffer, number, len)?;
         Some(Reader { bytes: &buffer, at: range.start, end: range.end })
@@ -199,12 +212,9 @@ fn parse_rows(
         let found = reader(number).and_then(|mut reader| ColumnLayout::parse(&mut reader, *ty, nullable, rows));
         found.ok_or_else(|| name(column))
     };
-    let layouts = match &projection {
-        None => (0..written).map(|column| parse_column(column, column)).collect::<std::result::Result<Vec<_>, _>>()?,
-        Some(kept) => {
-            let kept = kept.columns().filter(|&column| column < written).enumerate();
-            kept.map(|(number, column)| parse_column(number, column)).collect::<std::result::Result<_, _>>()?
-        }
+    let layouts: std::result::Result<Vec<_>, _> = match &projection {
+        None => (0..written).map(|column| parse_column(column, column)).collect(),
+        Some(kept) => kept.below(written).enumerate().map(|(number, column)| parse_column(number, column)).collect(),
     };
     let messages = || {
         let kinds = Ints::parse(&mut reader(written)?, rows)?;
@@ -212,6 +222,6 @@ fn parse_rows(
         Some(Box::new(Messages { kinds, operands }))
     };
     let messages = if run { Some(messages().ok_or("invalid messages")?) } else { None };
-    let columns = Columns::new(layouts, written, projection);
+    let columns = Columns::new(layouts?, written, projection);
     Ok((buffer, Body::Rows { schema: schema.clone(), columns, messages }))
 }

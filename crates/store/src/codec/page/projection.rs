@@ -17,8 +17,10 @@ pub struct Projection {
 }
 
 impl Projection {
-    /// The columns of the key, and `columns` (indices into the schema, in any order).
+    /// The columns of the key, and `columns` (indices into the schema, in any order; others are ignored).
     pub fn new(schema: &Schema, columns: impl IntoIterator<Item = usize>) -> Projection {
+        let columns = columns.into_iter().filter(|&column| column < schema.columns().len());
+        // A schema has fewer than 2^16 columns.
         let mut all: Vec<u16> = (0..schema.key_columns()).chain(columns).map(|column| column as u16).collect();
         all.sort_unstable();
         all.dedup();
@@ -33,13 +35,13 @@ impl Projection {
 
     /// True if those of the first `written` columns that are in `other` are among these.
     pub(crate) fn covers(&self, other: &Projection, written: usize) -> bool {
-        let mut columns = self.columns();
-        other.columns().take_while(|&column| column < written).all(|wanted| columns.any(|column| column == wanted))
+        let mut columns = self.below(written);
+        other.below(written).all(|wanted| columns.any(|column| column == wanted))
     }
 
-    /// The columns, ascending.
-    pub(super) fn columns(&self) -> impl Iterator<Item = usize> {
-        self.columns.iter().map(|&column| usize::from(column))
+    /// The columns below `written`, ascending.
+    pub(super) fn below(&self, written: usize) -> impl Iterator<Item = usize> {
+        self.columns.iter().map(|&column| usize::from(column)).take_while(move |&column| column < written)
     }
 
     /// The place of a column among these.
@@ -63,7 +65,7 @@ impl Columns {
     /// # Panics
     /// If the number of layouts is not that of the columns.
     pub fn new(layouts: Vec<Column>, written: usize, projection: Option<Arc<Projection>>) -> Columns {
-        let kept = projection.as_ref().map_or(written, |kept| kept.columns().filter(|&c| c < written).count());
+        let kept = projection.as_ref().map_or(written, |kept| kept.below(written).count());
         assert_eq!(layouts.len(), kept, "one layout for each column of {written}");
         Columns { layouts: layouts.into(), written, projection }
     }

@@ -135,8 +135,8 @@ impl<V: Clone> Shard<V> {
     }
 
     /// Evicts pages until `bytes` more fit into the budget beside `heap_bytes` of heaps. If they fit without the heaps,
-    /// pages of scans go first, to whose heaps the others must not make room. Returns the evicted values, for the caller
-    /// to drop.
+    /// pages of scans are evicted first, so that others do not make room for heaps of scans. Returns the evicted values,
+    /// for the caller to drop.
     #[inline]
     pub(super) fn make_room(&mut self, bytes: usize, heap_bytes: usize) -> Vec<V> {
         let mut displaced = Vec::new();
