@@ -33,8 +33,8 @@ pub use base::{
     Schema, TreeId, TreeKind, UpsertFunction, UpsertFunctions, successor,
 };
 pub use engine::{
-    Backup, BulkWriter, Checked, CheckedTree, Damage, DamagedKeys, DamagedPart, Loaded, MemoryBuilder, MemoryTreeStats,
-    QuarantinedTree, Savepoint, Store, StoreStats, Submitted, Transaction,
+    Backup, BulkWriter, Checked, CheckedTree, CommitStats, Damage, DamagedKeys, DamagedPart, Loaded, MemoryBuilder,
+    MemoryTreeStats, QuarantinedTree, Savepoint, Store, StoreStats, Submitted, Transaction, Vacuumed,
 };
 pub use locator::{Displacement, Goal, LocatorOptions, LocatorStats};
 pub use message::WriteBatch;

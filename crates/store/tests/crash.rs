@@ -74,6 +74,10 @@ impl Workload {
                     continue;
                 }
                 1 => {
+                    store.vacuum(|_| true, &|_, _| true)?;
+                    continue;
+                }
+                2 => {
                     let rows: Model = (0..random.below(60)).map(|_| row(random)).collect();
                     state.extend(rows.clone());
                     self.states.push(state);

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const PER_DOUBLING: u32 = 4;
 const BUCKETS: usize = 64 * PER_DOUBLING as usize;
 
-/// Counters of one kind of request. Relaxed atomics: a snapshot may combine counts of different moments. Neighbours in an
-/// array share no cache lines.
+/// Counters of one kind of request, or of other work. Relaxed atomics: a snapshot may combine counts of different
+/// moments. Neighbours in an array share no cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Meter {
+pub struct Meter {
     started: AtomicU64,
     failed: AtomicU64,
     bytes: AtomicU64,
@@ -68,11 +68,13 @@ impl Metered {
 }
 
 impl Meter {
+    /// Counts a request of `bytes` bytes that starts.
     pub fn start(&self, bytes: usize) {
         self.started.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
+    /// Counts a request that has taken `ns` nanoseconds.
     pub fn complete(&self, ns: u64, succeeded: bool) {
         if !succeeded {
             self.failed.fetch_add(1, Relaxed);
@@ -82,6 +84,7 @@ impl Meter {
         self.buckets[bucket_of(ns)].fetch_add(1, Relaxed);
     }
 
+    /// The requests until now.
     pub fn snapshot(&self) -> Metered {
         let buckets: Vec<u64> = self.buckets.iter().map(|count| count.load(Relaxed)).collect();
         let completed = buckets.iter().sum();

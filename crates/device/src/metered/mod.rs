@@ -26,10 +26,9 @@ use std::sync::Arc;
 
 use crate::interface::{Device, File, Lock, OpenMode, Operation, Queue, Result};
 use file::MeteredFile;
-use meter::Meter;
 use queue::MeteredQueue;
 
-pub use meter::Metered;
+pub use meter::{Meter, Metered};
 
 /// How a request was issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

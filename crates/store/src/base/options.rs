@@ -39,7 +39,7 @@ pub struct Options {
     pub fan_out: usize,
     /// Pending message bytes in an inner node above which a flush moves the share of the heaviest child down (B − B^ε).
     pub node_buffer_bytes: usize,
-    /// Number of runs in a node above which they are merged into one.
+    /// Number of runs in a node above which some of them are merged.
     pub runs_per_node: usize,
     /// The upsert functions that write batches may use.
     pub upserts: Arc<UpsertFunctions>,

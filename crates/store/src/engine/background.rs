@@ -31,7 +31,9 @@ use keyaki_device::Buffer;
 use parking_lot::Mutex;
 
 use crate::base::{Durability, Error, Result, TreeId};
-use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, node_table};
+use crate::engine::{
+    Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, nanoseconds_since, node_table,
+};
 use crate::log::{LogPosition, LogReserve};
 use crate::message::WriteBatch;
 use crate::pages::{NODE_TABLE_BYTES_MAX, Purpose, Superblock};
@@ -138,6 +140,15 @@ impl Shared {
         if self.buffer_bytes() <= 2 * self.options.buffer_bytes || batch.frees_space()?.drops_trees {
             return Ok(());
         }
+        let started = Instant::now();
+        self.stalls.start(batch.bytes.len());
+        let waited = self.wait_for_flush();
+        self.stalls.complete(nanoseconds_since(started), waited.is_ok());
+        waited
+    }
+
+    /// Blocks while the buffers exceed twice their budget.
+    fn wait_for_flush(&self) -> Result<()> {
         let mut work = self.work.lock();
         let attempt = work.attempts;
         while self.buffer_bytes() > 2 * self.options.buffer_bytes {
@@ -386,7 +397,7 @@ impl Shared {
 
     /// Publishes the root of `flushed`, which has all messages of the frozen buffers, with its sample and its damage.
     /// No effect if the tree was dropped during the flush, even if another tree was created under the same id.
-    fn publish(&self, tree: TreeId, frozen: &TreeVersion, flushed: &TreeVersion) {
+    pub fn publish(&self, tree: TreeId, frozen: &TreeVersion, flushed: &TreeVersion) {
         let mut current = self.state.write();
         let mut state = StoreVersion::clone(&current);
         let version = state.trees.get_mut(&tree);
@@ -401,13 +412,22 @@ impl Shared {
     fn flush_buffers(&self) -> Result<()> {
         self.run_structural_change(|| {
             let checkpointed = self.maintenance.lock();
-            self.check_poison()?;
-            let frozen = {
-                let commit = self.commit.lock();
-                self.freeze(&commit)
-            };
-            self.flush(&checkpointed, &frozen).map(drop)
+            self.flush_now(&checkpointed)
         })
+    }
+
+    /// Flushes all buffers of trees on disk. As long as the maintenance lock is held, of which `checkpointed` is the proof,
+    /// there are no frozen buffers afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], those of [`Flusher::flush_buffer`], and errors of syncing the log.
+    pub fn flush_now(&self, checkpointed: &Checkpointed) -> Result<()> {
+        self.check_poison()?;
+        let frozen = {
+            let commit = self.commit.lock();
+            self.freeze(&commit)
+        };
+        self.flush(checkpointed, &frozen).map(drop)
     }
 
     pub fn checkpoint(&self) -> Result<()> {
@@ -575,6 +595,7 @@ impl Shared {
         touched.dedup();
         let (built, loaded) = loaded.into_iter().partition::<Vec<_>, _>(|(tree, _)| tree.is_memory());
         let built = self.check_built(&current, batch, built)?;
+        let mut bytes_loaded = 0;
         for (tree, loaded) in loaded {
             let version = next.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
             version.check_intact(tree)?;
@@ -583,6 +604,7 @@ impl Shared {
             // Harmless if the installation fails: bounds may be too large.
             let bounds = loaded.bounds().to_vec();
             if let LoadedRows::Extents(extents) = loaded.into_rows(tree, &version.codecs.schema, &self.files)? {
+                bytes_loaded += extents.iter().map(|extent| extent.meta.len).sum::<u64>();
                 version.bounds.raise_to(&bounds);
                 let was_empty = version.counts.newest() == Some(0);
                 let flusher = self.flusher(tree, version);
@@ -609,6 +631,7 @@ impl Shared {
                 version.bounds.raise_to(bounds);
             }
             version.counts.add(sequence, spilled.delta);
+            bytes_loaded += spilled.runs.iter().map(Run::bytes).sum::<u64>();
             let mut root = InnerNode::clone(&version.root);
             root.runs.splice(0..0, spilled.runs);
             let flusher = self.flusher(tree, version);
@@ -642,6 +665,7 @@ impl Shared {
         }
         self.set_inserted(&commit, sequence);
         if durable.is_ok() {
+            self.bytes_loaded.fetch_add(bytes_loaded, Ordering::Relaxed);
             // The checkpoint makes the commit durable, whether or not the log record is.
             self.raise_floor(sequence);
         }

@@ -7,6 +7,7 @@
 //! quarantine     the list of damaged trees
 //! check          verification of all pages
 //! backup         copies of the database
+//! vacuum         compaction of the data file
 //! reserve        commits that free space, and checkpoints, on a full disk
 //! replay         checks of batches, replay of the log into buffers
 //! bulk_load      sorted rows written directly into extents
@@ -36,6 +37,7 @@ mod replay;
 mod reserve;
 mod store;
 mod transaction;
+mod vacuum;
 
 pub(crate) use apply::{RowChanges, apply};
 pub(crate) use background::{Spilled, Work, spawn};
@@ -50,6 +52,7 @@ pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
 pub use quarantine::{DamagedKeys, QuarantinedTree};
 pub(crate) use replay::{BatchContents, Replay, check, check_new};
 pub(crate) use reserve::Place;
-pub(crate) use store::{Checkpointed, CommitToken, Shared, Visibility};
-pub use store::{Store, StoreStats, Submitted};
+pub(crate) use store::{Checkpointed, CommitToken, Shared, Visibility, nanoseconds_since};
+pub use store::{CommitStats, Store, StoreStats, Submitted};
 pub use transaction::{Savepoint, Transaction};
+pub use vacuum::Vacuumed;

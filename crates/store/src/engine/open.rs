@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
+use keyaki_device::metered::Meter;
 use keyaki_device::{BLOCK, Buffer, Device, File, Lock, OpenMode};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -202,7 +203,10 @@ pub(crate) fn recover(
         work_changed: Condvar::new(),
         locator_thread: LocatorThread::default(),
         bytes_flushed: AtomicU64::new(0),
+        bytes_loaded: AtomicU64::new(0),
         checkpoints: AtomicU64::new(0),
+        commits: Meter::default(),
+        stalls: Meter::default(),
         futile: Mutex::default(),
         lock: Mutex::new(Some(lock)),
         options,

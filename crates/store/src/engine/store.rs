@@ -15,7 +15,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
+use keyaki_device::metered::{Meter, Metered};
 use keyaki_device::{Device, File, Lock};
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -65,7 +67,12 @@ pub(crate) struct Shared {
     pub locators: Arc<Locators>,
     pub locator_thread: LocatorThread,
     pub bytes_flushed: AtomicU64,
+    pub bytes_loaded: AtomicU64,
     pub checkpoints: AtomicU64,
+    /// Commits with their bytes, until they are durable as required.
+    pub commits: Meter,
+    /// Commits that have waited for a flush, because the buffers were full.
+    pub stalls: Meter,
     /// Newest sequence number and used bytes of the data file after the last call of [`Shared::make_space`] for a
     /// commit.
     pub futile: Mutex<Option<(u64, u64)>>,
@@ -205,8 +212,20 @@ pub struct StoreStats {
     pub data_file_bytes: u64,
     /// Bytes of root buffers written to disk.
     pub bytes_flushed: u64,
+    /// Bytes of extents that bulk loads and large transactions have brought with them.
+    pub bytes_loaded: u64,
     /// Number of checkpoints completed.
     pub checkpoints: u64,
+}
+
+/// The commits since the store was opened.
+#[derive(Debug, Clone, Default)]
+pub struct CommitStats {
+    /// Commits, the bytes of their changes, and the times until they were durable as far as [`Durability`] requires, of
+    /// those that were waited for.
+    pub commits: Metered,
+    /// The commits among these that have waited for a flush, because the buffers were full, and for how long.
+    pub stalls: Metered,
 }
 
 impl Store {
@@ -362,8 +381,14 @@ impl Store {
             data_bytes_used: used,
             data_file_bytes: length,
             bytes_flushed: self.shared.bytes_flushed.load(Ordering::Relaxed),
+            bytes_loaded: self.shared.bytes_loaded.load(Ordering::Relaxed),
             checkpoints: self.shared.checkpoints.load(Ordering::Relaxed),
         }
+    }
+
+    /// The commits since the store was opened.
+    pub fn commit_stats(&self) -> CommitStats {
+        CommitStats { commits: self.shared.commits.snapshot(), stalls: self.shared.stalls.snapshot() }
     }
 
     /// Bytes of the data file used by a tree's extents; 0 if the tree does not exist.
@@ -443,12 +468,14 @@ pub struct Submitted {
     sequence: u64,
     /// The newest logged sequence number at the time of the commit.
     logged: u64,
+    /// When the commit began, if it is measured.
+    started: Option<Instant>,
 }
 
 impl Submitted {
     /// A commit that a checkpoint has made durable.
     pub(crate) fn installed(shared: &Arc<Shared>, sequence: u64) -> Submitted {
-        Submitted { shared: shared.clone(), sequence, logged: sequence }
+        Submitted { shared: shared.clone(), sequence, logged: sequence, started: None }
     }
 
     /// Waits until the changes are durable as far as [`crate::Durability`] requires, and visible. Returns the sequence
@@ -471,6 +498,9 @@ impl Submitted {
     }
 
     fn finish(self, logged: Result<()>) -> Result<u64> {
+        if let Some(started) = self.started {
+            self.shared.commits.complete(nanoseconds_since(started), logged.is_ok());
+        }
         self.shared.checked(logged)?;
         if self.logged < self.sequence {
             // The commit has no log record of its own, and the commits before it are durable as required.
@@ -478,6 +508,10 @@ impl Submitted {
         }
         Ok(self.sequence)
     }
+}
+
+pub(crate) fn nanoseconds_since(start: Instant) -> u64 {
+    start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
 impl Shared {
@@ -553,7 +587,7 @@ impl Shared {
     /// See [`Store::pending`].
     pub fn pending(self: &Arc<Self>) -> Submitted {
         let logged = self.logged.load(Ordering::Acquire);
-        Submitted { shared: self.clone(), sequence: logged, logged }
+        Submitted { shared: self.clone(), sequence: logged, logged, started: None }
     }
 
     /// See [`Store::submit`]. Under the commit lock, `check` decides on the current state whether the batch may commit.
@@ -562,7 +596,7 @@ impl Shared {
         batch: &WriteBatch,
         check: impl Fn(&StoreVersion) -> Result<()>,
     ) -> Result<Submitted> {
-        let generation = self.generation.load(Ordering::Acquire);
+        let (generation, started) = (self.generation.load(Ordering::Acquire), Instant::now());
         let mut submitted = self.try_submit(batch, &check, LogReserve::Keep);
         if matches!(submitted, Err(Error::DiskFull { .. })) {
             submitted = self.submit_on_full_disk(batch, &check);
@@ -573,7 +607,8 @@ impl Shared {
             self.tell_generation();
         }
         let (sequence, logged) = submitted?;
-        Ok(Submitted { shared: self.clone(), sequence, logged })
+        self.commits.start(batch.bytes.len());
+        Ok(Submitted { shared: self.clone(), sequence, logged, started: Some(started) })
     }
 
     /// Applies a batch. Returns its sequence number, and the newest logged one. With [`LogReserve::Keep`], the batch is

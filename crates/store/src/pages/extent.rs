@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef};
 use keyaki_device::{BLOCK, Buffer};
 
-use crate::base::{Error, Result, TreeId};
+use crate::base::{Error, Result, Schema, TreeId};
 use crate::codec::{
     Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, filter_bytes, seal,
     set_checksum,
@@ -39,6 +39,13 @@ pub(crate) struct ExtentMeta {
     /// The first and the last encoded key.
     pub first: Arc<[u8]>,
     pub last: Arc<[u8]>,
+}
+
+impl ExtentMeta {
+    /// Length of the data pages in bytes.
+    pub fn data_bytes(&self) -> u64 {
+        self.len - u64::from(self.index_len)
+    }
 }
 
 /// A live extent. Dropping it removes its pages from the cache and frees its space.
@@ -101,6 +108,34 @@ impl Extent {
             )));
         }
         Ok(())
+    }
+
+    /// A copy of the extent in free space before it (not synced); `None` if no free range is long enough. All pages are
+    /// verified.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a damaged page, [`Error::Closed`], [`Error::Poisoned`]; device errors.
+    pub fn moved_down(&self, schema: &Arc<Schema>) -> Result<Option<Extent>> {
+        let (files, meta) = (&self.files, &self.meta);
+        let Some(offset) = files.space.find_below(meta.len, meta.offset) else { return Ok(None) };
+        // From here on, dropping `copy` frees the space.
+        let mut copy = Extent::new(ExtentMeta { offset, ..meta.clone() }, files.clone());
+        let mut bytes = Buffer::zeroed(meta.len as usize);
+        files.read_at(meta.offset, &mut bytes)?;
+        let index_at = (meta.len - u64::from(meta.index_len)) as usize;
+        let index = files.open_page(&bytes[index_at..], self.index(), schema)?;
+        self.check_index(&index)?;
+        for i in 0..index.rows() {
+            let place = index.entry(i).0;
+            let start = (place.offset - meta.offset) as usize;
+            let page = &mut bytes[start..start + place.len as usize];
+            files.open_page(page, place, schema)?;
+            let sealed = seal(page, PageRef { offset: offset + start as u64, ..place });
+            set_checksum(&mut bytes[index_at..], i, sealed.checksum);
+        }
+        copy.meta.index_checksum = seal(&mut bytes[index_at..], copy.index()).checksum;
+        files.write_at(offset, &bytes)?;
+        Ok(Some(copy))
     }
 }
 

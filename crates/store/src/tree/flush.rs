@@ -1,8 +1,8 @@
 //! Flushes: buffers are written as runs, runs move down, leaves are rebuilt (section 1 of the Bε-tree paper).
 //!
 //! A run moves down by reference: a child receives the parts of its parent's runs that lie in its key range, and no
-//! message is rewritten. Messages are rewritten in two cases: a node with more than `runs_per_node` runs merges them
-//! into one, and a leaf that receives messages is replaced by new leaves. If the pending bytes of a node exceed its
+//! message is rewritten. Messages are rewritten in two cases: a node with more than `runs_per_node` runs merges some of
+//! them (see [`tiers`](super::tiers)), and a leaf that receives messages is replaced by new leaves. If the pending bytes of a node exceed its
 //! budget, or if its messages are many but small, the child with the most pending bytes receives its messages.
 //!
 //! Bulk-loaded extents become leaves without a rewrite if they lie between existing leaves and no run on the path has
@@ -25,6 +25,7 @@ use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::pages::{Extent, ExtentWriter, Files, Purpose};
 use crate::tree::rewrite::{Output, Rewrite};
+use crate::tree::tiers::cheapest_merge;
 use crate::tree::{InnerNode, Node, Part, Run, Sketches, TreeSample};
 
 /// Flushes messages within one tree. Works on copies of nodes; the caller publishes the new root.
@@ -332,11 +333,11 @@ impl Flusher<'_> {
     }
 
     /// The node after child `slot` has received its `share` of the messages.
-    fn move_down(&self, node: &InnerNode, slot: usize, share: &[Run]) -> Result<InnerNode> {
+    pub(super) fn move_down(&self, node: &InnerNode, slot: usize, share: &[Run]) -> Result<InnerNode> {
         let rest = self.remainder(node, slot)?;
         let replacement = match &*node.children[slot] {
             Node::Leaf(extent) => {
-                let bytes: u64 = share.iter().flat_map(|run| &run.parts).map(|part| part.bytes).sum();
+                let bytes: u64 = share.iter().map(Run::bytes).sum();
                 let mut rows = self.rewrite(Output::Rows);
                 share.iter().for_each(|run| rows.add_run(run));
                 self.rebuild_leaf(extent.as_ref(), rows, bytes as usize)?
@@ -363,7 +364,7 @@ impl Flusher<'_> {
     }
 
     /// Replaces child `slot` by `replacement`; a single small replacement is joined with a neighbour.
-    fn replace(&self, node: &mut InnerNode, slot: usize, replacement: Vec<(Key, Arc<Node>)>) -> Result<()> {
+    pub(super) fn replace(&self, node: &mut InnerNode, slot: usize, replacement: Vec<(Key, Arc<Node>)>) -> Result<()> {
         let single = replacement.len() == 1;
         replace_child(node, slot, replacement);
         if !single {
@@ -374,7 +375,8 @@ impl Flusher<'_> {
                 continue;
             }
             let joined = match (&*node.children[left], &*node.children[left + 1]) {
-                (Node::Leaf(Some(a)), Node::Leaf(Some(b))) if self.should_join(a, b) => match self.join_leaves(a, b) {
+                (Node::Leaf(Some(a)), Node::Leaf(Some(b))) if self.should_join(a, b) => match self.join_leaves(&[a, b])
+                {
                     Err(Error::DiskFull { .. }) => break,
                     joined => joined?,
                 },
@@ -394,15 +396,15 @@ impl Flusher<'_> {
     /// True if one leaf has at most a quarter of the target size and both together at most three quarters, which leaves
     /// room before the next split.
     fn should_join(&self, a: &Extent, b: &Extent) -> bool {
-        let data_bytes = |extent: &Extent| extent.meta.len - u64::from(extent.meta.index_len);
-        let (a, b, full) = (data_bytes(a), data_bytes(b), self.options.leaf_bytes as u64);
+        let (a, b, full) = (a.meta.data_bytes(), b.meta.data_bytes(), self.options.leaf_bytes as u64);
         a.min(b) <= full / 4 && a + b <= full / 4 * 3
     }
 
-    fn join_leaves(&self, left: &Arc<Extent>, right: &Arc<Extent>) -> Result<Vec<(Key, Arc<Node>)>> {
+    /// Leaves, with their first keys, that replace neighbours (in key order).
+    pub(super) fn join_leaves(&self, leaves: &[&Arc<Extent>]) -> Result<Vec<(Key, Arc<Node>)>> {
         let mut writer = self.writer(self.options.leaf_bytes);
         let mut rows = self.rewrite(Output::Rows);
-        rows.add_leaves([left, right]);
+        rows.add_leaves(leaves.iter().copied());
         rows.write(&mut writer)?;
         Ok(leaves_of(writer.finish()?))
     }
@@ -427,7 +429,7 @@ impl Flusher<'_> {
     }
 
     /// The runs of a node without the key range of child `slot`.
-    fn remainder(&self, node: &InnerNode, slot: usize) -> Result<Vec<Run>> {
+    pub(super) fn remainder(&self, node: &InnerNode, slot: usize) -> Result<Vec<Run>> {
         let (low, high) = node.bounds(slot);
         let mut below = match low {
             Some(low) => self.clip_runs_aligned(&node.runs, None, Some(low))?,
@@ -443,7 +445,7 @@ impl Flusher<'_> {
     }
 
     /// The runs cut to `[low, high)`, without the runs that become empty.
-    fn clip_runs(&self, runs: &[Run], low: Option<&Key>, high: Option<&Key>) -> Result<Vec<Run>> {
+    pub(super) fn clip_runs(&self, runs: &[Run], low: Option<&Key>, high: Option<&Key>) -> Result<Vec<Run>> {
         let mut clipped = self.clip_runs_aligned(runs, low, high)?;
         clipped.retain(|run| !run.parts.is_empty());
         Ok(clipped)
@@ -479,11 +481,14 @@ impl Flusher<'_> {
         Ok(Part { extent: part.extent.clone(), low, high, bytes, rows: rows.max(1) })
     }
 
-    /// Merges all runs of a node into one.
+    /// Merges neighbouring runs of a node into one.
     fn merge_runs(&self, node: &mut InnerNode) -> Result<()> {
+        let bytes: Vec<u64> = node.runs.iter().map(Run::bytes).collect();
+        let merged = cheapest_merge(&bytes);
         let mut messages = self.rewrite(Output::Messages);
-        node.runs.iter().for_each(|run| messages.add_run(run));
-        node.runs = vec![self.write_run(messages, self.purpose)?];
+        node.runs[merged.clone()].iter().for_each(|run| messages.add_run(run));
+        let run = self.write_run(messages, self.purpose)?;
+        node.runs.splice(merged, [run]);
         Ok(())
     }
 
@@ -514,7 +519,7 @@ impl Flusher<'_> {
 
     /// Splits a node with more than twice `fan_out` children; each part has its lower bound. An empty node gives no
     /// parts.
-    fn divide(&self, node: InnerNode) -> Result<Vec<(Key, Arc<Node>)>> {
+    pub(super) fn divide(&self, node: InnerNode) -> Result<Vec<(Key, Arc<Node>)>> {
         let most = self.options.fan_out.max(2);
         let count = node.children.len();
         let low = Key::default();
@@ -537,7 +542,7 @@ impl Flusher<'_> {
     }
 
     /// Adds levels above a root with too many children, and removes levels with a single child.
-    fn grow(&self, mut root: InnerNode) -> Result<InnerNode> {
+    pub(super) fn grow(&self, mut root: InnerNode) -> Result<InnerNode> {
         if root.is_empty() {
             return Ok(InnerNode::empty());
         }
@@ -585,17 +590,19 @@ fn between(
     leaves_of(extents)
 }
 
-/// Joins two neighbours into one node; `pivot` lies between them. Their runs share no keys, so the order of the runs
-/// does not matter.
+/// Joins two neighbours into one node; `pivot` lies between them. Their runs share no keys, so that a run of each
+/// becomes one.
 fn join_inner(left: &InnerNode, pivot: &Key, right: &InnerNode) -> InnerNode {
     let pivots = left.pivots.iter().chain([pivot]).chain(&right.pivots).cloned().collect();
     let children = left.children.iter().chain(&right.children).cloned().collect();
-    InnerNode::new(pivots, children, left.runs.iter().chain(&right.runs).cloned().collect())
+    let parts = |node: &InnerNode, at: usize| node.runs.get(at).map_or(Vec::new(), |run| run.parts.clone());
+    let joined = |at| Run { parts: parts(left, at).into_iter().chain(parts(right, at)).collect() };
+    InnerNode::new(pivots, children, (0..left.runs.len().max(right.runs.len())).map(joined).collect())
 }
 
 /// Replaces child `slot` by `replacement`, nodes with their lower bounds; the first node keeps the lower bound of the
 /// slot.
-fn replace_child(node: &mut InnerNode, slot: usize, replacement: Vec<(Key, Arc<Node>)>) {
+pub(super) fn replace_child(node: &mut InnerNode, slot: usize, replacement: Vec<(Key, Arc<Node>)>) {
     if replacement.is_empty() {
         if node.children.len() == 1 {
             node.children[0] = Arc::new(Node::Leaf(None));

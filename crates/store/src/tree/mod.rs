@@ -14,12 +14,15 @@
 //! rewrite        merges messages and rows into new extents
 //! sample         a sample of the rows, and sketches of the columns
 //! spill          runs of a transaction
+//! tiers          which runs of a node are merged
 //! flush          writes buffers as runs, moves runs down, rebuilds leaves
+//! compact        moves all messages to the leaves, replaces moved extents
 //! ```
 //!
 //! *Invariants.* Messages in a node are newer than the messages in the nodes below it. A change copies the nodes on its
 //! path, so that versions in use by readers never change.
 
+mod compact;
 mod count;
 mod cursor;
 mod estimate;
@@ -33,9 +36,11 @@ mod rewrite;
 mod row_counts;
 mod sample;
 mod spill;
+mod tiers;
 mod value_bounds;
 mod view;
 
+pub(crate) use compact::MovedExtents;
 pub use count::Counter;
 pub(crate) use count::LeafCount;
 pub use cursor::Cursor;

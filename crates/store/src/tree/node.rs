@@ -179,7 +179,7 @@ impl InnerNode {
 
     /// Estimated bytes of messages in this node.
     pub fn pending_bytes(&self) -> u64 {
-        self.runs.iter().flat_map(|run| &run.parts).map(|part| part.bytes).sum()
+        self.runs.iter().map(Run::bytes).sum()
     }
 
     /// Estimated number of messages in this node.
@@ -248,6 +248,11 @@ impl Run {
     /// Estimated change of the number of rows by the messages of the run.
     pub fn net_rows(&self) -> i64 {
         self.parts.iter().map(Part::net_rows).sum()
+    }
+
+    /// Estimated bytes of messages.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.bytes).sum()
     }
 
     /// Estimated number of messages.

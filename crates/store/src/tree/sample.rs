@@ -63,7 +63,7 @@ const STALE_FACTOR: u64 = 4;
 pub(crate) const LEVEL_MAX: u32 = 48;
 
 /// The sample of a version of a tree.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct TreeSample {
     /// Each row was selected with probability 2^-level.
     pub level: u32,

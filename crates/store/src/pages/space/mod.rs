@@ -12,6 +12,7 @@
 //! and the end of the file. Freeing a range twice, or a range that was never allocated, is a bug and panics.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -21,8 +22,9 @@ use parking_lot::Mutex;
 use crate::base::{Error, Result};
 use crate::pages::RESERVED_BYTES;
 
-/// Minimum growth of the file in bytes, if the disk has the space.
-const GROWTH_BYTES_MIN: u64 = 64 << 20;
+/// Growth of the file in bytes, if the disk has the space: half of a small file within these bounds, an eighth of a large
+/// one.
+const GROWTH_BYTES: RangeInclusive<u64> = 4 << 20..=64 << 20;
 
 /// Maximum length of the reserve in bytes, unless that is less than two slots.
 const RESERVE_BYTES_MAX: u64 = 256 << 20;
@@ -139,6 +141,27 @@ impl Space {
     /// Allocates `len` bytes without growing the file, in the reserve, too.
     pub fn find(&self, len: u64) -> Option<u64> {
         self.free.lock().take(len)
+    }
+
+    /// Allocates `len` bytes at the lowest possible offset, so that they end at `end` or before it, without growing the
+    /// file and outside of the reserve. O(n) in the number of free ranges.
+    pub fn find_below(&self, len: u64, end: u64) -> Option<u64> {
+        let mut free = self.free.lock();
+        let (offset, found) =
+            free.by_offset.iter().map(|(&offset, &found)| (offset, found)).find(|range| range.1 >= len)?;
+        let left = free.slots - found / free.slot_bytes + (found - len) / free.slot_bytes;
+        if offset + len > end || left < free.reserve_slots() {
+            return None;
+        }
+        free.take_from(offset, found, len);
+        Some(offset)
+    }
+
+    /// The length of the file in bytes if there were no free space in it but the reserve.
+    pub fn dense_len(&self) -> u64 {
+        let free = self.free.lock();
+        let used = free.file_len - free.free_bytes;
+        used + free.reserve_slots_of(used) * free.slot_bytes
     }
 
     /// Makes sure that there are `bytes` free bytes beside the reserve, for the runs of buffered messages; on a full
@@ -264,8 +287,13 @@ impl Space {
 impl Free {
     /// Number of slots of the reserve.
     fn reserve_slots(&self) -> u64 {
+        self.reserve_slots_of(self.file_len)
+    }
+
+    /// Number of slots of the reserve of a file of `file_len` bytes.
+    fn reserve_slots_of(&self, file_len: u64) -> u64 {
         let least = (RESERVE_BYTES_MAX / self.slot_bytes).clamp(2, RESERVE_SLOTS_MIN);
-        (self.file_len / RESERVE_SHARE).min(RESERVE_BYTES_MAX).div_ceil(self.slot_bytes).max(least)
+        (file_len / RESERVE_SHARE).min(RESERVE_BYTES_MAX).div_ceil(self.slot_bytes).max(least)
     }
 
     /// True if [`take`](Self::take) of `len` bytes succeeds and leaves `kept` slots.
@@ -285,11 +313,16 @@ impl Free {
     /// Takes `len` bytes from the best-fitting free range and returns their offset; `None` if no range is long enough.
     fn take(&mut self, len: u64) -> Option<u64> {
         let &(found, offset) = self.by_len.range((len, 0)..).next()?;
+        self.take_from(offset, found, len);
+        Some(offset)
+    }
+
+    /// Takes the first `len` bytes of a free range of `found` bytes.
+    fn take_from(&mut self, offset: u64, found: u64, len: u64) {
         self.remove(offset, found);
         if found > len {
             self.insert(offset + len, found - len);
         }
-        Some(offset)
     }
 
     /// Adds a freed range. Returns false and changes nothing if part of the range is free already, or not in the file.
@@ -358,7 +391,8 @@ fn is_aligned(bytes: u64) -> bool {
 
 /// Growth step in bytes of a file of `len` bytes.
 fn growth_bytes(len: u64) -> u64 {
-    GROWTH_BYTES_MIN.max(len / 8 / BLOCK as u64 * BLOCK as u64)
+    let blocks = |bytes: u64| bytes / BLOCK as u64 * BLOCK as u64;
+    blocks(len / 2).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end()).max(blocks(len / 8))
 }
 
 #[cfg(test)]

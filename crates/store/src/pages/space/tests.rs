@@ -47,23 +47,24 @@ fn a_double_free_panics() {
 
 #[test]
 fn grows_in_smaller_steps_when_the_disk_is_nearly_full() {
+    const STEP: u64 = *GROWTH_BYTES.start();
     let medium = device(0);
     let space = new_space(&medium, RESERVED_BYTES, vec![]).unwrap();
     let first = space.allocate(PAGE, Purpose::Load).unwrap();
-    assert_eq!(space.usage().1, RESERVED_BYTES + GROWTH_BYTES_MIN);
-    let large = space.allocate(2 * GROWTH_BYTES_MIN, Purpose::Load).unwrap();
+    assert_eq!(space.usage().1, RESERVED_BYTES + STEP);
+    let large = space.allocate(2 * STEP, Purpose::Load).unwrap();
     assert_eq!(large, first + PAGE);
-    assert!(space.usage().1 > large + 2 * GROWTH_BYTES_MIN);
-    space.free(large, 2 * GROWTH_BYTES_MIN);
+    assert!(space.usage().1 > large + 2 * STEP);
+    space.free(large, 2 * STEP);
     space.trim(false).unwrap();
-    assert_eq!(space.usage().1, large + GROWTH_BYTES_MIN);
+    assert_eq!(space.usage().1, large + STEP);
     assert_eq!(medium.used_bytes(), space.usage().1);
     space.trim(false).unwrap();
     assert_eq!(medium.used_bytes(), space.usage().1);
     // Other files get all but the reserve.
     space.trim(true).unwrap();
     let reserve = space.usage().1 - large;
-    assert!(reserve > 0 && reserve < GROWTH_BYTES_MIN / 8, "{reserve} bytes are kept");
+    assert!(reserve > 0 && reserve < STEP / 8, "{reserve} bytes are kept");
 
     medium.set_capacity(Some(medium.used_bytes() + 100 * PAGE));
     let before = space.usage();
@@ -189,4 +190,11 @@ fn holes(used: &[bool]) -> Vec<(u64, u64)> {
         }
     }
     holes
+}
+
+#[test]
+fn files_grow_by_a_part_of_their_length() {
+    const MIB: u64 = 1 << 20;
+    let lens = [0, 10 * MIB + 100, 100 * MIB, 400 * MIB, 1000 * MIB].map(growth_bytes);
+    assert_eq!(lens, [4 * MIB, 5 * MIB, 50 * MIB, 64 * MIB, 125 * MIB]);
 }
