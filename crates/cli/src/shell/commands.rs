@@ -77,7 +77,7 @@ pub const ALL: &[Command] = &[
                   read      pages read from the device\n\
                   requests  reads, each of one or more neighbouring pages\n\
                   flight    maximum number of requests in flight\n\
-                  The view keyaki_queries shows running and recent statements of all sessions, keyaki_io the latencies of the device.", completes: &[], counts: (0, 0) },
+                  The view keyaki_queries shows running and recent statements of all sessions, keyaki_io the latencies of the device, keyaki_store commits and stalls.", completes: &[], counts: (0, 0) },
     Command { name: ".tables", arguments: "[PATTERN]", summary: "List tables and views with their rows and sizes",
         details: "In PATTERN, % matches any text and _ any character. Names of other schemas than public contain the schema.", completes: &[Argument::Table], counts: (0, 1) },
     Command { name: ".timer", arguments: "on|off", summary: "Print the elapsed time of each statement, or not", details: "", completes: &[Argument::OneOf(&["on", "off"])], counts: (0, 1) },

@@ -136,6 +136,7 @@ pub const KEYWORDS: &[&str] = &[
     "UNIQUE",
     "UPDATE",
     "USING",
+    "VACUUM",
     "VALUES",
     "VARCHAR",
     "VERBOSE",

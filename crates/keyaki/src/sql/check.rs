@@ -111,14 +111,24 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, check: 
 
 /// The tables in the scope of the statement.
 fn tables_of(session: &SqlSession, check: &Check) -> Result<Vec<Arc<Table>>> {
+    match check {
+        Check::Database => Ok(session.moment()?.0.tables.values().cloned().collect()),
+        Check::Table(name) => Ok(vec![table_of(session, name)?]),
+    }
+}
+
+/// The table with a name.
+///
+/// # Errors
+/// `UndefinedTable`, `WrongObjectType` for a view.
+pub(super) fn table_of(session: &SqlSession, name: &ObjectName) -> Result<Arc<Table>> {
     let (catalog, _) = session.moment()?;
-    let Check::Table(name) = check else { return Ok(catalog.tables.values().cloned().collect()) };
     let name = session.relation(&catalog, name)?;
     if catalog.views.contains_key(&name) {
         let (found, expected) = (ObjectKind::View, ObjectKind::Table);
         return Err(Error::WrongObjectType { name: name.to_string(), found, expected, hint: None });
     }
-    Ok(vec![catalog.table(&name)?.clone()])
+    Ok(catalog.table(&name)?.clone())
 }
 
 /// Verifies the pages of the tables, or of all trees.

@@ -1,8 +1,8 @@
 //! Statements: parsing, dispatch and execution.
 //!
 //! [`split`] tokenises a script once and splits it into statements. Statements that sqlparser lacks or parses in
-//! another form (CHECKPOINT, DROP CACHES, ANALYZE, BACKUP, EXPORT, IMPORT, CHECK, COPY, WARM, PIN, UNPIN,
-//! BEGIN IMMEDIATE, CREATE SEQUENCE, some forms of ALTER) are recognised by their first words and parsed here. sqlparser
+//! another form (CHECKPOINT, DROP CACHES, ANALYZE, BACKUP, EXPORT, IMPORT, CHECK, VACUUM, COPY, WARM, PIN,
+//! UNPIN, BEGIN IMMEDIATE, CREATE SEQUENCE, some forms of ALTER) are recognised by their first words and parsed here. sqlparser
 //! parses all others. `dispatch` executes DDL, DML and settings in this folder; DataFusion plans queries, SHOW TABLES and
 //! EXPLAIN. Statements of a few rows by key take the [`short`] path instead: from [`plan_cache`], or as [`prepared`]
 //! statements with [`parameters`].
@@ -93,6 +93,7 @@ mod tokens;
 mod transaction;
 mod untyped;
 mod using;
+mod vacuum;
 mod vast;
 mod views;
 mod visit;
@@ -118,6 +119,7 @@ enum Parsed {
     Analyze(Option<ObjectName>),
     Cache(cache::CacheStatement),
     Check(check::Check),
+    Vacuum(vacuum::Vacuum),
     Backup(backup::Backup),
     Export(export::Export),
     Import(export::import::Import),
@@ -164,6 +166,7 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
         Parsed::Export(export) => Box::pin(export::run(session, execution, export)).await,
         Parsed::Import(import) => Box::pin(export::import::run(session, execution, import)).await,
         Parsed::Check(check) => Box::pin(check::run(session, execution, check)).await,
+        Parsed::Vacuum(vacuum) => Box::pin(vacuum::run(session, execution, vacuum)).await,
         Parsed::Alter(alter) => Box::pin(alter::run(session, execution, *alter)).await,
         Parsed::CreateSequence(create) => sequences::create(session, execution, *create).await,
         Parsed::Sql(sql) if matches!(*sql, Sql::Prepare { .. }) => dispatch(session, execution, *sql).await,
@@ -193,6 +196,7 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         ["EXPORT", ..] => Parsed::Export(export::parse(&mut parser)?),
         ["IMPORT", ..] => Parsed::Import(export::import::parse(&mut parser)?),
         ["CHECK", ..] => Parsed::Check(check::parse(&mut parser)?),
+        ["VACUUM", ..] => Parsed::Vacuum(vacuum::parse(&mut parser)?),
         ["WARM", ..] => Parsed::Cache(cache::parse(cache::Action::Warm, &mut parser)?),
         ["PIN", ..] => Parsed::Cache(cache::parse(cache::Action::Pin, &mut parser)?),
         ["UNPIN", ..] => Parsed::Cache(cache::parse(cache::Action::Unpin, &mut parser)?),
@@ -339,7 +343,6 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         | Sql::Rollback { .. }
         | Sql::Savepoint { .. }
         | Sql::ReleaseSavepoint { .. } => transaction::run(session, execution, statement).await,
-        Sql::Vacuum(_) => unsupported("VACUUM (free space is reused automatically)"),
         other => unsupported(&match alternative(&other) {
             Some(alternative) => format!("{} ({alternative})", first_words(&other)),
             None => first_words(&other),

@@ -10,7 +10,7 @@ use datafusion::error::Result;
 
 use keyaki_device::Operation;
 use keyaki_device::metered::{Issued, Metered, Meters, OPERATIONS};
-use keyaki_store::{DamagedKeys, LocatorStats, QuarantinedTree, Snapshot};
+use keyaki_store::{CommitStats, DamagedKeys, LocatorStats, QuarantinedTree, Snapshot};
 
 use super::info::{self, IndexInfo};
 use super::show;
@@ -27,6 +27,7 @@ pub(super) const NAMES: &[&str] = &[
     "keyaki_io",
     "keyaki_queries",
     "keyaki_sequences",
+    "keyaki_store",
 ];
 
 /// The system view `name` with the current state and the definitions that a statement sees, or `None` if there is no such
@@ -46,6 +47,7 @@ pub(super) fn view(
         "keyaki_io" => io(&engine.meters)?,
         "keyaki_queries" => super::queries::view(&engine.queries.list())?,
         "keyaki_sequences" => sequences(engine, catalog)?,
+        "keyaki_store" => store(engine)?,
         _ => return Ok(None),
     };
     Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))
@@ -223,6 +225,52 @@ fn io(meters: &Meters) -> Result<RecordBatch> {
         time(&|metered| metered.max_ns as f64),
     ];
     Ok(RecordBatch::try_new(schema, columns)?)
+}
+
+/// One row: commits, and what the store has written, since the database was opened; sizes of now.
+fn store(engine: &Engine) -> Result<RecordBatch> {
+    let (stats, CommitStats { commits, stalls }) = (engine.store.stats(), engine.store.commit_stats());
+    let written: u64 = engine
+        .meters
+        .kinds()
+        .iter()
+        .filter(|kind| ["data", "log"].contains(kind))
+        .flat_map(|kind| [Issued::Queued, Issued::Blocking].map(|issued| (kind, issued)))
+        .map(|(kind, issued)| engine.meters.snapshot(kind, Operation::Write, issued).bytes)
+        .sum();
+    let changed = commits.bytes + stats.bytes_loaded;
+    let amplification = (changed > 0).then(|| written as f64 / changed as f64);
+    let us = |ns: f64| Some(ns / 1e3);
+    let quantile = |share| us(commits.quantile_ns(share) as f64);
+    let numbers: [(&str, u64); 14] = [
+        ("commits", commits.started),
+        ("stalls", stalls.started),
+        ("bytes_committed", commits.bytes),
+        ("bytes_loaded", stats.bytes_loaded),
+        ("bytes_written", written),
+        ("bytes_flushed", stats.bytes_flushed),
+        ("checkpoints", stats.checkpoints),
+        ("data_file_bytes", stats.data_file_bytes),
+        ("data_bytes_used", stats.data_bytes_used),
+        ("buffer_bytes", stats.buffer_bytes),
+        ("cache_bytes", stats.cache_bytes),
+        ("cache_hits", stats.cache_hits),
+        ("cache_misses", stats.cache_misses),
+        ("pages_read", stats.pages_read),
+    ];
+    let reals = [
+        ("write_amplification", amplification),
+        ("commit_mean_us", us(commits.mean_ns)),
+        ("commit_p50_us", quantile(0.5)),
+        ("commit_p99_us", quantile(0.99)),
+        ("commit_p999_us", quantile(0.999)),
+        ("commit_max_us", us(commits.max_ns as f64)),
+        ("stall_ms", Some(stalls.mean_ns * stalls.completed as f64 / 1e6)),
+        ("stall_max_ms", Some(stalls.max_ns as f64 / 1e6)),
+    ];
+    let numbers = numbers.map(|(name, number)| (name, Arc::new(Int64Array::from(vec![number as i64])) as ArrayRef));
+    let reals = reals.map(|(name, real)| (name, Arc::new(Float64Array::from(vec![real])) as ArrayRef));
+    Ok(RecordBatch::try_from_iter(numbers.into_iter().chain(reals))?)
 }
 
 /// Rows of texts.

@@ -29,4 +29,5 @@ mod slt;
 mod temporary;
 mod transactions;
 mod upstream;
+mod vacuum;
 mod vast_indexes;

@@ -1,4 +1,4 @@
-//! The system views `keyaki_queries` and `keyaki_io`.
+//! The system views `keyaki_queries`, `keyaki_io` and `keyaki_store`.
 
 use keyaki::{Connection, Error};
 
@@ -122,4 +122,32 @@ fn requests_are_counted() {
     let sorted = "SELECT bool_and(p50_us <= p99_us AND p99_us <= max_us AND mean_us <= max_us) FROM keyaki_io";
     assert!(connection.query_row(sorted, (), |row| row.get::<_, bool>(0)).unwrap());
     assert!(connection.execute("DELETE FROM keyaki_io", ()).is_err());
+}
+
+#[test]
+fn commits_and_writes_are_counted() {
+    let (_directory, connection) = open();
+    let numbers = |columns: &str| -> (i64, i64, f64, f64) {
+        let sql = format!("SELECT {columns}, commit_p50_us, commit_max_us FROM keyaki_store");
+        let row = |row: &keyaki::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+        connection.query_row(&sql, (), row).unwrap()
+    };
+    let (commits, bytes, ..) = numbers("commits, bytes_committed");
+    for i in 0..10 {
+        assert_eq!(connection.execute("INSERT INTO t VALUES ($1 + 1000000, 0)", [i]).unwrap(), 1);
+    }
+    let (later, more, median, longest) = numbers("commits, bytes_committed");
+    assert_eq!(later, commits + 10);
+    assert!(more >= bytes + 100 && 0.0 < median && median <= longest, "{more} bytes, {median} to {longest} us");
+    connection.execute("CHECKPOINT", ()).unwrap();
+    let (checkpoints, written, ..) = numbers("checkpoints, bytes_written");
+    assert!(checkpoints > 0 && written >= more, "{written} bytes");
+    let (loaded, used, ..) = numbers("bytes_loaded, data_bytes_used");
+    connection.execute_batch("CREATE TABLE loaded AS SELECT * FROM generate_series(1, 100000); CHECKPOINT").unwrap();
+    let (loaded_now, used_now, ..) = numbers("bytes_loaded, data_bytes_used");
+    assert!(loaded_now >= loaded && used_now > used);
+    let consistent =
+        "SELECT stalls = 0 AND stall_ms = 0 AND write_amplification >= 1 AND data_file_bytes >= data_bytes_used
+                      AND commit_p50_us <= commit_p99_us AND commit_p99_us <= commit_p999_us FROM keyaki_store";
+    assert!(connection.query_row(consistent, (), |row| row.get::<_, bool>(0)).unwrap());
 }
