@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
-use keyaki_store::{Direction, Error, Options, Store, TreeId, Vacuumed};
+use keyaki_store::{Direction, Error, Options, Store, TreeId, Vacuumed, WriteBatch};
 
 const TREES: [TreeId; 2] = [TreeId::new(2), TreeId::new(3)];
 const DATA: &str = "/db/data";
@@ -167,6 +167,102 @@ fn a_compaction_can_be_ended_at_each_step() {
         }
     }
     assert!(was_complete);
+}
+
+/// A step copies a bounded number of bytes, also if there are few messages for each leaf, and the file does not grow by the
+/// length of the tree.
+#[test]
+fn steps_are_short() {
+    let (simulated, mut random, mut model) = (simulated(11), Random::new(11), Model::new());
+    let (store, maps) = open(&simulated);
+    change(&maps, &mut model, &mut random, 12_000, 1_000);
+    vacuum(&store);
+    let keys: Vec<Vec<u8>> = model.keys().step_by(15).cloned().collect();
+    for key in &keys {
+        let mut batch = KeyValueBatch::default();
+        maps.iter().for_each(|map| batch.insert(map, key, b"changed"));
+        maps[0].commit(batch).unwrap();
+        model.insert(key.clone(), b"changed".to_vec());
+    }
+    store.checkpoint().unwrap();
+    let (before, step) = (store.stats().data_file_bytes, 64 * 16_384);
+    let (last, longest) = (AtomicU64::new(0), AtomicU64::new(0));
+    let vacuumed = store.vacuum(|_| true, &|done, _| {
+        let bytes = done - last.swap(done, Ordering::Relaxed);
+        longest.fetch_max(bytes, Ordering::Relaxed);
+        let grown = store.stats().data_file_bytes.saturating_sub(before);
+        assert!(grown < 12 * step, "the file has grown by {grown} bytes");
+        true
+    });
+    assert!(vacuumed.unwrap().is_complete);
+    let (done, longest) = (last.into_inner(), longest.into_inner());
+    assert!(done > 4 * step && longest < 2 * step, "{done} bytes, up to {longest} in a step");
+    check(&store, &maps, &model);
+}
+
+/// Definitions change between the steps.
+#[test]
+fn trees_are_dropped_and_created_meanwhile() {
+    let (simulated, mut random, mut model) = (simulated(12), Random::new(12), Model::new());
+    let (store, mut maps) = open(&simulated);
+    change(&maps, &mut model, &mut random, 4_000, 10);
+    let ended = AtomicBool::new(false);
+    let mut rounds = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..6 {
+                assert!(store.vacuum(|_| true, &|_, _| true).unwrap().is_complete);
+            }
+            ended.store(true, Ordering::Release);
+        });
+        while !ended.load(Ordering::Acquire) {
+            let other = maps.pop().unwrap();
+            let mut batch = WriteBatch::new();
+            batch.drop_tree(TREES[1]);
+            store.commit(batch).unwrap();
+            drop(other);
+            let copy = KeyValue::open(&store, TREES[1]).unwrap();
+            for rows in model.iter().collect::<Vec<_>>().chunks(500) {
+                let mut batch = KeyValueBatch::default();
+                rows.iter().for_each(|(key, value)| batch.insert(&copy, key, value));
+                copy.commit(batch).unwrap();
+            }
+            maps.push(copy);
+            change(&maps, &mut model, &mut random, 50, 3);
+            rounds += 1;
+        }
+    });
+    assert!(rounds > 0);
+    check(&store, &maps, &model);
+    drop((store, maps));
+    let (store, maps) = open(&simulated);
+    check(&store, &maps, &model);
+}
+
+/// A quarantined tree stays at its place, where its damage is listed.
+#[test]
+fn quarantined_trees_do_not_move() {
+    let (simulated, mut random, mut model) = (simulated(13), Random::new(13), Model::new());
+    let (store, maps) = open(&simulated);
+    change(&maps, &mut model, &mut random, 3_000, 1_000);
+    vacuum(&store);
+    let len = store.stats().data_file_bytes;
+    for block in (10..len / 4096).step_by(7) {
+        simulated.flip_bit(Path::new(DATA), block * 4096 + 1000, 3).unwrap();
+    }
+    store.drop_caches();
+    for number in 0..3_000 {
+        // The flush finds the damage sooner or later.
+        let key = format!("{:05}", number * 7 % 20_000).into_bytes();
+        if maps[0].insert(&key, &value(&mut random)).is_err() {
+            break;
+        }
+    }
+    let shown = |store: &Store| format!("{:?}", store.quarantined_trees());
+    let before = shown(&store);
+    assert!(before.contains("low: ["), "no tree with known keys is quarantined: {before}");
+    assert!(store.vacuum(|_| true, &|_, _| true).unwrap().is_complete);
+    assert_eq!(shown(&store), before);
 }
 
 /// Leaves that deletes have left small are joined, also in trees without messages.

@@ -227,7 +227,7 @@ fn io(meters: &Meters) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(schema, columns)?)
 }
 
-/// One row: commits, and what the store has written, since the database was opened; sizes of now.
+/// One row: commits, writes and reads since the database was opened, and current sizes.
 fn store(engine: &Engine) -> Result<RecordBatch> {
     let (stats, CommitStats { commits, stalls }) = (engine.store.stats(), engine.store.commit_stats());
     let written: u64 = engine

@@ -36,7 +36,7 @@ use crate::engine::{
 };
 use crate::log::{LogPosition, LogReserve};
 use crate::message::WriteBatch;
-use crate::pages::{NODE_TABLE_BYTES_MAX, Purpose, Superblock};
+use crate::pages::{Kept, NODE_TABLE_BYTES_MAX, Purpose, Superblock};
 use crate::tree::{Delta, Flusher, InnerNode, RowCounts, Run, SampledMessages, StoreVersion, TreeVersion};
 
 /// Time that the background thread waits after a failure before it retries.
@@ -536,7 +536,7 @@ impl Shared {
         files.space.set_spare_bytes(spare_bytes + place.1 - len);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         // A failure does not matter to the checkpoint.
-        if let Err(error) = files.trim(false).and_then(|()| files.top_up()) {
+        if let Err(error) = files.trim(Kept::Growth).and_then(|()| files.top_up()) {
             tracing::warn!(%error, "could not adapt the length of the data file after a checkpoint");
         }
         Ok(())

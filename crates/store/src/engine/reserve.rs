@@ -26,7 +26,7 @@ use crate::base::{Error, Result};
 use crate::engine::{Checkpointed, Shared};
 use crate::log::LogReserve;
 use crate::message::WriteBatch;
-use crate::pages::Purpose;
+use crate::pages::{Kept, Purpose};
 use crate::tree::StoreVersion;
 
 /// A range of the data file: offset and length in bytes.
@@ -146,7 +146,7 @@ impl Shared {
         };
         if !self.log.keep_spare()? {
             // The log needs its reserve more than the data file needs free space.
-            self.files.trim(true)?;
+            self.files.trim(Kept::Reserve)?;
             self.log.keep_spare()?;
         }
         flushed

@@ -224,7 +224,7 @@ pub struct CommitStats {
     /// Commits, the bytes of their changes, and the times until they were durable as far as [`Durability`] requires, of
     /// those that were waited for.
     pub commits: Metered,
-    /// The commits among these that have waited for a flush, because the buffers were full, and for how long.
+    /// Waits of commits, also of refused ones, for a flush, because the buffers were full.
     pub stalls: Metered,
 }
 

@@ -1,29 +1,29 @@
 //! Compaction of the data file: messages move to leaves, then extents move from the end of the file to free space before
 //! them, and the file system gets the rest back.
 //!
-//! Each step holds the maintenance lock, copies a bounded number of bytes and publishes the changed trees. Flushes,
-//! checkpoints and commits run between the steps. What a step replaces becomes free with the next checkpoint, unless
-//! snapshots or transactions still read it.
+//! Each step holds the maintenance lock, copies about 64 leaves and publishes the changed trees. Flushes, checkpoints and
+//! commits run between the steps. Replaced extents become free with the next checkpoint, unless snapshots or transactions
+//! still read them.
 //!
 //! A moved extent is copied page by page, with new positions in the pages, and verified on the way. Nothing is decoded.
 //!
 //! *Invariants.* A crash at any time finds a complete checkpoint and its log: a step writes to free space only. Damaged
-//! pages stay where they are.
+//! pages, and all pages of quarantined trees, stay at their places.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::{Error, Key, Result, TreeId};
+use crate::base::{Key, Result, Schema, TreeId};
 use crate::engine::{Checkpointed, Shared, Store};
-use crate::pages::Extent;
-use crate::tree::{MovedExtents, TreeSample, TreeVersion};
+use crate::pages::{Extent, Kept};
+use crate::tree::{Drained, InnerNode, MovedExtents, StoreVersion, TreeSample, TreeVersion};
 
-/// Number of leaves whose bytes a step moves, about.
+/// Number of leaves whose bytes a step copies, about.
 const STEP_LEAVES: u64 = 64;
 /// Number of passes over the end of the file, at most: each frees space for the next one.
 const PASSES_MAX: usize = 8;
 
-/// What a compaction has done.
+/// The effect of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vacuumed {
     /// Length of the data file before, in bytes.
@@ -34,30 +34,41 @@ pub struct Vacuumed {
     pub is_complete: bool,
 }
 
-/// Progress of a compaction: bytes that were moved, and how many there are.
+/// Progress of a compaction: the number of bytes copied, and an estimate of all.
 struct Progress<'a> {
     report: &'a (dyn Fn(u64, u64) -> bool + Sync),
     done: u64,
     total: u64,
+    /// Bytes copied since the last checkpoint, which has freed the originals.
+    since_checkpoint: u64,
 }
 
 impl Progress<'_> {
     /// False if the compaction is to end.
     fn add(&mut self, bytes: u64) -> bool {
         self.done += bytes;
+        self.since_checkpoint += bytes;
         self.total = self.total.max(self.done);
         (self.report)(self.done, self.total)
     }
 }
 
+/// An extent at the end of the file, and the columns of its tree.
+struct High {
+    tree: TreeId,
+    schema: Arc<Schema>,
+    extent: Arc<Extent>,
+}
+
 impl Store {
-    /// Moves all messages of the `wanted` trees to their leaves, and shortens the data file by moving the extents at its
-    /// end, of all trees, to free space. Commits and reads continue meanwhile. Space that snapshots or transactions use
-    /// stays in use. `progress` receives the numbers of bytes moved so far and in total, and ends the compaction by
-    /// returning false; what was done until then remains. Damaged trees and pages are left as they are. Blocks.
+    /// Moves all messages of the `wanted` trees to their leaves, joins small leaves, and shortens the data file by moving
+    /// the extents at its end, of all trees, to free space. Commits and reads continue meanwhile. Space that snapshots or
+    /// transactions use stays in use. `progress` receives the number of bytes copied so far and an estimate of all, and ends
+    /// the compaction by returning false; the finished steps remain. Quarantined trees and damaged pages are left as they
+    /// are. On a full disk, messages move down as far as the space allows. Blocks.
     ///
     /// # Errors
-    /// Those of [`Store::checkpoint`]. On a full disk, messages move down as far as the space allows, which is no error.
+    /// Those of [`Store::checkpoint`].
     pub fn vacuum(
         &self,
         wanted: impl Fn(TreeId) -> bool,
@@ -66,21 +77,20 @@ impl Store {
         let shared = &self.shared;
         shared.run_structural_change(|| shared.make_checkpoint(false))?;
         let bytes_before = shared.files.space.usage().1;
-        let state = shared.state.read().clone();
-        let trees: Vec<(TreeId, u64)> = state
-            .trees
-            .range(..TreeId::MEMORY_START)
-            .filter(|(tree, version)| wanted(**tree) && version.damage.is_none())
-            .map(|(tree, version)| (*tree, version.root.run_bytes()))
-            .collect();
-        drop(state);
+        let (mut trees, mut total) = (Vec::new(), 0);
+        for (&tree, version) in intact(&shared.state.read().clone()).filter(|(tree, _)| wanted(**tree)) {
+            trees.push(tree);
+            if !version.root.is_settled() {
+                // At most: each leaf once.
+                total += version.root.run_bytes() + version.root.pages() * u64::from(shared.files.page_bytes);
+            }
+        }
         let high = shared.extents_beyond(shared.files.space.dense_len());
-        let total =
-            trees.iter().map(|(_, bytes)| bytes).sum::<u64>() + high.iter().map(|(_, e)| e.meta.len).sum::<u64>();
+        total += high.iter().map(|high| high.extent.meta.len).sum::<u64>();
         drop(high);
-        let mut progress = Progress { report: progress, done: 0, total };
+        let mut progress = Progress { report: progress, done: 0, total, since_checkpoint: 0 };
         let mut is_complete = progress.add(0);
-        for (tree, _) in trees {
+        for tree in trees {
             is_complete = is_complete && shared.drain_tree(tree, &mut progress)?;
         }
         is_complete = is_complete && shared.shorten(&mut progress)?;
@@ -89,65 +99,78 @@ impl Store {
     }
 }
 
-impl Shared {
-    /// Moves all messages of a tree to its leaves. False if `progress` has ended it.
-    fn drain_tree(&self, tree: TreeId, progress: &mut Progress<'_>) -> Result<bool> {
-        let (mut from, mut was_full, mut replaced) = (Some(Key::default()), false, 0);
-        while let Some(start) = from.take() {
-            match self.run_structural_change(|| self.drain_step(tree, &start)) {
-                Ok((next, bytes)) => {
-                    (from, was_full, replaced) = (next, false, replaced + bytes);
-                    if !progress.add(bytes) {
-                        return Ok(false);
-                    }
-                    if replaced < self.step_bytes() {
-                        continue;
-                    }
-                }
-                // Once more, with the space that a checkpoint frees.
-                Err(Error::DiskFull { .. }) if !was_full => (from, was_full) = (Some(start), true),
-                Err(Error::DiskFull { .. }) => {}
-                Err(error) if error.is_damage() => tracing::warn!(%error, %tree, "a damaged tree is not compacted"),
-                Err(error) => return Err(error),
-            }
-            self.run_structural_change(|| self.make_checkpoint(true))?;
-            replaced = 0;
-        }
-        Ok(true)
-    }
+/// The trees on disk that are not quarantined.
+fn intact(state: &StoreVersion) -> impl Iterator<Item = (&TreeId, &Arc<TreeVersion>)> {
+    state.trees.range(..TreeId::MEMORY_START).filter(|(_, version)| version.damage.is_none())
+}
 
+impl Shared {
     fn step_bytes(&self) -> u64 {
         STEP_LEAVES * self.options.leaf_bytes as u64
     }
 
-    /// Moves some messages of the keys from `from` on to the leaves. Returns the key to continue from, and the number of
-    /// bytes moved.
-    fn drain_step(&self, tree: TreeId, from: &Key) -> Result<(Option<Key>, u64)> {
-        let checkpointed = self.maintenance.lock();
-        let Some(version) = self.flushed_version(&checkpointed, tree)? else { return Ok((None, 0)) };
-        let before = version.root.run_bytes();
-        let (root, next) = self.flusher(tree, &version).drain(&version.root, from, self.step_bytes())?;
-        let bytes = before.saturating_sub(root.run_bytes());
-        self.publish(tree, &version, &version.with_root(Arc::new(root), version.sample.clone()));
+    /// Moves all messages of a tree to its leaves. False if `progress` has ended it.
+    fn drain_tree(&self, tree: TreeId, progress: &mut Progress<'_>) -> Result<bool> {
+        let mut from = Key::default();
+        let goes_on = loop {
+            let drained = match self.run_structural_change(|| self.drain_step(tree, &from)) {
+                Ok(Some(drained)) => drained,
+                Ok(None) => break true,
+                Err(error) if error.is_damage() => {
+                    tracing::warn!(%error, %tree, "a damaged tree is not compacted");
+                    break true;
+                }
+                Err(error) => return Err(error),
+            };
+            if !progress.add(drained.bytes) {
+                break false;
+            }
+            if drained.is_full || progress.since_checkpoint >= self.step_bytes() {
+                self.run_structural_change(|| self.make_checkpoint(true))?;
+                progress.since_checkpoint = 0;
+            }
+            match drained.next {
+                // The checkpoint has freed nothing either.
+                Some(_) if drained.is_full && drained.bytes == 0 => break true,
+                Some(next) => from = next,
+                None => break true,
+            }
+        };
         self.leaves_changed();
-        Ok((next, bytes))
+        Ok(goes_on)
     }
 
-    /// The version of a tree without frozen buffers, whose root can be replaced as long as the maintenance lock is held;
-    /// `None` if it was dropped or is damaged.
-    fn flushed_version(&self, checkpointed: &Checkpointed, tree: TreeId) -> Result<Option<Arc<TreeVersion>>> {
-        self.flush_now(checkpointed)?;
-        let version = self.state.read().trees.get(&tree).cloned();
-        Ok(version.filter(|version| version.damage.is_none()))
+    /// Moves some messages of the keys from `from` on to the leaves. `None` if the tree was dropped or is quarantined.
+    fn drain_step(&self, tree: TreeId, from: &Key) -> Result<Option<Drained>> {
+        let checkpointed = self.maintenance.lock();
+        let state = self.without_frozen(&checkpointed)?;
+        let Some((_, version)) = intact(&state).find(|(id, _)| **id == tree) else { return Ok(None) };
+        let mut drained = self.flusher(tree, version).drain(&version.root, from, self.step_bytes())?;
+        if drained.bytes > 0 {
+            let root = std::mem::replace(&mut drained.root, InnerNode::empty());
+            self.publish(tree, version, &version.with_root(Arc::new(root), version.sample.clone()));
+        }
+        Ok(Some(drained))
     }
 
-    /// Moves extents from the end of the data file to free space before them, in several passes: what a pass replaces is
-    /// free in the next one. False if `progress` has ended it.
+    /// The current state without frozen buffers: as long as the maintenance lock is held, of which `checkpointed` is the
+    /// proof, the roots of its trees can be replaced.
+    fn without_frozen(&self, checkpointed: &Checkpointed) -> Result<Arc<StoreVersion>> {
+        self.check_poison()?;
+        if self.state.read().trees.values().any(|version| !version.frozen.is_empty()) {
+            // A flush has failed.
+            self.flush_now(checkpointed)?;
+        }
+        Ok(self.state.read().clone())
+    }
+
+    /// Moves extents from the end of the data file to free space before them, in several passes. A pass uses the space that
+    /// the one before has freed. False if `progress` has ended it.
     fn shorten(&self, progress: &mut Progress<'_>) -> Result<bool> {
         let mut len = u64::MAX;
         for pass in 0..=PASSES_MAX {
             self.run_structural_change(|| self.lower_node_tables(&mut self.maintenance.lock()))?;
-            self.files.trim(true)?;
+            self.files.trim(Kept::Room)?;
             let (_, now) = self.files.space.usage();
             if now >= len || pass == PASSES_MAX {
                 break;
@@ -160,18 +183,20 @@ impl Shared {
                     return Ok(false);
                 }
             }
+            self.leaves_changed();
         }
         Ok(true)
     }
 
     /// The extents of all trees that end behind `end`, those with the highest offsets last.
-    fn extents_beyond(&self, end: u64) -> Vec<(TreeId, Arc<Extent>)> {
+    fn extents_beyond(&self, end: u64) -> Vec<High> {
         let state = self.state.read().clone();
         let mut found = BTreeMap::new();
-        for (&tree, version) in state.trees.range(..TreeId::MEMORY_START) {
+        for (&tree, version) in intact(&state) {
             version.visit_extents(&mut |extent: &Arc<Extent>| {
                 if extent.meta.offset + extent.meta.len > end {
-                    found.insert(extent.meta.offset, (tree, extent.clone()));
+                    let (schema, extent) = (version.codecs.schema.clone(), extent.clone());
+                    found.insert(extent.meta.offset, High { tree, schema, extent });
                 }
             });
         }
@@ -180,31 +205,32 @@ impl Shared {
 
     /// Moves some of the last extents of `high` to free space before them, and removes them from the list. Returns the
     /// number of bytes of these.
-    fn move_step(&self, high: &mut Vec<(TreeId, Arc<Extent>)>) -> Result<u64> {
+    fn move_step(&self, high: &mut Vec<High>) -> Result<u64> {
         let checkpointed = self.maintenance.lock();
-        self.flush_now(&checkpointed)?;
-        let state = self.state.read().clone();
+        let state = self.without_frozen(&checkpointed)?;
         let mut moved: BTreeMap<TreeId, MovedExtents> = BTreeMap::new();
         let mut bytes = 0;
         while bytes < self.step_bytes()
-            && let Some((tree, extent)) = high.pop()
+            && let Some(High { tree, schema, extent }) = high.pop()
         {
             bytes += extent.meta.len;
-            let Some(version) = state.trees.get(&tree) else { continue };
-            match extent.moved_down(&version.codecs.schema) {
+            if Arc::strong_count(&extent) == 1 {
+                // No tree has it any more.
+                continue;
+            }
+            match extent.moved_down(&schema) {
                 Ok(Some(copy)) => drop(moved.entry(tree).or_default().insert(extent.meta.offset, Arc::new(copy))),
                 Ok(None) => {}
                 Err(error) if error.is_damage() => tracing::warn!(%error, %tree, "a damaged extent is not moved"),
                 Err(error) => return Err(error),
             }
         }
-        for (tree, moved) in moved {
-            let version = &state.trees[&tree];
-            let root = version.root.with_moved(&moved).map_or_else(|| version.root.clone(), Arc::new);
-            let sample = version.sample.as_ref().map(|sample| with_moved(sample, &moved));
+        for (&tree, version) in intact(&state) {
+            let Some(moved) = moved.get(&tree) else { continue };
+            let root = version.root.with_moved(moved).map_or_else(|| version.root.clone(), Arc::new);
+            let sample = version.sample.as_ref().map(|sample| with_moved(sample, moved));
             self.publish(tree, version, &version.with_root(root, sample));
         }
-        self.leaves_changed();
         Ok(bytes)
     }
 

@@ -13,7 +13,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::base::{Error, Result, Schema, TreeId, UpsertFunctions};
 use crate::codec::{Page, PageRef, Projection};
-use crate::pages::{Cache, Extent, IdleQueues, Priority, Purpose, Space};
+use crate::pages::{Cache, Extent, IdleQueues, Kept, Priority, Purpose, Space};
 
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -117,9 +117,9 @@ impl Files {
     }
 
     /// See [`Space::trim`]. A failure changes nothing.
-    pub fn trim(&self, others_need_space: bool) -> Result<()> {
+    pub fn trim(&self, kept: Kept) -> Result<()> {
         let _gate = self.enter_to_write()?;
-        self.space.trim(others_need_space)
+        self.space.trim(kept)
     }
 
     /// See [`Space::top_up`].

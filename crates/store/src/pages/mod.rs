@@ -26,5 +26,5 @@ pub(crate) use extent::{Extent, ExtentMeta, ExtentWriter};
 pub(crate) use files::Files;
 pub(crate) use queued::{IdleQueues, QueuedPages, READS_MAX};
 pub use source::{BlockingPages, PageSource, block_on};
-pub(crate) use space::{Purpose, Space};
+pub(crate) use space::{Kept, Purpose, Space};
 pub(crate) use superblock::{NODE_TABLE_BYTES_MAX, RESERVED_BYTES, Superblock};

@@ -1,11 +1,11 @@
 //! Compaction of a whole tree: all messages move to the leaves, and extents move to other places of the data file.
 //!
-//! Both work in steps, so that flushes and checkpoints can run in between, and change nothing of the rows.
+//! Both work in steps, so that flushes and checkpoints can run in between. They do not change the rows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::base::{Key, Result};
+use crate::base::{Error, Key, Result};
 use crate::pages::Extent;
 use crate::tree::flush::replace_child;
 use crate::tree::{Flusher, InnerNode, Node, Run};
@@ -13,19 +13,38 @@ use crate::tree::{Flusher, InnerNode, Node, Run};
 /// Copies of extents, by the offsets of the originals.
 pub(crate) type MovedExtents = HashMap<u64, Arc<Extent>>;
 
+/// The result of a step of [`Flusher::drain`].
+#[derive(Debug)]
+pub(crate) struct Drained {
+    pub root: InnerNode,
+    /// The key from which on messages are left; `None` at the end.
+    pub next: Option<Key>,
+    /// Bytes of the leaves that were replaced, and of the messages.
+    pub bytes: u64,
+    /// The disk is full: the step ended early.
+    pub is_full: bool,
+}
+
+/// The bytes of a step so far, and the number above which it ends.
+struct Work {
+    bytes: u64,
+    limit: u64,
+    is_full: bool,
+}
+
 impl Flusher<'_> {
-    /// Moves the messages of the keys from `from` on to the leaves, joins small leaves, and ends after about `bytes` bytes.
-    /// Returns the tree, and the key from which on messages are left; `None` at the end.
+    /// Moves the messages of the keys from `from` on to the leaves, joins small leaves, and ends after about `limit` bytes or
+    /// when the disk is full.
     ///
     /// # Errors
-    /// Those of [`Flusher::flush_buffer`].
-    pub fn drain(&self, root: &InnerNode, from: &Key, bytes: u64) -> Result<(InnerNode, Option<Key>)> {
-        let mut left = bytes;
-        let (root, next) = self.drain_node(root, from, &mut left)?;
-        Ok((self.grow(root)?, next))
+    /// Those of [`Flusher::flush_buffer`] except for [`Error::DiskFull`].
+    pub fn drain(&self, root: &InnerNode, from: &Key, limit: u64) -> Result<Drained> {
+        let mut work = Work { bytes: 0, limit, is_full: false };
+        let (root, next) = self.drain_node(root, from, &mut work)?;
+        Ok(Drained { root: self.grow(root)?, next, bytes: work.bytes, is_full: work.is_full })
     }
 
-    fn drain_node(&self, node: &InnerNode, from: &Key, left: &mut u64) -> Result<(InnerNode, Option<Key>)> {
+    fn drain_node(&self, node: &InnerNode, from: &Key, work: &mut Work) -> Result<(InnerNode, Option<Key>)> {
         let (mut node, mut from) = (node.clone(), from.clone());
         loop {
             let slot = node.child_of(&from);
@@ -35,15 +54,22 @@ impl Flusher<'_> {
             let mut next = None;
             match &*node.children[slot].clone() {
                 Node::Leaf(_) if share.is_empty() => {}
-                Node::Leaf(_) => {
-                    *left = left.saturating_sub(share.iter().map(Run::bytes).sum::<u64>().max(1));
-                    node = self.move_down(&node, slot, &share)?;
+                Node::Leaf(leaf) => {
+                    let messages: u64 = share.iter().map(Run::bytes).sum();
+                    match self.move_down_if_space(&node, slot, &share)? {
+                        Some(moved) => node = moved,
+                        None => {
+                            work.is_full = true;
+                            return Ok((node, Some(from)));
+                        }
+                    }
+                    work.bytes += messages + leaf.as_ref().map_or(0, |leaf| leaf.meta.len);
                 }
                 Node::Inner(child) => {
                     let mut child = child.clone();
                     child.runs.splice(0..0, share);
                     let drained;
-                    (drained, next) = self.drain_node(&child, &from, left)?;
+                    (drained, next) = self.drain_node(&child, &from, work)?;
                     node.runs = self.remainder(&node, slot)?;
                     let replacement = self.divide(drained)?;
                     self.replace(&mut node, slot, replacement)?;
@@ -52,20 +78,30 @@ impl Flusher<'_> {
             match (next, high) {
                 (Some(next), _) => return Ok((node, Some(next))),
                 (None, None) => {
-                    self.join_small_leaves(&mut node, left)?;
+                    self.join_small_leaves(&mut node, work)?;
                     return Ok((node, None));
                 }
-                (None, Some(high)) if *left == 0 => return Ok((node, Some(high))),
+                (None, Some(high)) if work.bytes >= work.limit => return Ok((node, Some(high))),
                 (None, Some(high)) => from = high,
             }
         }
     }
-}
 
-impl Flusher<'_> {
+    /// The node after child `slot` has received its `share` of the messages, in short extents if there is no space for
+    /// others; `None` if there is none for these either.
+    fn move_down_if_space(&self, node: &InnerNode, slot: usize, share: &[Run]) -> Result<Option<InnerNode>> {
+        for flusher in [Flusher { ..*self }, self.with_short_extents()] {
+            match flusher.move_down(node, slot, share) {
+                Err(Error::DiskFull { .. }) => {}
+                moved => return moved.map(Some),
+            }
+        }
+        Ok(None)
+    }
+
     /// Joins neighbouring leaves that fit into one and fill at most a third of their length on average: each has an index
-    /// page. No run of the node has messages for them.
-    fn join_small_leaves(&self, node: &mut InnerNode, left: &mut u64) -> Result<()> {
+    /// page. Messages of the node still apply to the joined leaf.
+    fn join_small_leaves(&self, node: &mut InnerNode, work: &mut Work) -> Result<()> {
         let full = self.options.leaf_bytes as u64;
         let mut slot = 0;
         while slot < node.children.len() {
@@ -83,8 +119,14 @@ impl Flusher<'_> {
                 slot += 1;
                 continue;
             }
-            let joined = self.join_leaves(&group)?;
-            *left = left.saturating_sub(bytes);
+            let joined = match self.join_leaves(&group) {
+                Err(Error::DiskFull { .. }) => {
+                    work.is_full = true;
+                    return Ok(());
+                }
+                joined => joined?,
+            };
+            work.bytes += bytes;
             node.children.drain(slot + 1..slot + count);
             node.pivots.drain(slot..slot + count - 1);
             let leaves = joined.len();
@@ -112,10 +154,8 @@ impl InnerNode {
                 low.is_none_or(|low| **low <= *extent.meta.last) && high.is_none_or(|high| *extent.meta.first < **high)
             };
             let replaced = match &**child {
-                Node::Leaf(extent) => extent
-                    .as_ref()
-                    .and_then(|extent| moved.get(&extent.meta.offset))
-                    .map(|e| Node::Leaf(Some(e.clone()))),
+                Node::Leaf(None) => None,
+                Node::Leaf(Some(leaf)) => moved.get(&leaf.meta.offset).map(|copy| Node::Leaf(Some(copy.clone()))),
                 Node::Inner(inner) if moved.values().any(is_within) => inner.with_moved(moved).map(Node::Inner),
                 Node::Inner(_) => None,
             };

@@ -56,7 +56,7 @@ impl Flusher<'_> {
     }
 
     /// The same flusher with short extents.
-    fn with_short_extents(&self) -> Self {
+    pub(super) fn with_short_extents(&self) -> Self {
         Flusher { extent_bytes: self.options.leaf_bytes / FULL_DISK_PARTS, ..*self }
     }
 
@@ -488,7 +488,8 @@ impl Flusher<'_> {
         let mut messages = self.rewrite(Output::Messages);
         node.runs[merged.clone()].iter().for_each(|run| messages.add_run(run));
         let run = self.write_run(messages, self.purpose)?;
-        node.runs.splice(merged, [run]);
+        // Clipped parts may have no messages.
+        node.runs.splice(merged, Some(run).filter(|run| !run.parts.is_empty()));
         Ok(())
     }
 

@@ -40,7 +40,7 @@ mod tiers;
 mod value_bounds;
 mod view;
 
-pub(crate) use compact::MovedExtents;
+pub(crate) use compact::{Drained, MovedExtents};
 pub use count::Counter;
 pub(crate) use count::LeafCount;
 pub use cursor::Cursor;

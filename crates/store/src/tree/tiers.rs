@@ -10,7 +10,12 @@ use std::ops::Range;
 /// these. `bytes` has the bytes of each of at least two runs, in the order of their age.
 pub(super) fn cheapest_merge(bytes: &[u64]) -> Range<usize> {
     assert!(bytes.len() >= 2, "{} runs are merged", bytes.len());
-    let cost = |window: &Range<usize>| bytes[window.clone()].iter().sum::<u64>() as f64 / (window.len() - 1) as f64;
+    let mut ends = vec![0];
+    ends.extend(bytes.iter().scan(0, |sum, bytes| {
+        *sum += bytes;
+        Some(*sum)
+    }));
+    let cost = |window: &Range<usize>| (ends[window.end] - ends[window.start]) as f64 / (window.len() - 1) as f64;
     let windows = (2..=bytes.len()).rev().flat_map(|len| (0..=bytes.len() - len).map(move |from| from..from + len));
     windows.min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(0..bytes.len())
 }
@@ -20,9 +25,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_runs_are_not_merged_with_small_ones() {
+    fn large_runs_are_not_merged_with_several_small_ones() {
         assert_eq!(cheapest_merge(&[1, 1]), 0..2);
-        assert_eq!(cheapest_merge(&[1, 100, 1]), 0..3);
         assert_eq!(cheapest_merge(&[1, 1, 100, 1]), 0..2);
         assert_eq!(cheapest_merge(&[5; 12]), 0..12);
         assert_eq!(cheapest_merge(&[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 12]), 0..12);

@@ -46,6 +46,17 @@ pub(crate) enum Purpose {
     Checkpoint,
 }
 
+/// Free space at the end of the file that a trim keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// The reserve, the room that commits have needed since the last trim, and one growth step.
+    Growth,
+    /// The reserve and the room.
+    Room,
+    /// The reserve, because other files need the space.
+    Reserve,
+}
+
 /// Allocates and frees block-aligned ranges of the data file: best fit, then lowest offset. Grows the file in large
 /// steps. All methods take `&self`.
 #[derive(Debug)]
@@ -223,17 +234,17 @@ impl Space {
         assert!(sound, "{len} bytes at {offset} were freed twice or never allocated");
     }
 
-    /// Returns free space at the end of the file to the file system, except for one growth step and for what commits have
-    /// needed since the last call, or, if other files need the space, except for the reserve.
-    pub fn trim(&self, others_need_space: bool) -> Result<()> {
+    /// Returns free space at the end of the file to the file system, except for `kept`.
+    pub fn trim(&self, kept: Kept) -> Result<()> {
         let mut free = self.free.lock();
         let Some((offset, len)) = free.last() else { return Ok(()) };
         let before = free.slots - len / free.slot_bytes;
         let (reserve, room_slots) = (free.reserve_slots(), std::mem::take(&mut free.room_slots));
         let bytes = |slots: u64| slots.saturating_sub(before) * free.slot_bytes;
-        let kept = match others_need_space {
-            true => bytes(reserve).max(BLOCK as u64),
-            false => bytes(reserve + room_slots).max(growth_bytes(offset)),
+        let kept = match kept {
+            Kept::Growth => bytes(reserve + room_slots).max(growth_bytes(offset)),
+            Kept::Room => bytes(reserve + room_slots).max(BLOCK as u64),
+            Kept::Reserve => bytes(reserve).max(BLOCK as u64),
         };
         if len <= kept {
             return Ok(());

@@ -56,13 +56,13 @@ fn grows_in_smaller_steps_when_the_disk_is_nearly_full() {
     assert_eq!(large, first + PAGE);
     assert!(space.usage().1 > large + 2 * STEP);
     space.free(large, 2 * STEP);
-    space.trim(false).unwrap();
+    space.trim(Kept::Growth).unwrap();
     assert_eq!(space.usage().1, large + STEP);
     assert_eq!(medium.used_bytes(), space.usage().1);
-    space.trim(false).unwrap();
+    space.trim(Kept::Growth).unwrap();
     assert_eq!(medium.used_bytes(), space.usage().1);
     // Other files get all but the reserve.
-    space.trim(true).unwrap();
+    space.trim(Kept::Reserve).unwrap();
     let reserve = space.usage().1 - large;
     assert!(reserve > 0 && reserve < STEP / 8, "{reserve} bytes are kept");
 
