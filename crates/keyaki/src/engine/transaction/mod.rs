@@ -86,7 +86,9 @@ struct Open {
 struct NamedSavepoint {
     name: String,
     point: Savepoint,
-    catalog: Arc<Catalog>,
+    /// The catalog with the definitions of the transaction; `None` if it had not changed any. It then sees those of its
+    /// snapshot, which is a later one after a rollback at the level read committed.
+    catalog: Option<Arc<Catalog>>,
     changed: ChangedTables,
 }
 
@@ -315,7 +317,8 @@ impl TransactionSlot {
         let open = state.as_mut().ok_or_else(|| no_transaction("SAVEPOINT"))?;
         let running = open.start(engine)?;
         let point = running.store.savepoint();
-        let (catalog, changed) = (running.catalog.clone(), running.changed.clone());
+        let catalog = running.defines().then(|| running.catalog.clone());
+        let changed = running.changed.clone();
         open.savepoints.push(NamedSavepoint { name, point, catalog, changed });
         Ok(())
     }

@@ -167,10 +167,11 @@ impl Running {
         Ok(())
     }
 
-    /// Returns to a savepoint, with its catalog and changed tables.
-    pub fn roll_back_to(&mut self, point: Savepoint, catalog: Arc<Catalog>, changed: ChangedTables) {
+    /// Returns to a savepoint, with its changed tables and the catalog of its own definitions, if it had any.
+    pub fn roll_back_to(&mut self, point: Savepoint, catalog: Option<Arc<Catalog>>, changed: ChangedTables) {
         self.store.roll_back_to(point);
-        (self.catalog, self.changed) = (catalog, changed);
+        self.catalog = catalog.unwrap_or_else(|| self.base.clone());
+        self.changed = changed;
         self.reservation.resize(self.store.bytes());
     }
 
