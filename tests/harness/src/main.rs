@@ -7,6 +7,7 @@
 
 mod crash_writer;
 mod session;
+mod simulate;
 mod tpch;
 
 use std::process::ExitCode;
@@ -36,6 +37,8 @@ enum Command {
     Session(session::Arguments),
     /// Commit transactions until killed
     CrashWriter(crash_writer::Arguments),
+    /// Run random statements, crashes and faults on a simulated device beside a model
+    Simulate(simulate::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -54,5 +57,6 @@ fn run(command: Command) -> Result<()> {
         Command::Tpch(arguments) => runtime.block_on(tpch::run(&arguments)),
         Command::Session(arguments) => session::run(&runtime, &arguments),
         Command::CrashWriter(arguments) => runtime.block_on(crash_writer::run(&arguments)),
+        Command::Simulate(arguments) => Ok(simulate::run(&arguments)?),
     }
 }
