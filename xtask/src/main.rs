@@ -10,6 +10,7 @@ mod layers;
 mod lints;
 mod python;
 mod run;
+mod simulate;
 mod test;
 
 use std::process::ExitCode;
@@ -33,6 +34,8 @@ enum Command {
     Measurements(bench::MeasurementsArguments),
     /// Compare all 22 TPC-H queries in every execution mode with DuckDB, value by value
     Tpch(test::TpchArguments),
+    /// Run random statements, crashes and faults on a simulated device beside a model, from a seed
+    Simulate(simulate::Arguments),
     /// Check that no crate uses a crate of its own or a higher floor
     Floors,
     /// Check that no module uses a module of a higher layer of its crate
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Measurements(arguments) => bench::measurements(&arguments),
         Command::Tpch(arguments) => test::tpch(&arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Floors => floors::check(&run::root()),
         Command::Layers => layers::check(&run::root()),
     };

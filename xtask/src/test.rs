@@ -8,6 +8,7 @@ use crate::layers;
 use crate::lints;
 use crate::python;
 use crate::run::{Programs, Result, cargo, root, step, works};
+use crate::simulate;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -56,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     python.args(["-m", "unittest", "discover", "--verbose", "--start-directory", "tests/python"]);
     python.current_dir(root()).env("TPCH_SCALE", arguments.scale.to_string());
     // They take longest beside the first of the other tests.
-    tests.splice(1..1, [python, release, documentation]);
+    tests.splice(1..1, simulate::tests()?.into_iter().chain([python, release, documentation]));
     jobs::run(tests)
 }
 
