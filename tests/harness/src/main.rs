@@ -1,9 +1,11 @@
 //! `keyaki-harness`: the programs behind the tests and benchmarks that run Keyaki in a process of its own.
 //!
 //! `tpch` writes TPC-H data as Parquet files and loads them into a database. `session` runs and times statements that it reads
-//! from standard input. `crash-writer` commits statements until it is killed. The shipped program has none of these.
+//! from standard input. `crash-writer` commits statements until it is killed. `simulate` runs the database on a
+//! simulated device beside a model. The shipped program has none of these.
 
 #![warn(clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod crash_writer;
 mod session;
