@@ -444,7 +444,11 @@ impl State {
                     (rows, false)
                 });
                 if let Some(effect) = &mut expected.effect {
-                    effect.reads.push((*right, Predicate::All));
+                    // The partners of the selected rows. The empty range names a table of which a plan may read more.
+                    effect.reads.push((*right, Predicate::Keys(1, 0)));
+                    let left = self.tables.get(left).map(|table| table.selected(predicate));
+                    let values: BTreeSet<i64> = left.into_iter().flatten().filter_map(|(_, row)| row.b).collect();
+                    effect.reads.extend(values.into_iter().map(|b| (*right, Predicate::A(b))));
                 }
                 expected
             }
