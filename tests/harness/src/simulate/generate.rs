@@ -131,9 +131,10 @@ impl Generator {
     }
 
     fn maintain(&mut self) -> Step {
-        match self.random.below(5) {
+        match self.random.below(6) {
             0..3 => Step::Maintain("CHECKPOINT"),
             3 => Step::Maintain("DROP CACHES"),
+            4 => Step::Maintain("VACUUM"),
             _ => Step::Maintain("ANALYZE"),
         }
     }

@@ -270,7 +270,7 @@ pub enum Step {
     Fetch {
         reader: usize,
     },
-    /// CHECKPOINT, DROP CACHES, ANALYZE.
+    /// CHECKPOINT, DROP CACHES, VACUUM, ANALYZE.
     Maintain(&'static str),
     /// Compares all tables and definitions with the model.
     Verify,
