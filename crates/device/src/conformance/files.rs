@@ -80,10 +80,15 @@ pub(crate) fn lengths(fixture: &Fixture) {
 
 pub(crate) fn locks(fixture: &Fixture) {
     let path = fixture.path("lock");
+    assert!(fixture.device.lock_existing(&path).unwrap_err().is_not_found());
     let lock = fixture.device.lock(&path).unwrap();
     assert!(fixture.device.lock(&path).unwrap_err().is_locked());
+    assert!(fixture.device.lock_existing(&path).unwrap_err().is_locked());
     assert!(fixture.device.exists(&path).unwrap());
     let other = fixture.device.lock(&fixture.path("other")).unwrap();
+    drop(lock);
+    let lock = fixture.device.lock_existing(&path).unwrap();
+    assert!(fixture.device.lock(&path).unwrap_err().is_locked());
     drop(lock);
     let _lock = fixture.device.lock(&path).unwrap();
     drop(other);

@@ -92,6 +92,12 @@ pub trait Device: Send + Sync + Debug {
     /// [`Error::is_locked`](crate::Error::is_locked) if another process, or another opener in this one, holds the lock.
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>>;
 
+    /// As [`lock`](Device::lock), without writing: the file must exist, and the file system may be mounted read-only.
+    ///
+    /// # Errors
+    /// As [`lock`](Device::lock); [`Error::is_not_found`](crate::Error::is_not_found) if the file does not exist.
+    fn lock_existing(&self, path: &Path) -> Result<Box<dyn Lock>>;
+
     /// Nanoseconds since the device was created: real time, or the virtual time of a simulated device. Never decreases.
     fn now_ns(&self) -> u64;
 }

@@ -147,6 +147,10 @@ impl Device for Metering {
         self.inner.lock(path)
     }
 
+    fn lock_existing(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.inner.lock_existing(path)
+    }
+
     fn now_ns(&self) -> u64 {
         self.inner.now_ns()
     }

@@ -85,7 +85,12 @@ impl<B: Backend> Device for OsDevice<B> {
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        let lock = paths::OsLock::take(path).map_err(|kind| Error::new(Operation::Lock, path, kind))?;
+        let lock = paths::OsLock::take(path, true).map_err(|kind| Error::new(Operation::Lock, path, kind))?;
+        Ok(Box::new(lock))
+    }
+
+    fn lock_existing(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        let lock = paths::OsLock::take(path, false).map_err(|kind| Error::new(Operation::Lock, path, kind))?;
         Ok(Box::new(lock))
     }
 

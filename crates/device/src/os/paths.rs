@@ -39,9 +39,10 @@ pub(super) struct OsLock {
 }
 
 impl OsLock {
-    /// Takes the lock; [`ErrorKind::Locked`] if another opener holds it.
-    pub(super) fn take(path: &Path) -> Result<Self, ErrorKind> {
-        let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    /// Takes the lock; [`ErrorKind::Locked`] if another opener holds it. Without `creates`, the file must exist, and is
+    /// opened for reading only.
+    pub(super) fn take(path: &Path, creates: bool) -> Result<Self, ErrorKind> {
+        let file = fs::OpenOptions::new().read(true).write(creates).create(creates).truncate(false).open(path)?;
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(OsLock { _file: file }),

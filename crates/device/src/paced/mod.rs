@@ -126,6 +126,10 @@ impl Device for Paced {
         self.inner.lock(path)
     }
 
+    fn lock_existing(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        self.inner.lock_existing(path)
+    }
+
     fn now_ns(&self) -> u64 {
         self.pace.clock.now_ns()
     }

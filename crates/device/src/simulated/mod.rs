@@ -310,6 +310,11 @@ impl Device for Simulated {
         Ok(Box::new(SimulatedLock { shared: self.shared.clone(), number }))
     }
 
+    fn lock_existing(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        let number = self.call(Operation::Lock, path, |world| world.lock_existing(path))?;
+        Ok(Box::new(SimulatedLock { shared: self.shared.clone(), number }))
+    }
+
     fn now_ns(&self) -> u64 {
         self.shared.world.lock().now_ns
     }

@@ -284,6 +284,12 @@ impl World {
             }
             result => drop(result?),
         }
+        self.lock_existing(path)
+    }
+
+    /// Takes the lock of the file at `path`. Returns the lock's number.
+    pub(super) fn lock_existing(&mut self, path: &Path) -> Result<u64, ErrorKind> {
+        self.namespace.file(path)?;
         let path = normal(path);
         if self.locks.contains_key(&path) {
             return Err(ErrorKind::Locked);

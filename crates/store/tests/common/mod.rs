@@ -149,6 +149,9 @@ impl Device for Hooked {
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
         Ok(Box::new(HookedLock { inner: Some(self.inner.lock(path)?), hook: self.hook.clone() }))
     }
+    fn lock_existing(&self, path: &Path) -> Result<Box<dyn Lock>> {
+        Ok(Box::new(HookedLock { inner: Some(self.inner.lock_existing(path)?), hook: self.hook.clone() }))
+    }
     fn now_ns(&self) -> u64 {
         self.inner.now_ns()
     }
