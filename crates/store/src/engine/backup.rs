@@ -160,7 +160,7 @@ impl Store {
 ///
 /// # Errors
 /// [`Error::NotADatabase`] if it does; device errors.
-fn check_outside(device: &dyn Device, dir: &Path) -> Result<()> {
+pub(super) fn check_outside(device: &dyn Device, dir: &Path) -> Result<()> {
     for outer in resolved(dir).ancestors().skip(1) {
         if device.exists(&outer.join("data"))? && device.exists(&outer.join("LOCK"))? {
             let detail = format!("it lies within the database \"{}\"", outer.display());

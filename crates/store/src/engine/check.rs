@@ -3,14 +3,14 @@
 //! Reads verify the pages that they need; [`Store::check`] verifies all of them, from the device, and also what no read
 //! verifies: the order of the keys within a page, the filters, and the first and last keys of extents.
 
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use keyaki_device::Buffer;
 use parking_lot::Mutex;
 
-use crate::base::{Error, Key, Result, TreeId};
+use crate::base::{Error, Key, KeyRange, Result, Schema, TreeId};
 use crate::codec::{MessageKind, Page, PageRef};
 use crate::engine::{DamagedKeys, Store};
 use crate::pages::{Extent, Files};
@@ -69,7 +69,7 @@ pub enum DamagedPart {
 pub(super) struct Item {
     pub extent: Arc<Extent>,
     version: Arc<TreeVersion>,
-    part: DamagedPart,
+    pub part: DamagedPart,
     /// A leaf's keys are greater than or equal to the first and less than the second.
     bounds: (Option<Key>, Option<Key>),
 }
@@ -109,7 +109,7 @@ impl Store {
             found.lock().is_ok() && progress(done.fetch_add(rows, Ordering::Relaxed) + rows, total)
         });
         let mut damage = found.into_inner()?;
-        damage.sort_by_key(|damage: &Damage| (damage.tree, position(&damage.cause)));
+        by_position(&mut damage);
         Ok(Checked { trees, damage, is_complete })
     }
 }
@@ -156,6 +156,11 @@ pub(super) fn items_of(version: &Arc<TreeVersion>) -> Vec<Item> {
     items
 }
 
+/// Sorts damaged pages by their trees and positions in the data file.
+pub(super) fn by_position(damage: &mut [Damage]) {
+    damage.sort_by_key(|damage| (damage.tree, position(&damage.cause)));
+}
+
 /// The position of an error in the data file.
 fn position(error: &Error) -> u64 {
     match error {
@@ -192,7 +197,7 @@ fn add_node(items: &mut Vec<Item>, version: &Arc<TreeVersion>, node: &InnerNode,
 
 /// Verifies one extent.
 pub(super) struct Verifier<'a> {
-    pub files: &'a Files,
+    pub files: &'a Arc<Files>,
     pub item: &'a Item,
 }
 
@@ -201,11 +206,60 @@ impl Verifier<'_> {
     ///
     /// # Errors
     /// [`Error::Closed`].
-    fn extent(&self) -> Result<Vec<Damage>> {
+    pub fn extent(&self) -> Result<Vec<Damage>> {
+        self.pages(self.read().as_ref())
+    }
+
+    /// The bytes of the extent; `None` if the device cannot read all of it, so that the pages have to be read one by one.
+    pub fn read(&self) -> Option<Buffer> {
         let mut bytes = Buffer::zeroed(self.item.extent.meta.len as usize);
-        let is_read = self.files.read_at(self.item.extent.meta.offset, &mut bytes).is_ok();
-        // If the device cannot read all of it, the pages are read one by one.
-        self.pages(is_read.then_some(&bytes))
+        self.files.read_at(self.item.extent.meta.offset, &mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// Reads and opens a page of the extent, which may have these bytes.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Closed`], device errors.
+    pub fn open(&self, bytes: Option<&Buffer>, place: PageRef) -> Result<Arc<Page>> {
+        if let Some(bytes) = bytes {
+            let start = (place.offset - self.item.extent.meta.offset) as usize;
+            return self.files.open_page(&bytes[start..start + place.len as usize], place, self.schema());
+        }
+        let mut bytes = Buffer::zeroed(place.len as usize);
+        self.files.read_at(place.offset, &mut bytes)?;
+        self.files.open_page(&bytes, place, self.schema())
+    }
+
+    /// The schema of the tree.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.item.version.codecs.schema
+    }
+
+    /// True if the pages must have rows, not messages.
+    pub fn is_leaf(&self) -> bool {
+        self.item.part == DamagedPart::Rows
+    }
+
+    /// Opens the index page of the extent, and checks it against its reference and the node of the extent.
+    ///
+    /// # Errors
+    /// As [`Verifier::open`].
+    pub fn index(&self, bytes: Option<&Buffer>) -> Result<Arc<Page>> {
+        let index = self.open(bytes, self.item.extent.index())?;
+        self.item.extent.check_index(&index)?;
+        self.bounds().map_err(|detail| index.damaged(detail))?;
+        Ok(index)
+    }
+
+    /// Opens and checks page `i` of the extent.
+    ///
+    /// # Errors
+    /// As [`Verifier::open`].
+    pub fn data_page(&self, bytes: Option<&Buffer>, index: &Page, i: usize) -> Result<Arc<Page>> {
+        let page = self.open(bytes, index.entry(i).0)?;
+        self.page(index, i, &page)?;
+        Ok(page)
     }
 
     /// The damaged pages of the extent with these bytes; without bytes, reads each page.
@@ -221,26 +275,11 @@ impl Verifier<'_> {
                 Ok(())
             }
         };
-        let page = |place: PageRef| {
-            let schema = &self.item.version.codecs.schema;
-            let start = (place.offset - extent.meta.offset) as usize;
-            if let Some(bytes) = bytes {
-                return self.files.open_page(&bytes[start..start + place.len as usize], place, schema);
-            }
-            let mut bytes = Buffer::zeroed(place.len as usize);
-            self.files.read_at(place.offset, &mut bytes)?;
-            self.files.open_page(&bytes, place, schema)
-        };
-        let index = page(extent.index()).and_then(|index| {
-            extent.check_index(&index)?;
-            self.bounds().map_err(|detail| index.damaged(detail))?;
-            Ok(index)
-        });
-        match index {
+        match self.index(bytes) {
             Err(cause) => damage(cause, DamagedKeys::of(extent))?,
             Ok(index) => {
                 for i in 0..index.rows() {
-                    if let Err(cause) = page(index.entry(i).0).and_then(|page| self.page(&index, i, &page)) {
+                    if let Err(cause) = self.data_page(bytes, &index, i) {
                         damage(cause, DamagedKeys::of_pages(extent, &index, i..i + 1))?;
                     }
                 }
@@ -250,7 +289,7 @@ impl Verifier<'_> {
     }
 
     /// Checks the keys of the extent against its node.
-    fn bounds(&self) -> std::result::Result<(), String> {
+    pub fn bounds(&self) -> std::result::Result<(), String> {
         let (meta, (low, high)) = (&self.item.extent.meta, &self.item.bounds);
         let is_within =
             low.as_ref().is_none_or(|low| **low <= *meta.first) && high.as_ref().is_none_or(|high| *meta.last < **high);
@@ -263,35 +302,60 @@ impl Verifier<'_> {
     /// Checks page `i` of the extent.
     fn page(&self, index: &Page, i: usize, page: &Page) -> Result<()> {
         let meta = &self.item.extent.meta;
-        index.check_data_page(i, page, self.item.part == DamagedPart::Rows)?;
-        page.check_all_columns()?;
-        let (mut key, mut before) = (Vec::new(), Vec::new());
-        for row in 0..page.rows() {
-            key.clear();
-            page.key(row, &mut key);
-            let detail = match page.message(row) {
-                None => "has an unknown kind",
-                Some((MessageKind::Insert, _)) if !page.is_complete(row) => "lacks a value",
-                _ if row > 0 && key <= before => "is not in key order",
-                _ if !index.may_contain(&key) => "is missing in the filter of its extent",
-                _ if row == 0 && i == 0 && *key != *meta.first => "is not the first one of its extent",
-                _ if row == 0 && *key < *index.fence(i) => "lies before its page",
-                _ => {
-                    std::mem::swap(&mut key, &mut before);
-                    continue;
-                }
-            };
-            return Err(page.damaged(format!("row {row} {detail}")));
-        }
+        index.check_data_page(i, page, self.is_leaf())?;
+        let (_, last) = check_rows(page, |row, key| match row {
+            _ if !index.may_contain(key) => Some("is missing in the filter of its extent"),
+            0 if i == 0 && *key != *meta.first => Some("is not the first one of its extent"),
+            0 if *key < *index.fence(i) => Some("lies before its page"),
+            _ => None,
+        })?;
         let is_last = i + 1 == index.rows();
-        match if is_last { *before == *meta.last } else { *before < *index.fence(i + 1) } {
+        match if is_last { *last == *meta.last } else { *last < *index.fence(i + 1) } {
             true => Ok(()),
             false => Err(page.damaged("its last row lies behind its page".into())),
         }
     }
 }
 
+/// Checks the rows of a page: their order, and whether `defect` names a defect of a row with its key. Returns the first and
+/// the last key.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+pub(super) fn check_rows(
+    page: &Page,
+    defect: impl Fn(usize, &[u8]) -> Option<&'static str>,
+) -> Result<(Vec<u8>, Vec<u8>)> {
+    page.check_all_columns()?;
+    let (mut first, mut key, mut before) = (Vec::new(), Vec::new(), Vec::new());
+    for row in 0..page.rows() {
+        key.clear();
+        page.key(row, &mut key);
+        let detail = match page.message(row) {
+            None => Some("has an unknown kind"),
+            Some((MessageKind::Insert, _)) if !page.is_complete(row) => Some("lacks a value"),
+            _ if row > 0 && key <= before => Some("is not in key order"),
+            _ => defect(row, &key),
+        };
+        if let Some(detail) = detail {
+            return Err(page.damaged(format!("row {row} {detail}")));
+        }
+        if row == 0 {
+            first = key.clone();
+        }
+        std::mem::swap(&mut key, &mut before);
+    }
+    Ok((first, before))
+}
+
 impl DamagedKeys {
+    /// The keys as a range.
+    pub(super) fn range(&self) -> KeyRange {
+        let high = self.high.clone();
+        let end = if self.includes_high { Bound::Included(high) } else { Bound::Excluded(high) };
+        KeyRange { start: Bound::Included(self.low.clone()), end }
+    }
+
     /// All keys of an extent.
     pub(super) fn of(extent: &Extent) -> DamagedKeys {
         DamagedKeys { low: extent.meta.first.to_vec(), high: extent.meta.last.to_vec(), includes_high: true }
@@ -316,7 +380,7 @@ mod tests {
     use keyaki_device::simulated::Simulated;
 
     use super::*;
-    use crate::base::{Options, Schema};
+    use crate::base::Options;
     use crate::pages::ExtentWriter;
 
     /// The damage of an extent with these keys in the order given, and `bounds` of its node.

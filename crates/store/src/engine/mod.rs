@@ -8,6 +8,7 @@
 //! check          verification of all pages
 //! backup         copies of the database
 //! vacuum         compaction of the data file
+//! salvage        reading a damaged database
 //! reserve        commits that free space, and checkpoints, on a full disk
 //! replay         checks of batches, replay of the log into buffers
 //! bulk_load      sorted rows written directly into extents
@@ -35,6 +36,7 @@ mod open;
 mod quarantine;
 mod replay;
 mod reserve;
+mod salvage;
 mod store;
 mod transaction;
 mod vacuum;
@@ -52,6 +54,7 @@ pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
 pub use quarantine::{DamagedKeys, QuarantinedTree};
 pub(crate) use replay::{BatchContents, Replay, check, check_new};
 pub(crate) use reserve::Place;
+pub use salvage::{Salvage, SalvagedRows, SalvagedState, SalvagedTree};
 pub(crate) use store::{Checkpointed, CommitToken, Shared, Visibility, nanoseconds_since};
 pub use store::{CommitStats, Store, StoreStats, Submitted};
 pub use transaction::{Savepoint, Transaction};

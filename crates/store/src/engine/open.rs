@@ -8,7 +8,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use keyaki_device::metered::Meter;
 use keyaki_device::{BLOCK, Buffer, Device, File, Lock, OpenMode};
@@ -19,7 +19,7 @@ use crate::engine::Transactions;
 use crate::engine::{Checkpointed, CommitToken, LocatorThread, Replay, Shared, Visibility, node_table};
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition};
-use crate::pages::{Cache, Files, IdleQueues, RESERVED_BYTES, Space, Superblock};
+use crate::pages::{Files, RESERVED_BYTES, Space, Superblock};
 use crate::tree::{FULL_DISK_PARTS, StoreVersion};
 
 /// The first tree id returned by [`Store::new_tree_id`]; lower ids are reserved for the application.
@@ -137,31 +137,15 @@ pub(crate) fn recover(
         other => other,
     })?;
     let bytes = read_node_table(&*data, &data_path, &superblock)?;
-    let in_meta = |malformed: Malformed| {
-        let Malformed { position, detail } = malformed;
-        let offset = Some(superblock.node_table_offset + position as u64);
-        Error::Corrupt { path: data_path.clone(), what: "node table", offset, detail }
-    };
+    let in_meta = |malformed: Malformed| malformed_node_table(&data_path, &superblock, malformed);
     let meta_space = (superblock.node_table_offset, superblock.node_table_len.next_multiple_of(4096));
     let mut used = node_table::used_space(&bytes).map_err(in_meta)?;
     used.push(meta_space);
     // Extents that a flush writes on a full disk, with their last page and their index page.
     let extent_bytes = options.leaf_bytes / FULL_DISK_PARTS;
     let slot_bytes = (extent_bytes + extent_bytes / 4 + 2 * options.page_bytes).next_multiple_of(BLOCK) as u64;
-    let files = Arc::new(Files {
-        device: device.clone(),
-        space: Space::new(data.clone(), used, slot_bytes)?,
-        data,
-        data_path: data_path.as_path().into(),
-        cache: Cache::new(options.cache_bytes),
-        upserts: options.upserts.clone(),
-        page_bytes: superblock.page_bytes,
-        pages_read: AtomicU64::new(0),
-        postponed: AtomicBool::new(false),
-        moves: AtomicU64::new(0),
-        queues: IdleQueues::default(),
-        gate: RwLock::default(),
-    });
+    let space = Space::new(data.clone(), used, slot_bytes)?;
+    let files = Arc::new(Files::new(&device, data, &data_path, space, superblock.page_bytes, &options));
     let (state, next_tree) = node_table::decode(&bytes, &files).map_err(in_meta)?;
     let checkpointed = Checkpointed {
         generation: superblock.generation,
@@ -213,12 +197,23 @@ pub(crate) fn recover(
     })
 }
 
+/// The error for a node table that cannot be decoded.
+pub(super) fn malformed_node_table(path: &Path, superblock: &Superblock, malformed: Malformed) -> Error {
+    let Malformed { position, detail } = malformed;
+    let offset = Some(superblock.node_table_offset + position as u64);
+    Error::Corrupt { path: path.to_path_buf(), what: "node table", offset, detail }
+}
+
 fn corrupt_node_table(path: &Path, superblock: &Superblock, detail: &str) -> Error {
     let (path, detail) = (path.to_path_buf(), detail.to_string());
     Error::Corrupt { path, what: "node table", offset: Some(superblock.node_table_offset), detail }
 }
 
-fn read_node_table(data: &dyn File, path: &Path, superblock: &Superblock) -> Result<Vec<u8>> {
+/// The bytes of the node table that a superblock names.
+///
+/// # Errors
+/// [`Error::Corrupt`] if they have another checksum, device errors.
+pub(super) fn read_node_table(data: &dyn File, path: &Path, superblock: &Superblock) -> Result<Vec<u8>> {
     let end = superblock.node_table_offset.checked_add(superblock.node_table_len);
     if end.is_none_or(|end| end > data.len().unwrap_or(0)) {
         return Err(corrupt_node_table(path, superblock, "the node table extends beyond the end of the file"));

@@ -28,8 +28,10 @@ mod writer;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use recover::SalvagedLog;
+
 use std::future::poll_fn;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -104,6 +106,34 @@ impl Log {
             })
             .map_err(|source| Error::StartThread { thread: "keyaki-log", source: Arc::new(source) })?;
         Ok(Log { writer, background: Mutex::new(Some(background)) })
+    }
+
+    /// As [`open`](Self::open), for a log that may be damaged, and that is only read: calls `apply` with the records before the
+    /// first one that is damaged or missing.
+    ///
+    /// # Errors
+    /// Device errors other than of reads; errors of `apply`. Damage is part of the result.
+    pub fn salvage(
+        device: &Arc<dyn Device>,
+        dir: &Path,
+        from: LogPosition,
+        first: u64,
+        apply: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<SalvagedLog> {
+        recover::salvage(device, dir, from, first, apply)
+    }
+
+    /// True if the first segment of the log exists, so that it may have all records.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn has_beginning(device: &dyn Device, dir: &Path) -> Result<bool> {
+        Ok(LogSegments::list(device, dir)?.first() == Some(&0))
+    }
+
+    /// The path of the first segment.
+    pub fn path_of_beginning(dir: &Path) -> PathBuf {
+        dir.join(format::segment_name(0))
     }
 
     /// Appends a record in memory. Sequence numbers must be consecutive. Waits for the device only if the memory of the

@@ -41,6 +41,17 @@ pub(super) struct Recovered {
     pub tail: Option<Tail>,
 }
 
+/// The part of a damaged log that could be read.
+#[derive(Debug)]
+pub struct SalvagedLog {
+    /// Sequence number of the last record applied; of the checkpoint, if there is none.
+    pub last: u64,
+    /// The newest sequence number that the log mentions. Later records may have existed.
+    pub newest_known: u64,
+    /// The reason why records are missing; `None` if no durable record is.
+    pub problem: Option<Error>,
+}
+
 /// Calls `apply` with every record from `first` on, truncates a torn tail, and makes the records that were read
 /// durable.
 pub(super) fn recover(
@@ -65,6 +76,48 @@ pub(super) fn recover(
     let mut recovery =
         Recovery { segments, log_id: None, first, expected: None, bytes: 0, unproven: VecDeque::new(), apply };
     recovery.run(from, &numbers)
+}
+
+/// Calls `apply` with the records from `first` on, up to the first one that is damaged or missing. Writes nothing.
+pub(super) fn salvage(
+    device: &Arc<dyn Device>,
+    dir: &Path,
+    from: LogPosition,
+    first: u64,
+    apply: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<SalvagedLog> {
+    let mut numbers = LogSegments::list(&**device, dir)?;
+    numbers.retain(|&number| number >= from.segment);
+    if numbers.is_empty() && from == LogPosition::default() {
+        return Ok(SalvagedLog { last: first - 1, newest_known: first - 1, problem: None });
+    }
+    let segments = LogSegments { device: device.clone(), dir: dir.to_path_buf(), log_id: 0 };
+    let adjacent = (from.segment..=u64::MAX).zip(&numbers).take_while(|(number, found)| number == *found).count();
+    let missing = (adjacent == 0 || adjacent < numbers.len())
+        .then(|| damaged(&segments.path(from.segment + adjacent as u64), 0, "the segment is missing".into()));
+    let mut last = first - 1;
+    let mut apply = |sequence: u64, payload: &[u8]| {
+        apply(sequence, payload)?;
+        last = sequence;
+        Ok(())
+    };
+    let (unproven, apply) = (VecDeque::new(), &mut apply as _);
+    let mut recovery = Recovery { segments, log_id: None, first, expected: None, bytes: 0, unproven, apply };
+    let found = &numbers[..adjacent];
+    let read = match adjacent {
+        0 => Ok(()),
+        _ => recovery
+            .read_segments(from, found)
+            .and_then(|(index, offset, stop)| recovery.check_end(from, found, index, offset, &stop).map(drop)),
+    };
+    let problem = match read {
+        Ok(()) => missing,
+        Err(error) if error.is_damage() || matches!(error, Error::FormatVersion { .. }) => Some(error),
+        Err(error) => return Err(error),
+    };
+    let newest_known = if problem.is_some() { recovery.newest_known(&numbers) } else { 0 };
+    let newest_known = newest_known.max(last);
+    Ok(SalvagedLog { last, newest_known, problem })
 }
 
 fn damaged(path: &Path, offset: u64, detail: String) -> Error {
@@ -102,7 +155,17 @@ enum Stop {
 
 impl Recovery<'_> {
     fn run(&mut self, from: LogPosition, numbers: &[u64]) -> Result<Recovered> {
-        // The end of the stream of records: index into `numbers`, offset, and reason.
+        let (index, offset, stop) = self.read_segments(from, numbers)?;
+        let stale = self.check_end(from, numbers, index, offset, &stop)?;
+        if self.expected.is_none() {
+            return self.discard_unopened(numbers);
+        }
+        self.finish(numbers, index, offset, &stale)
+    }
+
+    /// Applies the groups of the segments `numbers`. Returns the end of the stream of records: index into `numbers`, offset,
+    /// and reason.
+    fn read_segments(&mut self, from: LogPosition, numbers: &[u64]) -> Result<(usize, u64, Stop)> {
         let mut end: Option<(usize, u64, Stop)> = None;
         for (index, &number) in numbers.iter().enumerate() {
             let mut reader = Reader::open(&self.segments, number)?;
@@ -114,14 +177,7 @@ impl Recovery<'_> {
             }
             end = Some((index, offset, stop));
         }
-        let Some((index, offset, stop)) = end else {
-            unreachable!("reading the first segment sets an end");
-        };
-        let stale = self.check_end(from, numbers, index, offset, &stop)?;
-        if self.expected.is_none() {
-            return self.discard_unopened(numbers);
-        }
-        self.finish(numbers, index, offset, &stale)
+        Ok(end.unwrap_or_else(|| unreachable!("reading the first segment sets an end")))
     }
 
     /// Applies the groups of a segment from offset `start` on. Returns offset and reason of the end.
@@ -255,6 +311,21 @@ impl Recovery<'_> {
         self.expected.map_or(self.first, |expected| expected.max(self.first))
     }
 
+    /// The newest sequence number of a record that a valid group header of the segments states. Unreadable parts are skipped.
+    fn newest_known(&self, numbers: &[u64]) -> u64 {
+        let mut newest = 0;
+        for mut reader in numbers.iter().filter_map(|&number| Reader::open(&self.segments, number).ok()) {
+            for offset in (0..reader.len).step_by(BLOCK) {
+                if let Ok(Ok(header)) = reader.header(offset)
+                    && self.is_ours(&header)
+                {
+                    newest = newest.max(header.next_sequence().map_or(0, |next| next - 1));
+                }
+            }
+        }
+        newest
+    }
+
     fn is_ours(&self, header: &GroupHeader) -> bool {
         self.log_id.is_none_or(|id| id == header.log_id)
     }
@@ -373,7 +444,17 @@ impl Reader {
             if self.window.len() as u64 != wanted {
                 self.window = Buffer::zeroed(wanted as usize);
             }
-            self.file.read_at(offset, &mut self.window)?;
+            let needed = len.next_multiple_of(BLOCK as u64).min(self.len - offset);
+            let mut read = self.file.read_at(offset, &mut self.window);
+            if read.is_err() && needed < wanted {
+                // A block behind those that are needed may be unreadable.
+                self.window = Buffer::zeroed(needed as usize);
+                read = self.file.read_at(offset, &mut self.window);
+            }
+            if let Err(error) = read {
+                self.window = Buffer::zeroed(0);
+                return Err(error.into());
+            }
             self.start = offset;
         }
         let at = (offset - self.start) as usize;

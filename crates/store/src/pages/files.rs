@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use keyaki_device::{Buffer, Device, File};
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::base::{Error, Result, Schema, TreeId, UpsertFunctions};
+use crate::base::{Error, Options, Result, Schema, TreeId, UpsertFunctions};
 use crate::codec::{Page, PageRef, Projection};
 use crate::pages::{Cache, Extent, IdleQueues, Kept, Priority, Purpose, Space};
 
@@ -46,6 +46,31 @@ pub(crate) enum Gate {
 }
 
 impl Files {
+    /// The files of a store with these options. Reads and writes are permitted.
+    pub fn new(
+        device: &Arc<dyn Device>,
+        data: Arc<dyn File>,
+        data_path: &Path,
+        space: Space,
+        page_bytes: u32,
+        options: &Options,
+    ) -> Files {
+        Files {
+            device: device.clone(),
+            data,
+            data_path: data_path.into(),
+            space,
+            cache: Cache::new(options.cache_bytes),
+            upserts: options.upserts.clone(),
+            page_bytes,
+            pages_read: AtomicU64::new(0),
+            postponed: AtomicBool::new(false),
+            moves: AtomicU64::new(0),
+            queues: IdleQueues::default(),
+            gate: RwLock::default(),
+        }
+    }
+
     /// An [`Error::Corrupt`] for a tree whose rows are not in key order.
     pub fn corrupt_tree(&self, tree: TreeId) -> Error {
         let detail = format!("rows of tree {tree} are not in key order");

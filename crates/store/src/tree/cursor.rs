@@ -189,16 +189,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         {
             walk.rows = Some(BufferCursor::new(buffer.clone(), walk.range.clone(), sequence, self.direction));
         } else {
-            if let Some((buffer, sequence)) = self.view.own_buffer() {
-                walk.messages.add_buffer(buffer, &walk.range, sequence);
-            }
-            for part in parts_in(self.view.own_runs(), &walk.range) {
-                walk.messages.add_part(part.clone());
-            }
-            for (buffer, sequence) in self.view.committed_buffers() {
-                walk.messages.add_buffer(buffer, &walk.range, sequence);
-            }
-            path.parts.into_iter().for_each(|part| walk.messages.add_part(part));
+            add_sources(&mut walk.messages, &self.view, &walk.range, path.parts);
             self.prefetch_messages(&walk);
         }
         if let Some(extent) = &path.extent
@@ -452,7 +443,32 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     }
 }
 
-fn push_rows(parts: &mut Vec<ChunkPart>, page: &Arc<Page>, rows: Range<usize>) {
+/// Adds all messages of a range within one leaf to a merge: those of a transaction, of the buffers, then of the parts of runs
+/// on the path to the leaf.
+fn add_sources(messages: &mut Merge, view: &TreeView, range: &KeyRange, parts: Vec<Part>) {
+    if let Some((buffer, sequence)) = view.own_buffer() {
+        messages.add_buffer(buffer, range, sequence);
+    }
+    for part in parts_in(view.own_runs(), range) {
+        messages.add_part(part.clone());
+    }
+    for (buffer, sequence) in view.committed_buffers() {
+        messages.add_buffer(buffer, range, sequence);
+    }
+    parts.into_iter().for_each(|part| messages.add_part(part));
+}
+
+impl TreeView {
+    /// The messages of a range that lies within one leaf, in ascending order, without the rows of the leaf.
+    pub(crate) fn messages(&self, range: &KeyRange) -> Merge {
+        let path = find_path(&self.version.root, range, Direction::Ascending);
+        let mut messages = Merge::new(Direction::Ascending, Priority::Scan);
+        add_sources(&mut messages, self, range, path.parts);
+        messages
+    }
+}
+
+pub(crate) fn push_rows(parts: &mut Vec<ChunkPart>, page: &Arc<Page>, rows: Range<usize>) {
     if rows.is_empty() {
         return;
     }

@@ -44,6 +44,7 @@ pub(crate) use compact::{Drained, MovedExtents};
 pub use count::Counter;
 pub(crate) use count::LeafCount;
 pub use cursor::Cursor;
+pub(crate) use cursor::push_rows;
 pub(crate) use flush::{FULL_DISK_PARTS, Flusher};
 pub(crate) use leaf::{LeafIndex, LeafWalk};
 pub(crate) use merge::Merge;

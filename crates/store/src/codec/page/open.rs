@@ -66,6 +66,17 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u64::from_le_bytes(*chunk))
 }
 
+impl PageRef {
+    /// The reference of a page of rows or messages that begins with `bytes`, at least one block, according to its own header,
+    /// which may be damaged; `None` if it has no such header, or one for another place.
+    pub(crate) fn of_header(bytes: &[u8], offset: u64) -> Option<PageRef> {
+        let is_data = bytes.starts_with(&MAGIC) && matches!(bytes.get(24), Some(0 | 1)) && u64_at(bytes, 8) == offset;
+        let (len, tree) = (u32_at(bytes, 20), TreeId::new(u32_at(bytes, 16)));
+        let is_page = len > 0 && (len as usize).is_multiple_of(BLOCK) && len as usize <= PAGE_BYTES_MAX;
+        (is_data && is_page).then(|| PageRef { offset, len, tree, checksum: u32_at(bytes, 4) })
+    }
+}
+
 /// Checks that `bytes` are the page that `page` refers to.
 fn check_header(bytes: &[u8], page: PageRef) -> std::result::Result<(), String> {
     let len = bytes.len();

@@ -67,6 +67,8 @@ pub struct Space {
     is_full: AtomicBool,
     /// Bytes that are allocated but not in use.
     spare_bytes: AtomicU64,
+    /// See [`Space::of_read_only`].
+    is_read_only: bool,
 }
 
 /// The free ranges.
@@ -122,7 +124,14 @@ impl Space {
             free.insert(end, file_len - end);
         }
         let (is_full, spare_bytes) = (AtomicBool::new(false), AtomicU64::new(0));
-        Ok(Space { file, free: Mutex::new(free), is_full, spare_bytes })
+        Ok(Space { file, free: Mutex::new(free), is_full, spare_bytes, is_read_only: false })
+    }
+
+    /// The space of a file that is only read. All of it is in use, and ranges that are freed stay in use.
+    pub fn of_read_only(file: Arc<dyn File>) -> Space {
+        let free = Free { slot_bytes: BLOCK as u64, ..Free::default() };
+        let (is_full, spare_bytes) = (AtomicBool::new(false), AtomicU64::new(0));
+        Space { file, free: Mutex::new(free), is_full, spare_bytes, is_read_only: true }
     }
 
     /// Allocates `len` bytes (a positive multiple of 4096) and returns their offset.
@@ -130,6 +139,7 @@ impl Space {
     /// # Errors
     /// [`Error::DiskFull`] if the file cannot grow and `purpose` forbids to use the reserve. Nothing changes then.
     pub fn allocate(&self, len: u64, purpose: Purpose) -> Result<u64> {
+        assert!(!self.is_read_only, "allocation of {len} bytes in a file that is only read");
         assert!(len > 0 && is_aligned(len), "allocation of {len} bytes is not block-aligned");
         let mut free = self.free.lock();
         let kept_by_load = free.reserve_slots();
@@ -230,6 +240,9 @@ impl Space {
     /// # Panics
     /// If the range, or part of it, is free already or outside the file.
     pub fn free(&self, offset: u64, len: u64) {
+        if self.is_read_only {
+            return;
+        }
         let sound = self.free.lock().give_back(offset, len);
         assert!(sound, "{len} bytes at {offset} were freed twice or never allocated");
     }

@@ -101,6 +101,40 @@ impl Superblock {
         newest.ok_or_else(|| unreadable(file, len, &slots))
     }
 
+    /// The different superblocks in the valid slots, newest first, and an error for each slot that is damaged or cannot be
+    /// read.
+    ///
+    /// # Errors
+    /// [`Error::FormatVersion`] for another format version; device errors other than of reads.
+    pub fn read_all(file: &dyn File) -> Result<(Vec<Superblock>, Vec<Error>)> {
+        let (len, path) = (file.len()?, file.path());
+        let (mut sound, mut damaged) = (Vec::new(), Vec::new());
+        for offset in SLOT_OFFSETS {
+            let detail = match read_slot(file, len, offset) {
+                Ok(Slot::Sound(found)) => {
+                    sound.push(found);
+                    continue;
+                }
+                Ok(Slot::Version(found)) => {
+                    return Err(Error::FormatVersion { path: path.to_path_buf(), found, supported: FORMAT_VERSION });
+                }
+                Ok(Slot::Damaged(detail)) => detail,
+                Ok(Slot::Foreign) => "it does not start with \"KEYAKI\"",
+                Ok(Slot::Empty) => "it is empty",
+                Err(error) if error.is_damage() => {
+                    damaged.push(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let (path, offset, detail) = (path.to_path_buf(), Some(offset), detail.into());
+            damaged.push(Error::Corrupt { path, what: "superblock", offset, detail });
+        }
+        sound.sort_by_key(|superblock: &Superblock| std::cmp::Reverse(superblock.generation));
+        sound.dedup();
+        Ok((sound, damaged))
+    }
+
     /// Writes and syncs the slot of this generation, then the other slot. Everything that the superblock refers to must
     /// be synced before.
     ///
