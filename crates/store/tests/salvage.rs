@@ -1,4 +1,5 @@
-//! Salvage from a database in which each block is damaged once, alone: rows outside of the ranges that it reports are exact.
+//! Salvage from a database in which each block is damaged once, alone: rows outside of the ranges that it reports are
+//! exact.
 
 mod common;
 
@@ -121,7 +122,8 @@ impl Written {
         result
     }
 
-    /// Checks the rows of a tree. Returns the numbers of lost rows, and of rows that have another value or were deleted.
+    /// Checks the rows of a tree. Returns the numbers of lost rows, and of rows that have another value or were
+    /// deleted.
     fn compare(&self, tree: TreeId, found: &Found) -> (usize, usize) {
         let is_in = |ranges: &[DamagedKeys], key: &[u8]| {
             let key = encoded(key);
@@ -316,8 +318,8 @@ fn the_end_of_the_data_file_is_missing() {
     }
 }
 
-/// A database that has crashed: commits since the last checkpoint, if there was one, are in the log only. Returns the rows
-/// after each commit.
+/// A database that has crashed: commits since the last checkpoint, if there was one, are in the log only. Returns the
+/// rows after each commit.
 fn crashed(has_checkpoint: bool) -> (Simulated, BTreeMap<u64, Rows>) {
     let simulated = Simulated::new(SimulatedOptions { seed: 3, ..Default::default() });
     let options = Options { buffer_bytes: 64 << 20, durability: Durability::Full, ..options() };

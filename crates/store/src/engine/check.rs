@@ -210,7 +210,8 @@ impl Verifier<'_> {
         self.pages(self.read().as_ref())
     }
 
-    /// The bytes of the extent; `None` if the device cannot read all of it, so that the pages have to be read one by one.
+    /// The bytes of the extent; `None` if the device cannot read all of it, so that the pages have to be read one by
+    /// one.
     pub fn read(&self) -> Option<Buffer> {
         let mut bytes = Buffer::zeroed(self.item.extent.meta.len as usize);
         self.files.read_at(self.item.extent.meta.offset, &mut bytes).ok()?;
@@ -317,8 +318,8 @@ impl Verifier<'_> {
     }
 }
 
-/// Checks the rows of a page: their order, and whether `defect` names a defect of a row with its key. Returns the first and
-/// the last key.
+/// Checks the rows of a page: their order, and whether `defect` names a defect of a row with its key. Returns the first
+/// and the last key.
 ///
 /// # Errors
 /// [`Error::Corrupt`].

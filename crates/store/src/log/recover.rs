@@ -163,8 +163,8 @@ impl Recovery<'_> {
         self.finish(numbers, index, offset, &stale)
     }
 
-    /// Applies the groups of the segments `numbers`. Returns the end of the stream of records: index into `numbers`, offset,
-    /// and reason.
+    /// Applies the groups of the segments `numbers`. Returns the end of the stream of records: index into `numbers`,
+    /// offset, and reason.
     fn read_segments(&mut self, from: LogPosition, numbers: &[u64]) -> Result<(usize, u64, Stop)> {
         let mut end: Option<(usize, u64, Stop)> = None;
         for (index, &number) in numbers.iter().enumerate() {
@@ -311,7 +311,8 @@ impl Recovery<'_> {
         self.expected.map_or(self.first, |expected| expected.max(self.first))
     }
 
-    /// The newest sequence number of a record that a valid group header of the segments states. Unreadable parts are skipped.
+    /// The newest sequence number of a record that a valid group header of the segments states. Unreadable parts are
+    /// skipped.
     fn newest_known(&self, numbers: &[u64]) -> u64 {
         let mut newest = 0;
         for mut reader in numbers.iter().filter_map(|&number| Reader::open(&self.segments, number).ok()) {

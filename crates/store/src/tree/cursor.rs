@@ -443,8 +443,8 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     }
 }
 
-/// Adds all messages of a range within one leaf to a merge: those of a transaction, of the buffers, then of the parts of runs
-/// on the path to the leaf.
+/// Adds all messages of a range within one leaf to a merge: those of a transaction, of the buffers, then of the parts
+/// of runs on the path to the leaf.
 fn add_sources(messages: &mut Merge, view: &TreeView, range: &KeyRange, parts: Vec<Part>) {
     if let Some((buffer, sequence)) = view.own_buffer() {
         messages.add_buffer(buffer, range, sequence);

@@ -36,8 +36,8 @@ impl Page {
         Page::open_columns(bytes, page, schema, path, None)
     }
 
-    /// As [`Page::open`]. If the page is one of a leaf, keeps the columns of `projection` only, unless they take more than
-    /// three quarters of the page. The other columns are not checked.
+    /// As [`Page::open`]. If the page is one of a leaf, keeps the columns of `projection` only, unless they take more
+    /// than three quarters of the page. The other columns are not checked.
     ///
     /// # Errors
     /// As [`Page::open`].
@@ -67,8 +67,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl PageRef {
-    /// The reference of a page of rows or messages that begins with `bytes`, at least one block, according to its own header,
-    /// which may be damaged; `None` if it has no such header, or one for another place.
+    /// The reference of a page of rows or messages that begins with `bytes`, at least one block, according to its own
+    /// header, which may be damaged; `None` if it has no such header, or one for another place.
     pub(crate) fn of_header(bytes: &[u8], offset: u64) -> Option<PageRef> {
         let is_data = bytes.starts_with(&MAGIC) && matches!(bytes.get(24), Some(0 | 1)) && u64_at(bytes, 8) == offset;
         let (len, tree) = (u32_at(bytes, 20), TreeId::new(u32_at(bytes, 16)));
@@ -134,16 +134,16 @@ fn copy(bytes: &[u8], slack: usize) -> MutableBuffer {
     buffer
 }
 
-/// A copy of a page of `columns` columns. Most pages end with enough unused bytes: a buffer of their length wastes no memory
-/// of the allocator.
+/// A copy of a page of `columns` columns. Most pages end with enough unused bytes: a buffer of their length wastes no
+/// memory of the allocator.
 fn copy_rows(page: &[u8], columns: usize) -> MutableBuffer {
     let used = (0..=columns).map(|i| u32_at(page, HEADER_LEN + i * 4)).max().unwrap_or(u32::MAX);
     let has_slack = used as usize + SLACK <= page.len();
     copy(page, if has_slack { 0 } else { SLACK })
 }
 
-/// The header of a page of `columns` columns, a directory of the columns `kept`, and these columns. `None` if they take more
-/// than [`KEPT_QUARTERS`] of the page.
+/// The header of a page of `columns` columns, a directory of the columns `kept`, and these columns. `None` if they take
+/// more than [`KEPT_QUARTERS`] of the page.
 ///
 /// # Errors
 /// The number of a column outside of the page.

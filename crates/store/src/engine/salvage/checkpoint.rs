@@ -1,9 +1,9 @@
 //! The newest state that can be read: that of the newest intact checkpoint, with the intact prefix of the log.
 //!
-//! A checkpoint is intact if its superblock and its node table are. Usually both superblock slots name the same one. They
-//! differ if a crash has interrupted a checkpoint; the space of the older one is then not reused yet, and the log goes on
-//! from it. Without an intact checkpoint, the log alone is replayed if it has been kept from its beginning, as in a new
-//! database.
+//! A checkpoint is intact if its superblock and its node table are. Usually both superblock slots name the same one.
+//! They differ if a crash has interrupted a checkpoint; the space of the older one is then not reused yet, and the log
+//! goes on from it. Without an intact checkpoint, the log alone is replayed if it has been kept from its beginning, as
+//! in a new database.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub(super) struct Restored {
 /// Reads the newest state.
 ///
 /// # Errors
-/// [`Error::FormatVersion`]; [`Error::Corrupt`] or [`Error::NotADatabase`] if there is no intact checkpoint; device errors
-/// other than of reads.
+/// [`Error::FormatVersion`]; [`Error::Corrupt`] or [`Error::NotADatabase`] if there is no intact checkpoint; device
+/// errors other than of reads.
 pub(super) fn restore(device: &Arc<dyn Device>, dir: &Path, options: &Options) -> Result<Restored> {
     let data_path = dir.join("data");
     let Opened { data, candidates, mut damaged } = Opened::open(device, &data_path)?;

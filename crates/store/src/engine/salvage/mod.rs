@@ -7,9 +7,9 @@
 //! rows        the rows of such a tree
 //! ```
 //!
-//! [`Salvage::survey`] verifies all pages of a tree, as a check does. A damaged page of rows is a range of keys whose rows
-//! are *lost*, unless newer messages have them. A damaged page of messages is a range of keys whose rows may be *outdated*:
-//! an older value, or a row that was deleted. Outside of these ranges, rows are exact.
+//! [`Salvage::survey`] verifies all pages of a tree, as a check does. A damaged page of rows is a range of keys whose
+//! rows are *lost*, unless newer messages have them. A damaged page of messages is a range of keys whose rows may be
+//! *outdated*: an older value, or a row that was deleted. Outside of these ranges, rows are exact.
 //!
 //! *Invariant.* The files are opened for reading only, and nothing is written.
 
@@ -57,20 +57,21 @@ pub struct SalvagedState {
     pub newest_known: u64,
     /// The reason why later commits are lost; `None` if no durable commit is.
     pub log_problem: Option<Error>,
-    /// Damaged superblocks and node tables. Nothing is lost with them: the state comes from an intact checkpoint and the log.
+    /// Damaged superblocks and node tables. Nothing is lost with them: the state comes from an intact checkpoint and
+    /// the log.
     pub damaged: Vec<Error>,
     /// False if the database has no lock file, so that no lock excludes writers.
     pub is_locked: bool,
 }
 
 impl Salvage {
-    /// Opens a database, as far as it is intact. `options` has the upsert functions and the budget of the page cache. Writers
-    /// are locked out until this is dropped. Blocks.
+    /// Opens a database, as far as it is intact. `options` has the upsert functions and the budget of the page cache.
+    /// Writers are locked out until this is dropped. Blocks.
     ///
     /// # Errors
     /// [`Error::Locked`] if the database is open, [`Error::DatabaseNotFound`] if the directory does not exist,
-    /// [`Error::NotADatabase`] or [`Error::Corrupt`] if there is neither an intact checkpoint nor the beginning of the log,
-    /// [`Error::FormatVersion`]; device errors, except for reads.
+    /// [`Error::NotADatabase`] or [`Error::Corrupt`] if there is neither an intact checkpoint nor the beginning of the
+    /// log, [`Error::FormatVersion`]; device errors, except for reads.
     pub fn open(device: &Arc<dyn Device>, dir: &Path, options: &Options) -> Result<Salvage> {
         if !device.exists(dir)? {
             return Err(Error::DatabaseNotFound { path: dir.to_path_buf() });
@@ -112,8 +113,8 @@ impl Salvage {
         self.state.trees.iter().map(|(&tree, version)| (tree, &version.codecs.schema))
     }
 
-    /// Verifies all pages of a tree, on several threads. `progress` receives the numbers of rows and messages verified so far
-    /// and in total, and ends the survey by returning false; the result is `None` then. Blocks.
+    /// Verifies all pages of a tree, on several threads. `progress` receives the numbers of rows and messages verified
+    /// so far and in total, and ends the survey by returning false; the result is `None` then. Blocks.
     ///
     /// # Errors
     /// [`Error::TreeNotFound`]. Damage is part of the result.
@@ -123,26 +124,26 @@ impl Salvage {
         progress: &(dyn Fn(u64, u64) -> bool + Sync),
     ) -> Result<Option<SalvagedTree<'_>>> {
         let version = self.state.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
-        let Some((damage, remains)) = self.verify(version, progress)? else { return Ok(None) };
+        let Some(Verified { damage, remains }) = self.verify(version, progress)? else { return Ok(None) };
         let pruned = prune(version, &remains);
         Ok(Some(SalvagedTree { salvage: self, tree, damage, pruned }))
     }
 
-    /// The damaged pages of a tree, and the remains of damaged extents by their offset. `None` if `progress` has ended it.
+    /// Verifies the extents of a tree. `None` if `progress` has ended it.
     fn verify(
         &self,
         version: &Arc<TreeVersion>,
         progress: &(dyn Fn(u64, u64) -> bool + Sync),
-    ) -> Result<Option<(Vec<Damage>, HashMap<u64, Remains>)>> {
+    ) -> Result<Option<Verified>> {
         let items = items_of(version);
         let total = items.iter().map(|item| item.extent.meta.rows).sum();
-        let (done, found) = (AtomicU64::new(0), Mutex::new(Ok((Vec::new(), HashMap::new()))));
+        let (done, found) = (AtomicU64::new(0), Mutex::new(Ok(Verified::default())));
         let is_complete = in_parallel(&items, |item| {
             let verified = self.verify_extent(item);
             match (&mut *found.lock(), verified) {
-                (Ok((damage, remains)), Ok((of_item, remain))) => {
-                    damage.extend(of_item);
-                    remains.extend(remain.map(|remain| (item.extent.meta.offset, remain)));
+                (Ok(found), Ok((damage, remain))) => {
+                    found.damage.extend(damage);
+                    found.remains.extend(remain.map(|remain| (item.extent.meta.offset, remain)));
                 }
                 (found, Err(error)) => *found = Err(error),
                 (Err(_), Ok(_)) => {}
@@ -150,9 +151,9 @@ impl Salvage {
             let rows = item.extent.meta.rows;
             found.lock().is_ok() && progress(done.fetch_add(rows, Ordering::Relaxed) + rows, total)
         });
-        let (mut damage, remains) = found.into_inner()?;
-        by_position(&mut damage);
-        Ok(is_complete.then_some((damage, remains)))
+        let mut verified = found.into_inner()?;
+        by_position(&mut verified.damage);
+        Ok(is_complete.then_some(verified))
     }
 
     /// The damaged pages of an extent, and the remains of a damaged one. The sample of a tree is not needed.
@@ -163,6 +164,13 @@ impl Salvage {
         let remains = is_needed.then(|| Remains::of(&verifier)).transpose()?;
         Ok((damage, remains))
     }
+}
+
+/// The damaged pages of a tree, and the remains of its damaged extents by their offset.
+#[derive(Default)]
+struct Verified {
+    damage: Vec<Damage>,
+    remains: HashMap<u64, Remains>,
 }
 
 /// A surveyed tree.

@@ -1,7 +1,7 @@
 //! A version of a tree without its damaged pages, which reads like any other.
 //!
-//! A damaged leaf is replaced by the groups of its intact pages, each a leaf. A damaged part of a run is replaced by parts
-//! with the same groups. Keys between them have no row, or no message, there.
+//! A damaged leaf is replaced by the groups of its intact pages, each a leaf. A damaged part of a run is replaced by
+//! parts with the same groups. Keys between them have no row, or no message, there.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -5,13 +5,13 @@
 //!   groups    | page 0 | page 1 | index'  |        | page 3 | index' |
 //! ```
 //!
-//! Each group of adjacent intact pages becomes an extent of its own, with a new index page in memory. Its place is behind
-//! the group, where the data file has other bytes: [`SalvagedPages`](super::SalvagedPages) never reads it there.
+//! Each group of adjacent intact pages becomes an extent of its own, with a new index page in memory. Its place is
+//! behind the group, where the data file has other bytes: [`SalvagedPages`](super::SalvagedPages) never reads it there.
 //!
-//! If the index page itself is damaged, the pages are found by their own headers. These have checksum, position, tree and
-//! length. Only the comparison with the checksum of the reference is lost, which detects a page that an older extent of
-//! the same tree has left at the same position because a write was lost. The keys of the pages must ascend, and lie
-//! between the first and the last key of the extent.
+//! If the index page itself is damaged, the pages are found by their own headers. These have checksum, position, tree
+//! and length. Only the comparison with the checksum of the reference is lost, which detects a page that an older
+//! extent of the same tree has left at the same position because a write was lost. The keys of the pages must ascend,
+//! and lie between the first and the last key of the extent.
 
 use std::sync::Arc;
 

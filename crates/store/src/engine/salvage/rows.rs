@@ -1,8 +1,8 @@
 //! The rows of a tree that has lost pages, in key order.
 //!
-//! Rows outside of the lost ranges are read like those of an intact tree. In a lost range, only messages remain: an insert
-//! has the whole row, a delete has none, and an upsert changes a row that is lost. The last is counted and left out, unless
-//! the writer knew that there was no row before.
+//! Rows outside of the lost ranges are read like those of an intact tree. In a lost range, only messages remain: an
+//! insert has the whole row, a delete has none, and an upsert changes a row that is lost. The last is counted and left
+//! out, unless the writer knew that there was no row before.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Bound;
@@ -119,8 +119,8 @@ impl SalvagedRows {
     /// The next rows, with all columns, in key order; `None` at the end. Blocks.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] and device errors if pages have become unreadable since the tree was surveyed; errors of upsert
-    /// functions.
+    /// [`Error::Corrupt`] and device errors if pages have become unreadable since the tree was surveyed; errors of
+    /// upsert functions.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         let schema = self.schema().clone();
         let columns: Vec<usize> = (0..schema.columns().len()).collect();

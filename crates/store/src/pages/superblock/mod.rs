@@ -101,8 +101,8 @@ impl Superblock {
         newest.ok_or_else(|| unreadable(file, len, &slots))
     }
 
-    /// The different superblocks in the valid slots, newest first, and an error for each slot that is damaged or cannot be
-    /// read.
+    /// The different superblocks in the valid slots, newest first, and an error for each slot that is damaged or cannot
+    /// be read.
     ///
     /// # Errors
     /// [`Error::FormatVersion`] for another format version; device errors other than of reads.
