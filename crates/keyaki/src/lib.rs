@@ -73,9 +73,10 @@ pub use catalog::IndexMethod;
 pub use engine::cache::{CacheCalibration, CacheStatus, PinInfo, calibrate_caches};
 pub use engine::transaction::TransactionStatus;
 pub use session::{
-    Appender, ArrowRows, Column, Connection, Database, MappedRows, Optional, Params, ParamsFromIter, Prepared, Row,
-    RowIndex, Rows, Session, Statement, Transaction, params_from_iter,
+    Appender, ArrowRows, Column, Connection, Database, MappedRows, Optional, Params, ParamsFromIter, Prepared, Repair,
+    Row, RowIndex, Rows, Session, Statement, Transaction, params_from_iter,
 };
+pub use sql::repair::{KeySpan, Repaired, RepairedTable};
 pub use sql::{IndexInfo, Outcome, SequenceInfo, TableInfo};
 
 // Types of other crates in the signatures of this crate.

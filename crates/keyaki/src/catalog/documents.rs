@@ -46,20 +46,20 @@ const CATALOG: &str = "catalog";
 const FORMAT: u32 = 1;
 /// Format version of documents with schemas, with temporary objects or with predicates of indexes. A program that does not
 /// know predicates would take such an index for one of all rows.
-const FORMAT_EXTENDED: u32 = 2;
+pub(super) const FORMAT_EXTENDED: u32 = 2;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct FormatDocument {
-    version: u32,
+pub(super) struct FormatDocument {
+    pub version: u32,
 }
 
 /// The definition of a schema.
 #[derive(Debug, Serialize, Deserialize)]
-struct SchemaDocument {
-    name: String,
+pub(super) struct SchemaDocument {
+    pub name: String,
     /// Text of COMMENT ON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    comment: Option<String>,
+    pub comment: Option<String>,
 }
 
 /// Kind of a document; the first part of its key.

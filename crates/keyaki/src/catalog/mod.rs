@@ -9,6 +9,7 @@
 //! | [`types`] | SQL types: their names, column types and Arrow types |
 //! | [`expressions`] | [`Compiled`]: conditions, generated columns, constant defaults and predicates of a table in executable form |
 //! | [`table`] | [`Table`]: the tree schemas and column mappings derived from a [`TableDef`] |
+//! | [`salvaged`] | [`SalvagedCatalog`]: the definitions of a damaged database |
 //! | [`projection`] | [`Projection`]: rows of a table as rows of one of its trees |
 //! | [`statistics`] | [`TableStatistics`]: input of the cost model |
 //!
@@ -21,6 +22,7 @@ mod expressions;
 mod index_build;
 mod names;
 mod projection;
+mod salvaged;
 pub(crate) mod statistics;
 mod table;
 pub(crate) mod types;
@@ -31,13 +33,14 @@ pub use definitions::{
 };
 pub(crate) use definitions::{SequencePosition, goal_name, goal_of_name};
 pub(crate) use documents::{
-    Catalog, DocumentKind, SYSTEM_PREFIX, bootstrap, corrupt, document, extend_format, positions_at, put, put_new,
-    put_schema, remove, remove_positions, remove_table, remove_temporary,
+    CATALOG_TREE, Catalog, DocumentKind, SYSTEM_PREFIX, bootstrap, corrupt, document, extend_format, positions_at, put,
+    put_new, put_schema, remove, remove_positions, remove_table, remove_temporary,
 };
 pub(crate) use expressions::{Check, Compiled, Generated, Generation, Predicate, RowExpression, VirtualValue};
 pub use index_build::IndexBuild;
 pub(crate) use index_build::remove_builds;
 pub(crate) use names::{PUBLIC, RelationName, TEMPORARY_PREFIX};
 pub(crate) use projection::Projection;
+pub(crate) use salvaged::SalvagedCatalog;
 pub(crate) use statistics::TableStatistics;
 pub(crate) use table::{HIDDEN_ROWID, Table, TableTree};

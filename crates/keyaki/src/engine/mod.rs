@@ -202,15 +202,7 @@ impl Engine {
         }
         let budget = MemoryBudget::divide(memory_bytes);
         let real = device.name() != "simulated";
-        let store_options = keyaki_store::Options {
-            create: !options.must_exist,
-            durability: options.durability,
-            ..options.store.unwrap_or_else(|| keyaki_store::Options {
-                cache_bytes: budget.cache_bytes,
-                buffer_bytes: budget.buffer_bytes,
-                ..keyaki_store::Options::default()
-            })
-        };
+        let store_options = store_options(&options);
         let device = Arc::new(Metering::new(device, FILE_KINDS, file_kind));
         let meters = device.meters().clone();
         let store = Store::open(device, path, store_options)?;
@@ -406,8 +398,22 @@ fn greatest_rowid(store: &Store, table: &Table) -> Result<Option<i64>> {
     Ok(arrays[0].as_primitive_opt::<Int64Type>().and_then(|ids| ids.values().first().copied()))
 }
 
+/// The options of the store of a database.
+pub(crate) fn store_options(options: &Options) -> keyaki_store::Options {
+    let budget = MemoryBudget::divide(options.memory_bytes());
+    keyaki_store::Options {
+        create: !options.must_exist,
+        durability: options.durability,
+        ..options.store.clone().unwrap_or_else(|| keyaki_store::Options {
+            cache_bytes: budget.cache_bytes,
+            buffer_bytes: budget.buffer_bytes,
+            ..keyaki_store::Options::default()
+        })
+    }
+}
+
 /// The device of the options, or the default device of the operating system.
-fn device(options: &Options) -> Result<Arc<dyn Device>> {
+pub(crate) fn device(options: &Options) -> Result<Arc<dyn Device>> {
     match &options.device {
         Some(device) => Ok(device.clone()),
         None => Ok(keyaki_device::open_default()?),
@@ -415,7 +421,7 @@ fn device(options: &Options) -> Result<Arc<dyn Device>> {
 }
 
 /// True if a directory contains a database.
-fn exists(device: &Arc<dyn Device>, path: &Path) -> Result<bool> {
+pub(crate) fn exists(device: &Arc<dyn Device>, path: &Path) -> Result<bool> {
     Ok(device.exists(&path.join("data"))?)
 }
 

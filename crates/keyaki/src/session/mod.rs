@@ -11,6 +11,7 @@
 //! | [`params`], [`rows`], [`arrow_rows`], [`columns`] | values of parameters; results as rows and as Arrow batches |
 //! | [`transaction`] | transactions of connections |
 //! | [`appender`] | rows in bulk |
+//! | [`repair`] | salvage of a damaged database |
 //! | [`runtime`] | blocking execution of futures |
 
 mod appender;
@@ -23,6 +24,7 @@ mod database;
 mod load;
 mod params;
 mod prepared;
+mod repair;
 mod rows;
 mod runtime;
 mod statement;
@@ -49,6 +51,7 @@ pub use connection::Connection;
 pub use database::Database;
 pub use params::{Params, ParamsFromIter, params_from_iter};
 pub use prepared::Prepared;
+pub use repair::Repair;
 pub use rows::{MappedRows, Optional, Row, RowIndex, Rows};
 pub use statement::{Column, Statement};
 pub use transaction::Transaction;

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::util::display::array_value_to_string;
 use datafusion::sql::sqlparser::ast::ObjectName;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -22,12 +22,15 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::transaction::check_outside;
 use super::{Outcome, SqlSession, expressions, syntax};
 use crate::base::interrupt::Execution;
+use crate::base::progress::Counted;
 use crate::catalog::{Projection, Table};
 use crate::engine::scanned;
 use crate::{Error, ObjectKind, Result};
 
 /// Rows of a batch that is read from a tree.
 const BATCH_ROWS: usize = 8192;
+/// The column of the result that is not NULL for what is damaged.
+const PROBLEM: &str = "problem";
 /// Zeros behind a part of a key, to decode it: more than the values of a fixed length and the end of a text take.
 const PADDING: usize = 64;
 
@@ -155,15 +158,9 @@ pub(super) async fn over_pages<T: Send + 'static>(
     let (store, decision) = (session.engine.store.clone(), execution.decision().clone());
     let progress = session.progress.lock().clone();
     let task = tokio::task::spawn_blocking(move || {
-        let shown = parking_lot::Mutex::new(None);
+        let counted = Counted::new(&*progress, phase);
         work(&store, &|done, total| {
-            let mut shown = shown.lock();
-            let before = shown.unwrap_or_else(|| {
-                progress.start(phase, Some(total));
-                0
-            });
-            progress.advance(done.saturating_sub(before));
-            *shown = Some(done.max(before));
+            counted.reach(done, total);
             decision.check().is_ok()
         })
     });
@@ -203,7 +200,7 @@ fn problem(part: &CheckedPart<'_>, damage: &Damage) -> Problem {
 }
 
 /// The values of an encoded key, or of the first part of one. Missing bytes are zeros.
-fn shown_key(schema: &keyaki_store::Schema, key: &[u8]) -> String {
+pub(super) fn shown_key(schema: &keyaki_store::Schema, key: &[u8]) -> String {
     let codec = KeyCodec::new(schema);
     let mut padded = key.to_vec();
     padded.resize(key.len() + PADDING, 0);
@@ -319,6 +316,12 @@ fn add(sum: &mut Sum, schema: &keyaki_store::Schema, batch: &RecordBatch) {
     sum.rows += batch.num_rows() as u64;
 }
 
+/// The problems in the result of the statement.
+pub(super) fn problems(checked: &[RecordBatch]) -> Vec<String> {
+    let texts = checked.iter().filter_map(|batch| batch.column_by_name(PROBLEM)?.as_string_opt::<i32>());
+    texts.flat_map(|texts| texts.iter().flatten().map(String::from)).collect()
+}
+
 fn rows(parts: &[CheckedPart<'_>], checked: &Checked) -> Result<Outcome> {
     let none = Problem { text: String::new(), low: None, high: None };
     let mut rows: Vec<(&CheckedPart<'_>, Option<&Problem>)> = Vec::new();
@@ -343,7 +346,7 @@ fn rows(parts: &[CheckedPart<'_>], checked: &Checked) -> Result<Outcome> {
         ("rows", number(&|part| part.rows)),
         ("pages", number(&|part| tree(part).map(|tree| tree.pages))),
         ("bytes", number(&|part| tree(part).map(|tree| tree.bytes))),
-        ("problem", text(&|_, problem| Some(problem.text.clone()).filter(|text| !text.is_empty()))),
+        (PROBLEM, text(&|_, problem| Some(problem.text.clone()).filter(|text| !text.is_empty()))),
         ("low_key", text(&|_, problem| problem.low.clone())),
         ("high_key", text(&|_, problem| problem.high.clone())),
     ])

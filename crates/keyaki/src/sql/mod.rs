@@ -69,6 +69,7 @@ mod quantified;
 mod queries;
 mod recursion;
 mod renames;
+pub(crate) mod repair;
 mod row_values;
 mod schemas;
 mod sequence_options;

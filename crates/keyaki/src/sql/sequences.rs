@@ -409,7 +409,7 @@ fn without_users(
 }
 
 /// True if the default of a column calls a function of this module with a sequence's name.
-fn uses(column: &ColumnDef, name: &RelationName) -> Result<bool> {
+pub(super) fn uses(column: &ColumnDef, name: &RelationName) -> Result<bool> {
     let Some(sql) = &column.default else { return Ok(false) };
     let mut found = false;
     let mut expr = super::parse_expr(sql)?;

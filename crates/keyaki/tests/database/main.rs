@@ -23,6 +23,7 @@ mod open;
 mod plans;
 mod prepared;
 mod queries;
+mod repair;
 mod schemas;
 mod sequences;
 mod slt;

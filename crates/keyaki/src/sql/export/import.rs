@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use arrow::array::RecordBatch;
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 use datafusion::sql::sqlparser::parser::Parser;
 use futures::future::BoxFuture;
@@ -16,7 +17,7 @@ use crate::base::interrupt::{Execution, Started};
 use crate::sql::copy::{self, Copy, CopyObject, CopyOptions, Format};
 use crate::sql::split::{self, Statement};
 use crate::sql::transaction::check_outside;
-use crate::sql::{Outcome, SqlSession, drain};
+use crate::sql::{Outcome, SqlSession};
 use crate::{Error, Result};
 
 /// The directory of an export.
@@ -64,14 +65,25 @@ async fn script(session: &SqlSession, started: Started, path: &Path) -> Result<(
     let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
     let name = path.file_name().unwrap_or_default().display();
     for statement in split::split(&text).map_err(|error| error.within(name.to_string()))? {
-        let execution = Execution::new(&session.interrupts, started);
-        let work = async { drain(nested(session, &execution, &statement).await?).await };
-        execution.run(work).await.map_err(|error| match error {
+        execute(session, started, &statement).await.map_err(|error| match error {
             Error::Cancelled => error,
             error => error.within(format!("{name}, line {}", line_of(&text, statement.text))),
         })?;
     }
     Ok(())
+}
+
+/// Executes a statement of a script, and returns its rows.
+///
+/// # Errors
+/// Those of the statement.
+pub(in crate::sql) async fn execute(
+    session: &SqlSession,
+    started: Started,
+    statement: &Statement<'_>,
+) -> Result<Vec<RecordBatch>> {
+    let execution = Execution::new(&session.interrupts, started);
+    execution.run(async { nested(session, &execution, statement).await?.collect().await }).await
 }
 
 /// Executes a statement within another one.

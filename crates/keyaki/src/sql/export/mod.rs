@@ -14,7 +14,7 @@
 //! *Invariant.* The directory gets its name when all files are complete and durable. Until then, they are in a hidden
 //! directory beside it, which is removed after an error.
 
-pub(super) mod import;
+pub(in crate::sql) mod import;
 mod manifest;
 mod script;
 

@@ -1,0 +1,245 @@
+//! The definitions of a database whose catalog may be damaged: each document is decoded on its own.
+//!
+//! *Invariants.* Definitions of temporary objects and of unfinished indexes are left out. No two tables have the same
+//! tree, and no two relations the same name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use keyaki_store::{Schema, TreeId, WriteBatch};
+
+use super::definitions::{SequenceDef, SequencePosition, TableDef, ViewDef};
+use super::documents::{
+    DocumentKind, FORMAT_EXTENDED, FormatDocument, SchemaDocument, extend_format, parse, put, put_schema,
+};
+use super::names::{PUBLIC, RelationName};
+use super::table::Table;
+use crate::catalog::TableStatistics;
+use crate::{Error, Result};
+
+/// The definitions that could be read.
+#[derive(Debug, Default)]
+pub(crate) struct SalvagedCatalog {
+    pub tables: BTreeMap<RelationName, TableDef>,
+    pub views: BTreeMap<RelationName, ViewDef>,
+    /// The sequences of CREATE SEQUENCE.
+    pub sequences: BTreeMap<RelationName, SequenceDef>,
+    pub positions: BTreeMap<u64, SequencePosition>,
+    /// The schemas with their comments.
+    pub schemas: BTreeMap<String, Option<String>>,
+    statistics: BTreeMap<String, TableStatistics>,
+    /// Documents that cannot be used, with the reason.
+    pub problems: Vec<String>,
+    /// Trees of temporary tables.
+    temporary: BTreeSet<TreeId>,
+}
+
+impl SalvagedCatalog {
+    /// Adds a document.
+    ///
+    /// # Errors
+    /// `FormatVersion` for documents of another program.
+    pub fn add(&mut self, key: &[u8], document: &[u8]) -> Result<()> {
+        let key = String::from_utf8_lossy(key).into_owned();
+        match self.decode(&key, document) {
+            Err(error) if !matches!(error, Error::FormatVersion { .. }) => self.problems.push(error.to_string()),
+            decoded => decoded?,
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, key: &str, document: &[u8]) -> Result<()> {
+        // `table` for `table/NAME` and `table@SCHEMA/NAME`.
+        let (kind, name) = key.split_at(key.find(['/', '@']).unwrap_or(key.len()));
+        match kind {
+            "meta" if name == "/format" => {
+                let FormatDocument { version } = parse(key, document)?;
+                if version > FORMAT_EXTENDED {
+                    let (path, found, supported) = ("catalog".into(), version, FORMAT_EXTENDED);
+                    return Err(Error::FormatVersion { path, found, supported });
+                }
+            }
+            "table" => {
+                let def: TableDef = parse(key, document)?;
+                if def.name.is_temporary() {
+                    self.temporary.insert(def.tree);
+                    return Ok(());
+                }
+                // Checks the definition.
+                Table::new(def.clone(), None)?;
+                self.tables.insert(def.name.clone(), def);
+            }
+            "view" => {
+                let view: ViewDef = parse(key, document)?;
+                self.views.insert(view.name.clone(), view);
+            }
+            "sequence" => {
+                let sequence: SequenceDef = parse(key, document)?;
+                self.sequences.insert(sequence.name.clone(), sequence);
+            }
+            "sequence_position" => {
+                if let Ok(id) = name[1..].parse() {
+                    self.positions.insert(id, parse(key, document)?);
+                }
+            }
+            "schema" => {
+                let SchemaDocument { name, comment } = parse(key, document)?;
+                self.schemas.insert(name, comment);
+            }
+            "statistics" => {
+                // The optimizer collects them again if they are lost.
+                self.statistics.extend(parse(key, document).ok().map(|statistics| (key.to_string(), statistics)));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Removes definitions that contradict each other, or that have no tree among `trees`. Completes the schemas.
+    pub fn reconcile(&mut self, trees: &BTreeMap<TreeId, Arc<Schema>>) {
+        let mut owners: BTreeMap<TreeId, RelationName> = BTreeMap::new();
+        let problems = &mut self.problems;
+        self.tables.retain(|name, def| {
+            let fits = Table::new(def.clone(), None)
+                .is_ok_and(|table| trees.get(&def.tree).is_some_and(|schema| has_columns(&table.schema, schema)));
+            let problem = match owners.get(&def.tree) {
+                Some(owner) => {
+                    format!("table \"{name}\" has the rows of table \"{owner}\": its definition is outdated")
+                }
+                None if !fits => format!("table \"{name}\" has no tree with its columns: its definition is outdated"),
+                None => {
+                    owners.insert(def.tree, name.clone());
+                    return true;
+                }
+            };
+            problems.push(problem);
+            false
+        });
+        self.views.retain(|name, _| !name.is_temporary());
+        self.sequences.retain(|name, _| !name.is_temporary());
+        let (tables, problems) = (&self.tables, &mut self.problems);
+        self.sequences.retain(|name, _| {
+            let is_free = !tables.contains_key(name);
+            if !is_free {
+                problems.push(format!("sequence \"{name}\" has the name of a table: its definition is outdated"));
+            }
+            is_free
+        });
+        let names = self.tables.keys().chain(self.views.keys()).chain(self.sequences.keys());
+        let used: Vec<String> = names.map(|name| name.schema.to_string()).collect();
+        for schema in used.into_iter().filter(|schema| schema != PUBLIC) {
+            self.schemas.entry(schema).or_default();
+        }
+    }
+
+    /// True if a table, also a temporary one, has the tree.
+    pub fn has_tree(&self, tree: TreeId) -> bool {
+        self.temporary.contains(&tree) || self.tables.values().any(|def| def.tree == tree)
+    }
+
+    /// True if a relation other than an index has the name.
+    pub fn has_relation(&self, name: &RelationName) -> bool {
+        self.tables.contains_key(name) || self.views.contains_key(name) || self.sequences.contains_key(name)
+    }
+
+    /// Adds the documents of schemas, sequences and their positions, and of `tables`, with statistics, to `batch`.
+    ///
+    /// # Errors
+    /// None is expected.
+    pub fn put(&self, batch: &mut WriteBatch, tables: &[TableDef]) -> Result<()> {
+        extend_format(batch)?;
+        for (name, comment) in &self.schemas {
+            put_schema(batch, name, comment.as_ref())?;
+        }
+        for (name, sequence) in &self.sequences {
+            put(batch, DocumentKind::Sequence, name, sequence)?;
+        }
+        for (id, position) in &self.positions {
+            put(batch, DocumentKind::SequencePosition, &id.to_string(), position)?;
+        }
+        for def in tables {
+            put(batch, DocumentKind::Table, &def.name, def)?;
+            if let Some(statistics) = self.statistics.get(&DocumentKind::Statistics.key(&def.name)) {
+                put(batch, DocumentKind::Statistics, &def.name, statistics)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The sequences, also those of identity columns of `tables`.
+    pub fn all_sequences<'a>(&'a self, tables: &'a [TableDef]) -> impl Iterator<Item = &'a SequenceDef> {
+        let columns = tables.iter().flat_map(|def| &def.columns);
+        self.sequences.values().chain(columns.filter_map(|column| column.identity.as_ref()).map(|own| &own.sequence))
+    }
+}
+
+/// True if both schemas have columns of the same types, nullability and key. Names may differ.
+fn has_columns(a: &Schema, b: &Schema) -> bool {
+    let mut pairs = a.columns().iter().zip(b.columns());
+    (a.columns().len(), a.key_columns()) == (b.columns().len(), b.key_columns())
+        && pairs.all(|(a, b)| (a.ty, a.nullable) == (b.ty, b.nullable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = r#"{"name":"t","tree":16,"columns":[{"name":"a","ty":{"column":"BIGINT","max_chars":null},
+        "nullable":false,"default":null}],"primary_key":[0],"hidden_rowid":false,"indexes":[]}"#;
+
+    fn trees() -> BTreeMap<TreeId, Arc<Schema>> {
+        let mut catalog = SalvagedCatalog::default();
+        catalog.add(b"table/t", TABLE.as_bytes()).unwrap();
+        let def = catalog.tables.into_values().next().unwrap();
+        BTreeMap::from([(def.tree, Table::new(def, None).unwrap().schema.clone())])
+    }
+
+    #[test]
+    fn documents_are_decoded_one_by_one() {
+        let mut catalog = SalvagedCatalog::default();
+        let documents = [
+            ("meta/format", r#"{"version":2}"#),
+            ("table/t", TABLE),
+            ("table/u", "{"),
+            ("view@s/v", r#"{"name":{"schema":"s","name":"v"},"sql":"SELECT 1"}"#),
+            ("view/x", "[]"),
+            ("statistics/t", "damaged"),
+            ("sequence_position/7", r#"{"next":5}"#),
+            ("sequence_position/x", r#"{"next":5}"#),
+            ("future/t", "{}"),
+            ("", ""),
+        ];
+        documents.iter().for_each(|(key, text)| catalog.add(key.as_bytes(), text.as_bytes()).unwrap());
+        catalog.reconcile(&trees());
+        assert_eq!(catalog.tables.keys().map(ToString::to_string).collect::<Vec<_>>(), ["t"]);
+        assert_eq!(catalog.views.len(), 1);
+        assert!(catalog.schemas.contains_key("s") && catalog.positions.contains_key(&7));
+        assert_eq!(catalog.problems.len(), 2, "{:?}", catalog.problems);
+        let error = catalog.add(b"meta/format", br#"{"version":3}"#).unwrap_err();
+        assert!(error.to_string().contains("version 3"), "{error}");
+    }
+
+    #[test]
+    fn contradictory_definitions_are_left_out() {
+        let mut catalog = SalvagedCatalog::default();
+        let renamed = TABLE.replace(r#""name":"t""#, r#""name":"u""#);
+        let dropped = renamed.replace("16", "17").replace(r#""name":"u""#, r#""name":"v""#);
+        let retyped = TABLE.replace("BIGINT", "TEXT").replace(r#""name":"t""#, r#""name":"a""#);
+        let temporary =
+            TABLE.replace("16", "18").replace(r#""name":"t""#, r#""name":{"schema":"pg_temp_1","name":"t"}"#);
+        for (key, text) in [
+            ("table/t", TABLE),
+            ("table/u", &renamed),
+            ("table/v", &dropped),
+            ("table/a", &retyped),
+            ("table/w", &temporary),
+        ] {
+            catalog.add(key.as_bytes(), text.as_bytes()).unwrap();
+        }
+        catalog.reconcile(&trees());
+        assert_eq!(catalog.tables.keys().map(ToString::to_string).collect::<Vec<_>>(), ["t"]);
+        assert_eq!(catalog.problems.len(), 3, "{:?}", catalog.problems);
+        assert!(catalog.has_tree(TreeId::new(16)) && catalog.has_tree(TreeId::new(18)));
+        assert!(!catalog.has_tree(TreeId::new(17)));
+    }
+}
