@@ -20,7 +20,8 @@ use crate::output::Mode;
     about = "An embedded SQL database for data larger than memory on flash",
     after_help = "Without a command, keyaki opens the database FILE (a directory, created if missing) in the interactive shell.\n\
                   If standard input is not a terminal, keyaki runs the SQL that it reads there and exits.\n\n\
-                  Exit codes: 0 success, 1 a statement or command failed, 2 invalid usage, 130 cancelled.",
+                  Exit codes: 0 success, 1 a statement or command failed, 2 invalid usage,\n\
+                  3 a repair has lost data, 130 cancelled.",
     args_conflicts_with_subcommands = true
 )]
 pub struct Arguments {
@@ -122,6 +123,8 @@ pub enum Command {
     Restore(RestoreArguments),
     /// Verify all pages of a database and compare its indexes with their tables; exit with 1 if there is damage
     Check(CheckArguments),
+    /// Salvage what is intact in a damaged database into a new one; exit with 3 if something is lost
+    Repair(RepairArguments),
     /// Draw the reads of a query over time, out of order and in order, as an SVG
     Plot(PlotArguments),
     /// Record the reads or the memory accesses of a query, or replay the latter in a simulated cache
@@ -237,6 +240,16 @@ pub struct RestoreArguments {
 pub struct CheckArguments {
     /// The database to check
     pub database: PathBuf,
+    #[command(flatten)]
+    pub open: OpenArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct RepairArguments {
+    /// The damaged database, which is only read
+    pub source: PathBuf,
+    /// The new database, whose directory must not exist or be empty
+    pub target: PathBuf,
     #[command(flatten)]
     pub open: OpenArguments,
 }

@@ -1,11 +1,12 @@
 //! `keyaki check`: verifies all pages of a database, and compares its indexes with their tables.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::Int64Type;
-use keyaki::Database;
+use keyaki::{Database, SqlState};
 
 use crate::arguments::CheckArguments;
 use crate::failure::{Failure, Result};
@@ -25,7 +26,11 @@ struct Totals {
 
 pub async fn run(arguments: &CheckArguments, interrupts: Arc<Interrupts>) -> Result<()> {
     let options = keyaki::Options { must_exist: true, ..arguments.open.options()? };
-    let database = Database::open(&arguments.database, options)?;
+    let database = Database::open(&arguments.database, options).inspect_err(|error| {
+        if error.sqlstate() == SqlState::DATA_CORRUPTED {
+            eprintln!("{}", hint(&arguments.database));
+        }
+    })?;
     let mut runner = Runner::new(&database, Mode::Table, interrupts);
     let checked = runner.collect("CHECK DATABASE").await?;
     let problems = problems(&checked);
@@ -38,7 +43,17 @@ pub async fn run(arguments: &CheckArguments, interrupts: Arc<Interrupts>) -> Res
         found => what(found as u64, "problem", "problems"),
     };
     runner.say(&format!("{found} in {tables} and {indexes} ({}, {})", rows(all), bytes(size)))?;
-    if problems.is_empty() { Ok(()) } else { Err(Failure::Reported) }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    runner.say(&hint(&arguments.database))?;
+    Err(Failure::Reported)
+}
+
+/// The remedy for damage.
+fn hint(database: &Path) -> String {
+    let database = database.display();
+    format!("restore a backup, or salvage what is intact: keyaki repair '{database}' NEW_DATABASE")
 }
 
 /// A line for each problem.

@@ -29,6 +29,9 @@ pub enum Failure {
     /// A statement failed, and its error is on standard error already.
     #[error("")]
     Reported,
+    /// A repair has ended with a new database, in which something is missing. The report is on standard output already.
+    #[error("the new database lacks data of the damaged one")]
+    Incomplete,
 }
 
 impl Failure {
@@ -44,6 +47,7 @@ impl Failure {
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,
+            Failure::Incomplete => 3,
             Failure::Cancelled => 130,
             Failure::Database(error) if matches!(error.root(), keyaki::Error::Cancelled) => 130,
             _ => 1,

@@ -1,4 +1,4 @@
-//! The `keyaki` program: the SQL shell, the demonstration, backups, dumps, checks, calibration, figures and traces of
+//! The `keyaki` program: the SQL shell, the demonstration, backups, dumps, checks, repairs, calibration, figures and traces of
 //! queries.
 //!
 //! Modules are layered (`cargo xtask layers`): terminal and output helpers at the bottom, then the command line and the runner
@@ -22,9 +22,11 @@ mod events;
 mod failure;
 mod figure;
 mod interrupt;
+mod new_database;
 mod output;
 mod pager;
 mod plot;
+mod repair;
 mod restore;
 mod run;
 mod shell;
@@ -89,6 +91,7 @@ fn start(arguments: Arguments) -> Result<()> {
         Some(Command::Dump(arguments)) => runtime.block_on(dump::run(&arguments, interrupts)),
         Some(Command::Restore(arguments)) => runtime.block_on(restore::run(&arguments, interrupts)),
         Some(Command::Check(arguments)) => runtime.block_on(check::run(&arguments, interrupts)),
+        Some(Command::Repair(arguments)) => runtime.block_on(repair::run(&arguments, &interrupts)),
         Some(Command::Plot(arguments)) => runtime.block_on(figure::run(&arguments, interrupts)),
         Some(Command::Trace(arguments)) => runtime.block_on(trace::run(&arguments, interrupts)),
     }

@@ -299,3 +299,72 @@ restored 5,002 rows to ";
     let help = Command::new(env!("CARGO_BIN_EXE_keyaki")).args(["restore", "--help"]).output().unwrap();
     assert!(text(&help.stdout).contains("<DIRECTORY> <DATABASE>"), "{help:?}");
 }
+
+#[test]
+fn damaged_databases_are_repaired() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("db");
+    let rows = "INSERT INTO t SELECT value, 'text ' || value FROM generate_series(1, 5000)";
+    let script = format!(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT); {rows}; CREATE UNIQUE INDEX t_name ON t (name);
+         CREATE VIEW v AS SELECT count(*) AS n FROM t;"
+    );
+    assert!(keyaki(&[], &database, &script).status.success());
+    let run = |command: &str, paths: &[&Path]| {
+        Command::new(env!("CARGO_BIN_EXE_keyaki")).arg(command).args(paths).output().unwrap()
+    };
+    let (intact, repaired) = (directory.path().join("intact"), directory.path().join("it's repaired"));
+    let output = run("repair", &[&database, &intact]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let expected = "\
+┌─────────────┬────────────┬──────┬───────────────┬─────────────┬─────────────────┐
+│ schema_name │ table_name │ rows │ damaged_pages │ lost_ranges │ outdated_ranges │
+├─────────────┼────────────┼──────┼───────────────┼─────────────┼─────────────────┤
+│ public      │ t          │ 5000 │             0 │           0 │               0 │
+└─────────────┴────────────┴──────┴───────────────┴─────────────┴─────────────────┘
+salvaged 5,000 rows to ";
+    assert!(text(&output.stdout).starts_with(expected), "{}", text(&output.stdout));
+    let data = database.join("data");
+    let mut bytes = std::fs::read(&data).unwrap();
+    // A page of rows: the table has tree 16.
+    let is_leaf = |at: &usize| bytes[*at..].starts_with(b"KYPG") && bytes[at + 16] == 16 && bytes[at + 24] == 0;
+    let at = (65_536..bytes.len() / 4096 * 4096).step_by(4096).filter(is_leaf).nth(1).unwrap();
+    bytes[at + 100] ^= 1;
+    std::fs::write(&data, &bytes).unwrap();
+    let output = run("check", &[&database]);
+    assert!(output.status.code() == Some(1), "{output:?}");
+    assert!(
+        text(&output.stdout).contains("\nrestore a backup, or salvage what is intact: keyaki repair '"),
+        "{output:?}"
+    );
+    let output = run("repair", &[&database, &repaired]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(
+        printed.contains("table t: rows are lost, keys from (") && printed.contains("it's repaired\n"),
+        "{printed}"
+    );
+    assert!(text(&output.stderr).contains("the new database lacks data of the damaged one"), "{output:?}");
+    assert!(run("check", &[&repaired]).status.success());
+    let query = "SELECT n BETWEEN 3000 AND 4999 AS most FROM v; SELECT id FROM t WHERE name = 'text 5000'";
+    let output = keyaki(&["--mode", "csv", "-c", query], &repaired, "");
+    assert_eq!(text(&output.stdout), "most\ntrue\nid\n5000\n");
+    let failed = |output: Output, code: i32, expected: &str| {
+        assert!(output.status.code() == Some(code) && text(&output.stderr).contains(expected), "{output:?}");
+    };
+    failed(run("repair", &[&database, &repaired]), 1, "the directory has files");
+    failed(run("repair", &[&database, &database.join("inside")]), 2, "lies within the damaged one");
+    let other = directory.path().join("other");
+    failed(run("repair", &[&directory.path().join("nowhere"), &other]), 1, "does not exist");
+    for slot in [0, 32 << 10] {
+        bytes[slot + 20] ^= 1;
+    }
+    std::fs::write(&data, bytes).unwrap();
+    failed(run("repair", &[&database, &other]), 1, "corrupt superblock");
+    failed(run("check", &[&database]), 1, "keyaki repair '");
+    // Neither a database nor a temporary one is left of a failed repair.
+    let mut names: Vec<_> =
+        std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["db", "intact", "it's repaired"]);
+}

@@ -37,8 +37,9 @@ const LAYERS: &[(&str, &str)] = &[
     ("crates/keyaki", "base < values < catalog < engine < table < plan < write < sql < session"),
     (
         "crates/cli",
-        "allocator, directories, failure, interrupt, pager, terminal < bars, device, output, plot < arguments, events < run \
-         < backup, caches, check, dump, figure, restore, trace < calibrate < demo, shell",
+        "allocator, directories, failure, interrupt, pager, terminal < bars, device, new_database, output, plot \
+         < arguments, events < run < backup, caches, check, dump, figure, repair, restore, trace < calibrate \
+         < demo, shell",
     ),
 ];
 
