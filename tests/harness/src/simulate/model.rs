@@ -171,6 +171,12 @@ impl Model {
         state.run(statement, &mut self.ids)
     }
 
+    /// True if a table that a session sees has an in-memory index.
+    pub fn has_memory_indexes(&self, session: usize) -> bool {
+        let state = self.sessions[session].as_ref().map_or(&self.committed, |open| &open.work.state);
+        state.tables.values().any(|table| table.indexes.values().any(|index| index.method == "masstree"))
+    }
+
     /// Applies the effect of a statement: to the transaction, or as a commit.
     pub fn apply(&mut self, session: usize, effect: Effect) {
         let Some(open) = &mut self.sessions[session] else {

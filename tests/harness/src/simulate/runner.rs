@@ -20,6 +20,7 @@ use super::state::{Answer, Expected, State, UNDEFINED_TABLE, Value};
 use super::steps::{Isolation, Order, Predicate, Query, READERS, Statement, Step, reader_sql};
 
 const CONFLICT: &str = "40001";
+const OUT_OF_MEMORY: &str = "53200";
 const FAILED_TRANSACTION: &str = "25P02";
 const NO_TRANSACTION: &str = "25P01";
 const ACTIVE_TRANSACTION: &str = "25001";
@@ -251,6 +252,9 @@ impl Runner {
         let in_transaction = self.model.transaction(session).is_some();
         let mut expected = self.model.expect(session, statement);
         expected.errors.extend(may_conflict.then_some(CONFLICT));
+        // Changes of in-memory indexes do not spill.
+        let may_exceed_memory = !matches!(statement, Statement::Select(_)) && self.model.has_memory_indexes(session);
+        expected.errors.extend(may_exceed_memory.then_some(OUT_OF_MEMORY));
         match self.execute(session, &sql) {
             Ok(answer) => {
                 let Some(effect) = expected.effect else {
