@@ -9,7 +9,7 @@ use crate::run::{Programs, Result, cargo, step};
 /// Seeds that `cargo xtask test` runs always.
 const FIXED_SEEDS: [u64; 3] = [1, 2, 3];
 /// Time for fresh seeds in `cargo xtask test`, in seconds.
-const FRESH_SECONDS: u64 = 180;
+const FRESH_SECONDS: u64 = 60;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
