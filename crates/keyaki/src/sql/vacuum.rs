@@ -1,8 +1,8 @@
 //! `VACUUM [FULL] [VERBOSE] [ANALYZE] [t, …]`: moves all changes to the leaves of tables and indexes, and returns free
 //! space to the file system.
 //!
-//! The statement runs beside readers and writers, in small steps. It always shortens the data file, as VACUUM FULL of other
-//! systems does.
+//! The statement runs beside readers and writers, in small steps. It always shortens the data file, as VACUUM FULL of
+//! other systems does.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -183,8 +183,8 @@ impl Shared {
     }
 
     fn run_background(&self) {
-        /// Keeps writers from waiting for a thread that has ended. If it ends by a panic, for example of garbage collection,
-        /// the store is poisoned: nothing can be flushed any more.
+        /// Keeps writers from waiting for a thread that has ended. If it ends by a panic, for example of garbage
+        /// collection, the store is poisoned: nothing can be flushed any more.
         struct Ended<'a>(&'a Shared);
         impl Drop for Ended<'_> {
             fn drop(&mut self) {
@@ -282,9 +282,9 @@ impl Shared {
         Flusher { tree, codecs, files, options, purpose: Purpose::Settle, extent_bytes: options.leaf_bytes }
     }
 
-    /// Flushes the frozen buffers of `frozen`, several trees at a time, and publishes the new trees. Returns the trees on
-    /// disk without buffers. After an error, some trees may have been flushed.
-    /// `_checkpointed` proves that the maintenance lock is held.
+    /// Flushes the frozen buffers of `frozen`, several trees at a time, and publishes the new trees. Returns the trees
+    /// on disk without buffers. After an error, some trees may have been flushed. `_checkpointed` proves that the
+    /// maintenance lock is held.
     ///
     /// # Errors
     /// Those of [`Flusher::flush_buffer`], and errors of syncing the log.
@@ -416,8 +416,8 @@ impl Shared {
         })
     }
 
-    /// Flushes all buffers of trees on disk. As long as the maintenance lock is held, of which `checkpointed` is the proof,
-    /// there are no frozen buffers afterwards.
+    /// Flushes all buffers of trees on disk. As long as the maintenance lock is held, of which `checkpointed` is the
+    /// proof, there are no frozen buffers afterwards.
     ///
     /// # Errors
     /// [`Error::Poisoned`], those of [`Flusher::flush_buffer`], and errors of syncing the log.
@@ -439,8 +439,8 @@ impl Shared {
         self.advance_checkpoint(&mut self.maintenance.lock(), again)
     }
 
-    /// Replaces the checkpoint, which the caller has locked, by one with all commits so far. Without a commit since the last
-    /// one, only with `again`.
+    /// Replaces the checkpoint, which the caller has locked, by one with all commits so far. Without a commit since the
+    /// last one, only with `again`.
     pub fn advance_checkpoint(&self, checkpointed: &mut Checkpointed, again: bool) -> Result<()> {
         self.check_poison()?;
         let (frozen, sequence, position) = {
@@ -542,9 +542,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Commits a batch and what is already in the data file by a checkpoint: loaded rows, and messages of a transaction.
-    /// Under the commit lock, `admit` decides on the current state whether they may commit, and returns the messages, which
-    /// are newer than all others. Returns the sequence number of the commit.
+    /// Commits a batch and what is already in the data file by a checkpoint: loaded rows, and messages of a
+    /// transaction. Under the commit lock, `admit` decides on the current state whether they may commit, and returns
+    /// the messages, which are newer than all others. Returns the sequence number of the commit.
     ///
     /// # Errors
     /// Those of [`Store::install`] and of `admit`.
@@ -680,8 +680,8 @@ impl Shared {
         Ok(sequence)
     }
 
-    /// Moves messages of the root of a tree down, as far as its budget requires. `_checkpointed` proves that the maintenance
-    /// lock is held.
+    /// Moves messages of the root of a tree down, as far as its budget requires. `_checkpointed` proves that the
+    /// maintenance lock is held.
     fn settle(&self, _checkpointed: &Checkpointed, tree: TreeId) -> Result<()> {
         let Some(version) = self.state.read().trees.get(&tree).cloned() else { return Ok(()) };
         version.check_intact(tree)?;

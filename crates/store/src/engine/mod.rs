@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! store          handles, snapshots, commits, the lock order
+//! commit_stats   counters and latencies of commits
 //! apply          application of a commit to the buffers and counts of its trees
 //! open           creation and recovery of a database directory
 //! quarantine     the list of damaged trees
@@ -28,6 +29,7 @@ mod background;
 mod backup;
 mod bulk_load;
 mod check;
+mod commit_stats;
 mod conflicts;
 mod locator_thread;
 mod memory_trees;
@@ -47,6 +49,8 @@ pub use backup::Backup;
 pub use bulk_load::{BulkWriter, Loaded};
 pub(crate) use bulk_load::{LoadedRows, OTHER_SCHEMA, OTHER_TREE};
 pub use check::{Checked, CheckedTree, Damage, DamagedPart};
+pub use commit_stats::CommitStats;
+pub(crate) use commit_stats::nanoseconds_since;
 pub(crate) use conflicts::Transactions;
 pub(crate) use locator_thread::LocatorThread;
 pub(crate) use memory_trees::next_id;
@@ -55,7 +59,7 @@ pub use quarantine::{DamagedKeys, QuarantinedTree};
 pub(crate) use replay::{BatchContents, Replay, check, check_new};
 pub(crate) use reserve::Place;
 pub use salvage::{Salvage, SalvagedRows, SalvagedState, SalvagedTree};
-pub(crate) use store::{Checkpointed, CommitToken, Shared, Visibility, nanoseconds_since};
-pub use store::{CommitStats, Store, StoreStats, Submitted};
+pub(crate) use store::{Checkpointed, CommitToken, Shared, Visibility};
+pub use store::{Store, StoreStats, Submitted};
 pub use transaction::{Savepoint, Transaction};
 pub use vacuum::Vacuumed;

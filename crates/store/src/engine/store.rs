@@ -17,14 +17,16 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use keyaki_device::metered::{Meter, Metered};
+use keyaki_device::metered::Meter;
 use keyaki_device::{Device, File, Lock};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::open;
 use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId, TreeKind};
 use crate::codec::{Page, PageRef, Projection};
-use crate::engine::{BatchContents, LocatorThread, Place, Transactions, Work, apply, check, next_id};
+use crate::engine::{
+    BatchContents, CommitStats, LocatorThread, Place, Transactions, Work, apply, check, nanoseconds_since, next_id,
+};
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition, LogReserve};
 use crate::message::WriteBatch;
@@ -216,16 +218,6 @@ pub struct StoreStats {
     pub bytes_loaded: u64,
     /// Number of checkpoints completed.
     pub checkpoints: u64,
-}
-
-/// The commits since the store was opened.
-#[derive(Debug, Clone, Default)]
-pub struct CommitStats {
-    /// Commits, the bytes of their changes, and the times until they were durable as far as [`Durability`] requires, of
-    /// those that were waited for.
-    pub commits: Metered,
-    /// Waits of commits, also of refused ones, for a flush, because the buffers were full.
-    pub stalls: Metered,
 }
 
 impl Store {
@@ -508,10 +500,6 @@ impl Submitted {
         }
         Ok(self.sequence)
     }
-}
-
-pub(crate) fn nanoseconds_since(start: Instant) -> u64 {
-    start.elapsed().as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
 impl Shared {

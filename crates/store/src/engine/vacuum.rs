@@ -1,9 +1,9 @@
-//! Compaction of the data file: messages move to leaves, then extents move from the end of the file to free space before
-//! them, and the file system gets the rest back.
+//! Compaction of the data file: messages move to leaves, then extents move from the end of the file to free space
+//! before them, and the file system gets the rest back.
 //!
-//! Each step holds the maintenance lock, copies about 64 leaves and publishes the changed trees. Flushes, checkpoints and
-//! commits run between the steps. Replaced extents become free with the next checkpoint, unless snapshots or transactions
-//! still read them.
+//! Each step holds the maintenance lock, copies about 64 leaves and publishes the changed trees. Flushes, checkpoints
+//! and commits run between the steps. Replaced extents become free with the next checkpoint, unless snapshots or
+//! transactions still read them.
 //!
 //! A moved extent is copied page by page, with new positions in the pages, and verified on the way. Nothing is decoded.
 //!
@@ -61,11 +61,11 @@ struct High {
 }
 
 impl Store {
-    /// Moves all messages of the `wanted` trees to their leaves, joins small leaves, and shortens the data file by moving
-    /// the extents at its end, of all trees, to free space. Commits and reads continue meanwhile. Space that snapshots or
-    /// transactions use stays in use. `progress` receives the number of bytes copied so far and an estimate of all, and ends
-    /// the compaction by returning false; the finished steps remain. Quarantined trees and damaged pages are left as they
-    /// are. On a full disk, messages move down as far as the space allows. Blocks.
+    /// Moves all messages of the `wanted` trees to their leaves, joins small leaves, and shortens the data file by
+    /// moving the extents at its end, of all trees, to free space. Commits and reads continue meanwhile. Space that
+    /// snapshots or transactions use stays in use. `progress` receives the number of bytes copied so far and an
+    /// estimate of all, and ends the compaction by returning false; the finished steps remain. Quarantined trees and
+    /// damaged pages are left as they are. On a full disk, messages move down as far as the space allows. Blocks.
     ///
     /// # Errors
     /// Those of [`Store::checkpoint`].
@@ -153,8 +153,8 @@ impl Shared {
         Ok(Some(drained))
     }
 
-    /// The current state without frozen buffers: as long as the maintenance lock is held, of which `checkpointed` is the
-    /// proof, the roots of its trees can be replaced.
+    /// The current state without frozen buffers: as long as the maintenance lock is held, of which `checkpointed` is
+    /// the proof, the roots of its trees can be replaced.
     fn without_frozen(&self, checkpointed: &Checkpointed) -> Result<Arc<StoreVersion>> {
         self.check_poison()?;
         if self.state.read().trees.values().any(|version| !version.frozen.is_empty()) {
@@ -164,8 +164,8 @@ impl Shared {
         Ok(self.state.read().clone())
     }
 
-    /// Moves extents from the end of the data file to free space before them, in several passes. A pass uses the space that
-    /// the one before has freed. False if `progress` has ended it.
+    /// Moves extents from the end of the data file to free space before them, in several passes. A pass uses the space
+    /// that the one before has freed. False if `progress` has ended it.
     fn shorten(&self, progress: &mut Progress<'_>) -> Result<bool> {
         let mut len = u64::MAX;
         for pass in 0..=PASSES_MAX {
@@ -234,8 +234,8 @@ impl Shared {
         Ok(bytes)
     }
 
-    /// Moves the node table and the range for the next one to free space before them. Writes two checkpoints, which also
-    /// make replaced extents free.
+    /// Moves the node table and the range for the next one to free space before them. Writes two checkpoints, which
+    /// also make replaced extents free.
     fn lower_node_tables(&self, checkpointed: &mut Checkpointed) -> Result<()> {
         for _ in 0..2 {
             if let Some(spare) = checkpointed.spare_table

@@ -33,8 +33,8 @@ struct Work {
 }
 
 impl Flusher<'_> {
-    /// Moves the messages of the keys from `from` on to the leaves, joins small leaves, and ends after about `limit` bytes or
-    /// when the disk is full.
+    /// Moves the messages of the keys from `from` on to the leaves, joins small leaves, and ends after about `limit`
+    /// bytes or when the disk is full.
     ///
     /// # Errors
     /// Those of [`Flusher::flush_buffer`] except for [`Error::DiskFull`].
@@ -99,8 +99,8 @@ impl Flusher<'_> {
         Ok(None)
     }
 
-    /// Joins neighbouring leaves that fit into one and fill at most a third of their length on average: each has an index
-    /// page. Messages of the node still apply to the joined leaf.
+    /// Joins neighbouring leaves that fit into one and fill at most a third of their length on average: each has an
+    /// index page. Messages of the node still apply to the joined leaf.
     fn join_small_leaves(&self, node: &mut InnerNode, work: &mut Work) -> Result<()> {
         let full = self.options.leaf_bytes as u64;
         let mut slot = 0;

@@ -1,13 +1,13 @@
 //! Which runs of a node are merged: size-tiered merging, as in SplinterDB and log-structured merge trees.
 //!
 //! A node receives many small runs between two of its moves to the same child. Merging all runs each time would rewrite
-//! the large ones, which are results of earlier merges, again and again. Therefore neighbours of similar size are merged:
-//! a message is rewritten about once for each tier of sizes.
+//! the large ones, which are results of earlier merges, again and again. Therefore neighbours of similar size are
+//! merged: a message is rewritten about once for each tier of sizes.
 
 use std::ops::Range;
 
-/// The neighbouring runs to merge: those with the fewest bytes for each run that disappears, and the longest sequence of
-/// these. `bytes` has the bytes of each of at least two runs, in the order of their age.
+/// The neighbouring runs to merge: those with the fewest bytes for each run that disappears, and the longest sequence
+/// of these. `bytes` has the bytes of each of at least two runs, in the order of their age.
 pub(super) fn cheapest_merge(bytes: &[u64]) -> Range<usize> {
     assert!(bytes.len() >= 2, "{} runs are merged", bytes.len());
     let mut ends = vec![0];

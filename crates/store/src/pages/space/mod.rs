@@ -22,8 +22,8 @@ use parking_lot::Mutex;
 use crate::base::{Error, Result};
 use crate::pages::RESERVED_BYTES;
 
-/// Growth of the file in bytes, if the disk has the space: half of a small file within these bounds, an eighth of a large
-/// one.
+/// Growth of the file in bytes, if the disk has the space: half of a small file within these bounds, an eighth of a
+/// large one.
 const GROWTH_BYTES: RangeInclusive<u64> = 4 << 20..=64 << 20;
 
 /// Maximum length of the reserve in bytes, unless that is less than two slots.
@@ -89,8 +89,8 @@ struct Free {
 }
 
 impl Space {
-    /// Derives the free space from `used`, the (offset, length) of every range in use behind the superblock slots, in any
-    /// order. Flushes on a full disk write extents of at most `slot_bytes` bytes.
+    /// Derives the free space from `used`, the (offset, length) of every range in use behind the superblock slots, in
+    /// any order. Flushes on a full disk write extents of at most `slot_bytes` bytes.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a range is empty, not block-aligned, outside the file, or overlaps another one; device
