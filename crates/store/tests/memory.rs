@@ -90,8 +90,8 @@ fn merging_uses_bounded_memory() {
             assert_eq!(found, rows);
             assert!(peak < 4 << 20, "round {round}: {peak} bytes held by a scan, {direction:?}");
         }
-        // The simulated device keeps the written bytes in memory, too. The file may be shorter after the checkpoint, which
-        // first writes what it adds to the tree.
+        // The simulated device keeps the written bytes in memory, too. A checkpoint adds bytes to the tree before it shortens
+        // the file.
         let (device, tree) = (simulated.used_bytes(), store.stats().data_bytes_used);
         let (peak, ()) = peak_of(|| store.checkpoint().unwrap());
         let of_device = simulated.used_bytes().saturating_sub(device);

@@ -84,8 +84,31 @@ fn check(store: &Store, maps: &[KeyValue], model: &Model) {
     assert!(checked.damage.is_empty(), "{:?}", checked.damage);
 }
 
+fn check_reopened(simulated: &Simulated, model: &Model) {
+    let (store, maps) = open(simulated);
+    check(&store, &maps, model);
+}
+
+/// Calls `work` until another thread has compacted the store five times.
+fn beside_compactions(store: &Store, mut work: impl FnMut()) {
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..5).for_each(|_| assert!(vacuum_once(store).is_complete));
+            ended.store(true, Ordering::Release);
+        });
+        while !ended.load(Ordering::Acquire) {
+            work();
+        }
+    });
+}
+
+fn vacuum_once(store: &Store) -> Vacuumed {
+    store.vacuum(|_| true, &|_, _| true).unwrap()
+}
+
 fn vacuum(store: &Store) -> Vacuumed {
-    let vacuumed = store.vacuum(|_| true, &|_, _| true).unwrap();
+    let vacuumed = vacuum_once(store);
     assert!(vacuumed.is_complete && vacuumed.bytes_after == store.stats().data_file_bytes, "{vacuumed:?}");
     vacuumed
 }
@@ -127,25 +150,13 @@ fn a_compaction_beside_a_writer_loses_no_commit() {
     delete(&maps, &mut model, &mut random, 70);
     let before = store.snapshot();
     let pinned = before.tree(TREES[0]).unwrap().live_rows();
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..5 {
-                assert!(store.vacuum(|_| true, &|_, _| true).unwrap().is_complete);
-            }
-            ended.store(true, Ordering::Release);
-        });
-        while !ended.load(Ordering::Acquire) {
-            change(&maps, &mut model, &mut random, 100, 3);
-        }
-    });
+    beside_compactions(&store, || change(&maps, &mut model, &mut random, 100, 3));
     assert_eq!(before.tree(TREES[0]).unwrap().live_rows(), pinned, "a snapshot does not change");
     drop(before);
     vacuum(&store);
     check(&store, &maps, &model);
     drop((store, maps));
-    let (store, maps) = open(&simulated);
-    check(&store, &maps, &model);
+    check_reopened(&simulated, &model);
 }
 
 #[test]
@@ -206,37 +217,27 @@ fn trees_are_dropped_and_created_meanwhile() {
     let (simulated, mut random, mut model) = (simulated(12), Random::new(12), Model::new());
     let (store, mut maps) = open(&simulated);
     change(&maps, &mut model, &mut random, 4_000, 10);
-    let ended = AtomicBool::new(false);
     let mut rounds = 0;
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..6 {
-                assert!(store.vacuum(|_| true, &|_, _| true).unwrap().is_complete);
-            }
-            ended.store(true, Ordering::Release);
-        });
-        while !ended.load(Ordering::Acquire) {
-            let other = maps.pop().unwrap();
-            let mut batch = WriteBatch::new();
-            batch.drop_tree(TREES[1]);
-            store.commit(batch).unwrap();
-            drop(other);
-            let copy = KeyValue::open(&store, TREES[1]).unwrap();
-            for rows in model.iter().collect::<Vec<_>>().chunks(500) {
-                let mut batch = KeyValueBatch::default();
-                rows.iter().for_each(|(key, value)| batch.insert(&copy, key, value));
-                copy.commit(batch).unwrap();
-            }
-            maps.push(copy);
-            change(&maps, &mut model, &mut random, 50, 3);
-            rounds += 1;
+    beside_compactions(&store, || {
+        let other = maps.pop().unwrap();
+        let mut batch = WriteBatch::new();
+        batch.drop_tree(TREES[1]);
+        store.commit(batch).unwrap();
+        drop(other);
+        let copy = KeyValue::open(&store, TREES[1]).unwrap();
+        for rows in model.iter().collect::<Vec<_>>().chunks(500) {
+            let mut batch = KeyValueBatch::default();
+            rows.iter().for_each(|(key, value)| batch.insert(&copy, key, value));
+            copy.commit(batch).unwrap();
         }
+        maps.push(copy);
+        change(&maps, &mut model, &mut random, 50, 3);
+        rounds += 1;
     });
     assert!(rounds > 0);
     check(&store, &maps, &model);
     drop((store, maps));
-    let (store, maps) = open(&simulated);
-    check(&store, &maps, &model);
+    check_reopened(&simulated, &model);
 }
 
 /// A quarantined tree stays at its place, where its damage is listed.

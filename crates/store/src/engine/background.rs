@@ -595,7 +595,7 @@ impl Shared {
         touched.dedup();
         let (built, loaded) = loaded.into_iter().partition::<Vec<_>, _>(|(tree, _)| tree.is_memory());
         let built = self.check_built(&current, batch, built)?;
-        let mut bytes_loaded = 0;
+        let mut bytes_loaded = batch.bytes.len() as u64;
         for (tree, loaded) in loaded {
             let version = next.trees.get_mut(&tree).ok_or(Error::TreeNotFound(tree))?;
             version.check_intact(tree)?;

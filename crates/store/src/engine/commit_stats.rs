@@ -7,8 +7,8 @@ use keyaki_device::metered::Metered;
 /// The commits since the store was opened.
 #[derive(Debug, Clone, Default)]
 pub struct CommitStats {
-    /// Commits, the bytes of their changes, and the times until they were durable as far as
-    /// [`Durability`](crate::Durability) requires, of those that were waited for.
+    /// Commits, the bytes of their changes, and their latencies until they are as durable as
+    /// [`Durability`](crate::Durability) requires. A commit has no latency if its writer does not wait for it.
     pub commits: Metered,
     /// Waits of commits, also of refused ones, for a flush, because the buffers were full.
     pub stalls: Metered,

@@ -214,7 +214,7 @@ pub struct StoreStats {
     pub data_file_bytes: u64,
     /// Bytes of root buffers written to disk.
     pub bytes_flushed: u64,
-    /// Bytes of extents that bulk loads and large transactions have brought with them.
+    /// Bytes of the extents and changes of bulk loads and large transactions.
     pub bytes_loaded: u64,
     /// Number of checkpoints completed.
     pub checkpoints: u64,

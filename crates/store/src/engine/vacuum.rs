@@ -144,7 +144,7 @@ impl Shared {
     fn drain_step(&self, tree: TreeId, from: &Key) -> Result<Option<Drained>> {
         let checkpointed = self.maintenance.lock();
         let state = self.without_frozen(&checkpointed)?;
-        let Some((_, version)) = intact(&state).find(|(id, _)| **id == tree) else { return Ok(None) };
+        let Some(version) = state.trees.get(&tree).filter(|version| version.damage.is_none()) else { return Ok(None) };
         let mut drained = self.flusher(tree, version).drain(&version.root, from, self.step_bytes())?;
         if drained.bytes > 0 {
             let root = std::mem::replace(&mut drained.root, InnerNode::empty());
@@ -188,7 +188,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// The extents of all trees that end behind `end`, those with the highest offsets last.
+    /// The extents of all trees that end behind `end`, in the order of their offsets.
     fn extents_beyond(&self, end: u64) -> Vec<High> {
         let state = self.state.read().clone();
         let mut found = BTreeMap::new();

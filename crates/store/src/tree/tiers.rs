@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-/// The neighbouring runs to merge: those with the fewest bytes for each run that disappears, and the longest sequence
-/// of these. `bytes` has the bytes of each of at least two runs, in the order of their age.
+/// The neighbouring runs to merge: the range with the fewest bytes for each run that disappears, and the longest one among
+/// equals. `bytes` has the bytes of each of at least two runs, in the order of their age.
 pub(super) fn cheapest_merge(bytes: &[u64]) -> Range<usize> {
     assert!(bytes.len() >= 2, "{} runs are merged", bytes.len());
     let mut ends = vec![0];
