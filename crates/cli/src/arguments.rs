@@ -21,7 +21,7 @@ use crate::output::Mode;
     after_help = "Without a command, keyaki opens the database FILE (a directory, created if missing) in the interactive shell.\n\
                   If standard input is not a terminal, keyaki runs the SQL that it reads there and exits.\n\n\
                   Exit codes: 0 success, 1 a statement or command failed, 2 invalid usage,\n\
-                  3 a repair has lost data, 130 cancelled.",
+                  3 data was lost in a repair, 130 cancelled.",
     args_conflicts_with_subcommands = true
 )]
 pub struct Arguments {
@@ -123,7 +123,7 @@ pub enum Command {
     Restore(RestoreArguments),
     /// Verify all pages of a database and compare its indexes with their tables; exit with 1 if there is damage
     Check(CheckArguments),
-    /// Salvage what is intact in a damaged database into a new one; exit with 3 if something is lost
+    /// Salvage the intact rows of a damaged database into a new one; exit with 3 if data is lost
     Repair(RepairArguments),
     /// Draw the reads of a query over time, out of order and in order, as an SVG
     Plot(PlotArguments),

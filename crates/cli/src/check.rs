@@ -53,7 +53,7 @@ pub async fn run(arguments: &CheckArguments, interrupts: Arc<Interrupts>) -> Res
 /// The remedy for damage.
 fn hint(database: &Path) -> String {
     let database = database.display();
-    format!("restore a backup, or salvage what is intact: keyaki repair '{database}' NEW_DATABASE")
+    format!("restore a backup, or salvage the intact rows: keyaki repair '{database}' NEW_DATABASE")
 }
 
 /// A line for each problem.

@@ -27,7 +27,10 @@ impl<'a> NewDatabase<'a> {
     pub fn create(target: &'a Path) -> Result<NewDatabase<'a>> {
         check_unused(target)?;
         let name = target.file_name().ok_or_else(|| {
-            Failure::Usage(format!("{}: the path does not end with the name of a database", target.display()))
+            Failure::Usage(format!(
+                "{}: the path does not end with the name of a database (for example ./repaired)",
+                target.display()
+            ))
         })?;
         let mut prefix = std::ffi::OsString::from(".");
         prefix.push(name);

@@ -1,4 +1,4 @@
-//! `keyaki repair`: salvages what is intact in a damaged database into a new one, and reports what is missing.
+//! `keyaki repair`: salvages a damaged database into a new one, and reports the losses.
 //!
 //! The new database has a temporary name until it is complete and verified.
 
@@ -42,7 +42,10 @@ pub async fn run(arguments: &RepairArguments, interrupts: &Interrupts) -> Result
 fn check_outside(source: &Path, target: &Path) -> Result<()> {
     let (Ok(source), Ok(beside)) = (source.canonicalize(), parent(target).canonicalize()) else { return Ok(()) };
     match beside.starts_with(&source) {
-        true => Err(Failure::Usage(format!("{}: the new database lies within the damaged one", target.display()))),
+        true => Err(Failure::Usage(format!(
+            "{}: the new database lies within the damaged one (name a directory outside of it)",
+            target.display()
+        ))),
         false => Ok(()),
     }
 }
@@ -83,7 +86,7 @@ fn lines(repaired: &Repaired) -> Vec<String> {
         lines.extend(table.outdated.iter().map(|keys| line("rows may be outdated", keys)));
         if table.lost_changes > 0 {
             let changed = rows(table.lost_changes);
-            lines.push(format!("{name}: only changes are left of {changed}, which are not salvaged\n"));
+            lines.push(format!("{name}: {changed} left out: only changes of them remain\n"));
         }
     }
     lines

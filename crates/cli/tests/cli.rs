@@ -334,7 +334,7 @@ salvaged 5,000 rows to ";
     let output = run("check", &[&database]);
     assert!(output.status.code() == Some(1), "{output:?}");
     assert!(
-        text(&output.stdout).contains("\nrestore a backup, or salvage what is intact: keyaki repair '"),
+        text(&output.stdout).contains("\nrestore a backup, or salvage the intact rows: keyaki repair '"),
         "{output:?}"
     );
     let output = run("repair", &[&database, &repaired]);

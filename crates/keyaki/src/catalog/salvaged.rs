@@ -17,7 +17,7 @@ use super::table::Table;
 use crate::catalog::TableStatistics;
 use crate::{Error, Result};
 
-/// The definitions that could be read.
+/// The readable definitions of a damaged catalog.
 #[derive(Debug, Default)]
 pub(crate) struct SalvagedCatalog {
     pub tables: BTreeMap<RelationName, TableDef>,
@@ -28,7 +28,7 @@ pub(crate) struct SalvagedCatalog {
     /// The schemas with their comments.
     pub schemas: BTreeMap<String, Option<String>>,
     statistics: BTreeMap<String, TableStatistics>,
-    /// Documents that cannot be used, with the reason.
+    /// Unusable documents, with the reason.
     pub problems: Vec<String>,
     /// Trees of temporary tables.
     temporary: BTreeSet<TreeId>,
@@ -78,7 +78,7 @@ impl SalvagedCatalog {
                 self.sequences.insert(sequence.name.clone(), sequence);
             }
             "sequence_position" => {
-                if let Ok(id) = name[1..].parse() {
+                if let Some(id) = name.strip_prefix('/').and_then(|id| id.parse().ok()) {
                     self.positions.insert(id, parse(key, document)?);
                 }
             }
@@ -106,7 +106,10 @@ impl SalvagedCatalog {
                 Some(owner) => {
                     format!("table \"{name}\" has the rows of table \"{owner}\": its definition is outdated")
                 }
-                None if !fits => format!("table \"{name}\" has no tree with its columns: its definition is outdated"),
+                None if !fits => format!(
+                    "table \"{name}\" has no tree with its columns: its definition is outdated, and its rows, if any, are \
+                     in a table named recovered_N"
+                ),
                 None => {
                     owners.insert(def.tree, name.clone());
                     return true;
@@ -121,7 +124,10 @@ impl SalvagedCatalog {
         self.sequences.retain(|name, _| {
             let is_free = !tables.contains_key(name);
             if !is_free {
-                problems.push(format!("sequence \"{name}\" has the name of a table: its definition is outdated"));
+                problems.push(format!(
+                    "sequence \"{name}\" has the name of a table: its definition is outdated (create it under \
+                                       another name)"
+                ));
             }
             is_free
         });
@@ -145,7 +151,7 @@ impl SalvagedCatalog {
     /// Adds the documents of schemas, sequences and their positions, and of `tables`, with statistics, to `batch`.
     ///
     /// # Errors
-    /// None is expected.
+    /// Errors of encoding.
     pub fn put(&self, batch: &mut WriteBatch, tables: &[TableDef]) -> Result<()> {
         extend_format(batch)?;
         for (name, comment) in &self.schemas {
@@ -206,6 +212,8 @@ mod tests {
             ("statistics/t", "damaged"),
             ("sequence_position/7", r#"{"next":5}"#),
             ("sequence_position/x", r#"{"next":5}"#),
+            ("sequence_position", "{}"),
+            ("sequence_position@", "{}"),
             ("future/t", "{}"),
             ("", ""),
         ];

@@ -1,21 +1,21 @@
 //! Salvage of a damaged database into a new one.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::base::interrupt::{Execution, InterruptHandle, Interrupts};
+use crate::base::interrupt::{Execution, InterruptHandle, Interrupts, Started};
 use crate::base::progress::{NoProgress, Progress};
 use crate::engine;
 use crate::sql::repair::{Copied, Repaired, Source, copy, finish};
 use crate::{Database, Error, ObjectKind, Options, Result};
 
-/// Files beside the store, which have measurements and not data.
-const MEASUREMENTS: [&str; 3] = ["calibration.json", "caches.json", "scan-method.json"];
-
-/// Salvages what is intact in a damaged database into a new one.
+/// Salvages the intact rows of a damaged database into a new one.
 ///
 /// The damaged database is opened for reading only; a lock keeps writers out. The new one has the intact rows of all
-/// tables, rebuilt indexes, and all definitions that the rows satisfy. [`Repaired`] lists what is missing.
+/// tables, rebuilt indexes, and all definitions that the rows satisfy. [`Repaired`] lists the losses.
+///
+/// The new database has its final name from the beginning: a repair that is killed leaves a directory that opens, without
+/// a part of the definitions or rows. The command `keyaki repair` renames it at the end; so can a program.
 ///
 /// ```no_run
 /// # async fn example() -> keyaki::Result<()> {
@@ -56,25 +56,23 @@ impl Repair {
     async fn run_boxed(&self) -> Result<Repaired> {
         let started = self.interrupts.start();
         let progress = self.options.progress.clone().unwrap_or_else(|| Arc::new(NoProgress));
-        let copied = self.copied(&progress).await?;
+        let copied = self.copied(&progress, started).await?;
         let options = Options { must_exist: true, ..self.options.clone() };
         let database = Database::open(&self.target, options)?;
         let mut session = database.session();
         session.set_progress(progress);
         session.sql.interrupts = self.interrupts.clone();
-        let repaired = finish(&session.sql, started, copied, &self.target).await?;
-        self.copy_measurements()?;
-        Ok(repaired)
+        finish(&session.sql, started, copied, &self.target).await
     }
 
     /// Copies the rows on a thread of the blocking pool.
-    async fn copied(&self, progress: &Arc<dyn Progress>) -> Result<Copied> {
+    async fn copied(&self, progress: &Arc<dyn Progress>, started: Started) -> Result<Copied> {
         let device = engine::device(&self.options)?;
         if engine::exists(&device, &self.target)? {
             let name = self.target.display().to_string();
             return Err(Error::AlreadyExists { kind: ObjectKind::Database, name });
         }
-        let execution = Execution::new(&self.interrupts, self.interrupts.start());
+        let execution = Execution::new(&self.interrupts, started);
         let (decision, progress) = (execution.decision().clone(), progress.clone());
         let (directory, target) = (self.source.clone(), self.target.clone());
         let options = engine::store_options(&self.options);
@@ -82,23 +80,7 @@ impl Repair {
             let (progress, decision) = (&*progress, &*decision);
             copy(&Source { device, directory: &directory, options, progress, decision }, &target)
         });
-        // An interrupt, and the drop of this future with `execution`, end the task, after which nothing is written.
+        // An interrupt, and the drop of this future with `execution`, end the task at its next batch.
         task.await.map_err(|error| Error::task(&error))?
-    }
-
-    /// Copies the files with measurements of the device and the caches.
-    fn copy_measurements(&self) -> Result<()> {
-        if self.options.device.as_ref().is_some_and(|device| device.name() == "simulated") {
-            return Ok(());
-        }
-        MEASUREMENTS.iter().try_for_each(|name| copy_file(&self.source.join(name), &self.target.join(name)))
-    }
-}
-
-/// Copies a file if it exists.
-fn copy_file(from: &Path, to: &Path) -> Result<()> {
-    match std::fs::copy(from, to) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("copy", from, error)),
-        _ => Ok(()),
     }
 }

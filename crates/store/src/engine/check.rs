@@ -210,12 +210,23 @@ impl Verifier<'_> {
         self.pages(self.read().as_ref())
     }
 
-    /// The bytes of the extent; `None` if the device cannot read all of it, so that the pages have to be read one by
-    /// one.
+    /// The bytes of the extent; `None` if the device cannot read all of it, so that the caller reads page by page.
     pub fn read(&self) -> Option<Buffer> {
-        let mut bytes = Buffer::zeroed(self.item.extent.meta.len as usize);
-        self.files.read_at(self.item.extent.meta.offset, &mut bytes).ok()?;
-        Some(bytes)
+        let meta = &self.item.extent.meta;
+        self.read_range(meta.offset, meta.len).ok()
+    }
+
+    /// Reads a range, which may lie behind the end of a file that was truncated.
+    fn read_range(&self, offset: u64, len: u64) -> Result<Buffer> {
+        // Before the allocation: the length may be wrong.
+        let end = offset.saturating_add(len);
+        if end > self.files.data.len()? {
+            let (path, detail) = (self.files.data_path.to_path_buf(), format!("the file ends before offset {end}"));
+            return Err(Error::Corrupt { path, what: "data file", offset: Some(offset), detail });
+        }
+        let mut bytes = Buffer::zeroed(len as usize);
+        self.files.read_at(offset, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// Reads and opens a page of the extent, which may have these bytes.
@@ -227,8 +238,7 @@ impl Verifier<'_> {
             let start = (place.offset - self.item.extent.meta.offset) as usize;
             return self.files.open_page(&bytes[start..start + place.len as usize], place, self.schema());
         }
-        let mut bytes = Buffer::zeroed(place.len as usize);
-        self.files.read_at(place.offset, &mut bytes)?;
+        let bytes = self.read_range(place.offset, place.len.into())?;
         self.files.open_page(&bytes, place, self.schema())
     }
 

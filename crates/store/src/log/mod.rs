@@ -108,8 +108,8 @@ impl Log {
         Ok(Log { writer, background: Mutex::new(Some(background)) })
     }
 
-    /// As [`open`](Self::open), for a log that may be damaged, and that is only read: calls `apply` with the records
-    /// before the first one that is damaged or missing.
+    /// As [`open`](Self::open), for a damaged log, without writing: calls `apply` with the records before the first damaged
+    /// or missing one.
     ///
     /// # Errors
     /// Device errors other than of reads; errors of `apply`. Damage is part of the result.

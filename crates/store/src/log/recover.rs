@@ -19,7 +19,7 @@ use std::sync::Arc;
 use keyaki_device::{BLOCK, Buffer, Device, File, OpenMode};
 
 use super::LogPosition;
-use super::format::{GroupHeader, HEADER_BYTES, NoHeader, split_record};
+use super::format::{GroupHeader, HEADER_BYTES, NoHeader, segment_name, split_record};
 use super::segment::{LogSegments, capacity_of, cut_tail};
 use super::state::Tail;
 use crate::base::{Error, FORMAT_VERSION, Result};
@@ -44,11 +44,11 @@ pub(super) struct Recovered {
 /// The part of a damaged log that could be read.
 #[derive(Debug)]
 pub struct SalvagedLog {
-    /// Sequence number of the last record applied; of the checkpoint, if there is none.
+    /// Sequence number of the last record applied, or of the checkpoint if no record was applied.
     pub last: u64,
-    /// The newest sequence number that the log mentions. Later records may have existed.
+    /// The newest sequence number in any group header. Later records may have existed.
     pub newest_known: u64,
-    /// The reason why records are missing; `None` if no durable record is.
+    /// The reason for missing records; `None` if no durable record is missing.
     pub problem: Option<Error>,
 }
 
@@ -61,21 +61,35 @@ pub(super) fn recover(
     first: u64,
     apply: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<Recovered> {
-    let numbers: Vec<u64> =
-        LogSegments::list(&**device, dir)?.into_iter().filter(|&number| number >= from.segment).collect();
-    let segments = LogSegments { device: device.clone(), dir: dir.to_path_buf(), log_id: 0 };
-    let gap =
-        (from.segment..=u64::MAX).zip(0..numbers.len().max(1)).find(|&(number, i)| numbers.get(i) != Some(&number));
-    if let Some((missing, _)) = gap {
-        // A log that was never cut may not exist yet, while the database is being created.
-        if numbers.is_empty() && from == LogPosition::default() {
-            return Ok(Recovered { log_id: None, next_sequence: first, next_segment: 0, bytes: 0, tail: None });
-        }
-        return Err(damaged(&segments.path(missing), 0, "the segment is missing".into()));
+    let Found { numbers, missing, .. } = Found::list(device, dir, from)?;
+    // A log that was never cut may not exist yet, while the database is being created.
+    if numbers.is_empty() && from == LogPosition::default() {
+        return Ok(Recovered { log_id: None, next_sequence: first, next_segment: 0, bytes: 0, tail: None });
     }
-    let mut recovery =
-        Recovery { segments, log_id: None, first, expected: None, bytes: 0, unproven: VecDeque::new(), apply };
-    recovery.run(from, &numbers)
+    missing.map_or(Ok(()), Err)?;
+    Recovery::new(device, dir, first, apply).run(from, &numbers)
+}
+
+/// The segments of a log from a position on.
+struct Found {
+    numbers: Vec<u64>,
+    /// Number of adjacent segments from the first one on.
+    adjacent: usize,
+    /// The error of the first missing segment.
+    missing: Option<Error>,
+}
+
+impl Found {
+    fn list(device: &Arc<dyn Device>, dir: &Path, from: LogPosition) -> Result<Found> {
+        let mut numbers = LogSegments::list(&**device, dir)?;
+        numbers.retain(|&number| number >= from.segment);
+        let adjacent = (from.segment..=u64::MAX).zip(&numbers).take_while(|(number, found)| number == *found).count();
+        let missing = (adjacent == 0 || adjacent < numbers.len()).then(|| {
+            let path = dir.join(segment_name(from.segment.saturating_add(adjacent as u64)));
+            damaged(&path, 0, "the segment is missing".into())
+        });
+        Ok(Found { numbers, adjacent, missing })
+    }
 }
 
 /// Calls `apply` with the records from `first` on, up to the first one that is damaged or missing. Writes nothing.
@@ -86,23 +100,17 @@ pub(super) fn salvage(
     first: u64,
     apply: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<SalvagedLog> {
-    let mut numbers = LogSegments::list(&**device, dir)?;
-    numbers.retain(|&number| number >= from.segment);
+    let Found { numbers, adjacent, missing } = Found::list(device, dir, from)?;
     if numbers.is_empty() && from == LogPosition::default() {
         return Ok(SalvagedLog { last: first - 1, newest_known: first - 1, problem: None });
     }
-    let segments = LogSegments { device: device.clone(), dir: dir.to_path_buf(), log_id: 0 };
-    let adjacent = (from.segment..=u64::MAX).zip(&numbers).take_while(|(number, found)| number == *found).count();
-    let missing = (adjacent == 0 || adjacent < numbers.len())
-        .then(|| damaged(&segments.path(from.segment + adjacent as u64), 0, "the segment is missing".into()));
     let mut last = first - 1;
     let mut apply = |sequence: u64, payload: &[u8]| {
         apply(sequence, payload)?;
         last = sequence;
         Ok(())
     };
-    let (unproven, apply) = (VecDeque::new(), &mut apply as _);
-    let mut recovery = Recovery { segments, log_id: None, first, expected: None, bytes: 0, unproven, apply };
+    let mut recovery = Recovery::new(device, dir, first, &mut apply);
     let found = &numbers[..adjacent];
     let read = match adjacent {
         0 => Ok(()),
@@ -153,7 +161,17 @@ enum Stop {
     Unsound(String),
 }
 
-impl Recovery<'_> {
+impl<'a> Recovery<'a> {
+    fn new(
+        device: &Arc<dyn Device>,
+        dir: &Path,
+        first: u64,
+        apply: &'a mut dyn FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Recovery<'a> {
+        let segments = LogSegments { device: device.clone(), dir: dir.to_path_buf(), log_id: 0 };
+        Recovery { segments, log_id: None, first, expected: None, bytes: 0, unproven: VecDeque::new(), apply }
+    }
+
     fn run(&mut self, from: LogPosition, numbers: &[u64]) -> Result<Recovered> {
         let (index, offset, stop) = self.read_segments(from, numbers)?;
         let stale = self.check_end(from, numbers, index, offset, &stop)?;
@@ -388,6 +406,7 @@ fn is_unsound(error: &Error) -> bool {
             | Error::TooLarge { .. }
             | Error::TooMany { .. }
             | Error::TreeExists(_)
+            | Error::TreeMismatch { .. }
             | Error::TreeNotFound(_)
             | Error::WrongTreeKind { .. }
     )
@@ -448,7 +467,7 @@ impl Reader {
             let needed = len.next_multiple_of(BLOCK as u64).min(self.len - offset);
             let mut read = self.file.read_at(offset, &mut self.window);
             if read.is_err() && needed < wanted {
-                // A block behind those that are needed may be unreadable.
+                // A block after the needed ones may be unreadable.
                 self.window = Buffer::zeroed(needed as usize);
                 read = self.file.read_at(offset, &mut self.window);
             }

@@ -1,4 +1,4 @@
-//! The rows of all tables, and definitions without indexes and constraints, from a salvaged database to a new one.
+//! Copies the rows of all tables, and their definitions without indexes and constraints, to a new database.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -39,7 +39,7 @@ pub(crate) struct Copied {
     /// The tables with their indexes and constraints.
     pub tables: Vec<TableDef>,
     pub views: Vec<ViewDef>,
-    /// Values of rows that their sequences have to pass.
+    /// Values of rows that the sequences must pass.
     pub passed: Vec<(SequenceDef, i64)>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn copy(source: &Source<'_>, target: &Path) -> Result<Copied> {
     for (tree, schema) in salvage.trees() {
         if tree != CATALOG_TREE && schema.is_sampled() && !catalog.has_tree(tree) {
             let def = recovered(tree, schema, &catalog);
-            let loss = format!("the definition of a table is lost: its rows are in table \"{}\"", def.name);
+            let loss = format!("the definition of a table is lost: its rows are in table \"{}\" (rename it)", def.name);
             copied.report.losses.push(loss);
             copier.table(def, &catalog, is_intact, &mut copied)?;
         }
@@ -72,7 +72,8 @@ pub(crate) fn copy(source: &Source<'_>, target: &Path) -> Result<Copied> {
         let positions = catalog.all_sequences(&copied.tables).filter(|def| !catalog.positions.contains_key(&def.id));
         copied.report.losses.extend(positions.map(|def| {
             format!(
-                "the position of sequence \"{}\" may be lost: it begins at its start, or behind its column",
+                "the position of sequence \"{}\" may be lost: it continues at its start, or behind the values of its column \
+                 (correct it with setval)",
                 def.name
             )
         }));
@@ -81,12 +82,13 @@ pub(crate) fn copy(source: &Source<'_>, target: &Path) -> Result<Copied> {
     bootstrap(&mut batch)?;
     let bare: Vec<TableDef> = copied.tables.iter().map(bare).collect();
     catalog.put(&mut batch, &bare)?;
+    source.decision.check()?;
     store.commit(batch)?;
     copied.views = catalog.views.into_values().collect();
     Ok(copied)
 }
 
-/// Adds what is known of the checkpoint and the log.
+/// Reports the state of the checkpoint and the log.
 fn describe_state(salvage: &Salvage, report: &mut Repaired) {
     let state = salvage.state();
     report.notices.extend(state.damaged.iter().map(ToString::to_string));
@@ -99,8 +101,16 @@ fn describe_state(salvage: &Salvage, report: &mut Repaired) {
             None => format!("no checkpoint is intact: read the log alone, up to commit {}", state.sequence),
         });
     }
+    if !state.damaged.is_empty() && state.empty_records > 0 {
+        report.losses.push(format!(
+            "rows of bulk loads and large transactions may be lost: only a damaged checkpoint may have had the changes of {} \
+             commits up to {}",
+            state.empty_records, state.sequence
+        ));
+    }
     if !state.is_locked {
-        report.notices.push("the source has no lock file, so that no lock has excluded writers".into());
+        let notice = "the source has no lock file: make sure that no process has written to it during the repair";
+        report.notices.push(notice.into());
     }
     if let Some(problem) = &state.log_problem {
         report.losses.push(match state.newest_known > state.sequence {
@@ -119,7 +129,7 @@ fn bare(def: &TableDef) -> TableDef {
     TableDef { indexes: Vec::new(), checks: Vec::new(), foreign_keys: Vec::new(), ..def.clone() }
 }
 
-/// A definition for a tree whose own one is lost.
+/// A definition for a tree without one.
 fn recovered(tree: TreeId, schema: &Schema, catalog: &SalvagedCatalog) -> TableDef {
     let base = format!("recovered_{tree}");
     let numbered = (2_u32..).map(|n| format!("{base}_{n}"));
@@ -137,7 +147,7 @@ fn recovered(tree: TreeId, schema: &Schema, catalog: &SalvagedCatalog) -> TableD
     TableDef { nullable_values: false, ..TableDef::new(name, tree, columns, key) }
 }
 
-/// The name of a column in its tree, with a number if another one has it: trees keep dropped and renamed columns.
+/// The name of a column in its tree, with a number if another column has the name: trees keep dropped and renamed columns.
 fn free_name(column: &Column, others: &[ColumnDef]) -> String {
     let base = match column.name.as_str() {
         "" | HIDDEN_ROWID => "column",
@@ -165,7 +175,7 @@ impl Copier<'_> {
         surveyed.ok_or(Error::Cancelled)
     }
 
-    /// The definitions, and whether all pages of the catalog are intact.
+    /// The definitions. Also returns true if the catalog is intact.
     fn catalog(&self, report: &mut Repaired) -> Result<(SalvagedCatalog, bool)> {
         let mut catalog = SalvagedCatalog::default();
         let trees: BTreeMap<TreeId, Arc<Schema>> =
@@ -195,7 +205,7 @@ impl Copier<'_> {
         Ok((catalog, is_intact))
     }
 
-    /// Copies the rows of a table. `is_intact` says that the catalog has all positions of sequences.
+    /// Copies the rows of a table. `is_intact`: the catalog has all positions of sequences.
     fn table(&self, mut def: TableDef, catalog: &SalvagedCatalog, is_intact: bool, copied: &mut Copied) -> Result<()> {
         let surveyed = self.survey(def.tree, &format!("checking {}", def.name))?;
         let table = Table::new(bare(&def), None)?;
@@ -220,7 +230,11 @@ impl Copier<'_> {
         for column in (0..def.columns.len()).filter(|&column| observed.nulls[column]) {
             def.columns[column].nullable = true;
             let name = &def.columns[column].name;
-            let loss = format!("NOT NULL of column \"{name}\" of table \"{}\" is left out: rows have NULL", def.name);
+            let loss = format!(
+                "NOT NULL of column \"{name}\" of table \"{}\" is left out: rows have NULL (correct them, then ALTER TABLE … \
+                 SET NOT NULL)",
+                def.name
+            );
             copied.report.losses.push(loss);
         }
         copied.passed.extend(observed.extremes.into_iter().filter_map(|(_, sequence, value)| Some((sequence, value?))));
@@ -244,6 +258,7 @@ impl Copier<'_> {
             writer.push(&batch)?;
             self.source.progress.advance(batch.num_rows() as u64);
         }
+        self.source.decision.check()?;
         let count = writer.rows();
         let mut batch = WriteBatch::new();
         batch.create_tree(def.tree, &schema);
@@ -252,12 +267,12 @@ impl Copier<'_> {
     }
 }
 
-/// What the rows of a table have in columns with NOT NULL, and in those with values of a sequence.
+/// NULLs in columns with NOT NULL, and extreme values in columns with a sequence.
 struct Observed {
-    /// For each column, whether it has NULL although it must not.
+    /// True for the columns with NOT NULL that have NULL.
     nulls: Vec<bool>,
     must_have_values: Vec<bool>,
-    /// A column, its sequence, and the value of a row that the sequence reaches last.
+    /// A column, its sequence, and its value nearest to the end of the sequence.
     extremes: Vec<(usize, SequenceDef, Option<i64>)>,
 }
 
@@ -269,7 +284,8 @@ impl Observed {
         for (place, column) in def.columns.iter().enumerate() {
             extremes.extend(column.identity.as_ref().map(|identity| (place, identity.sequence.clone(), None)));
             for (name, sequence) in catalog.sequences.iter().filter(|_| !is_intact) {
-                if sequences::uses(column, name)? {
+                // A default that cannot be parsed fails when it is evaluated.
+                if sequences::uses(column, name).unwrap_or(false) {
                     extremes.push((place, sequence.clone(), None));
                 }
             }

@@ -1,5 +1,5 @@
-//! Indexes, constraints, views and comments of a repaired database, as statements. Each statement that fails because of
-//! the salvaged rows or definitions is left out and reported.
+//! Executes the statements that create indexes, constraints, views and comments. Reports each statement that fails because
+//! of the salvaged rows or definitions, and continues.
 
 use std::path::Path;
 
@@ -16,8 +16,7 @@ use crate::{Error, Result, SqlState};
 /// Completes the definitions, positions of sequences included, and checks the database. `session` has default settings.
 ///
 /// # Errors
-/// Errors other than those of the rows and definitions: of the device, of the memory, `Cancelled`. `Corrupt` if the
-/// check finds a problem.
+/// Errors of the device, `Cancelled`. `Corrupt` if the check finds a problem.
 pub(crate) async fn finish(session: &SqlSession, started: Started, copied: Copied, target: &Path) -> Result<Repaired> {
     let Copied { report, tables, views, passed } = copied;
     let mut finisher = Finisher { session, started, report };
@@ -48,7 +47,8 @@ pub(crate) async fn finish(session: &SqlSession, started: Started, copied: Copie
     }
     let checked = problems(&finisher.rows("CHECK DATABASE").await?);
     if let Some(problem) = checked.into_iter().next() {
-        let (path, detail) = (target.to_path_buf(), format!("the check has found: {problem}"));
+        let (path, detail) =
+            (target.to_path_buf(), format!("{problem} (check the disk of the new database, then repeat the repair)"));
         return Err(Error::Corrupt { path, what: "repaired database", offset: None, detail });
     }
     finisher.rows("CHECKPOINT").await?;
@@ -69,7 +69,7 @@ impl Finisher<'_> {
         self.define(&show::create_index(def, index), &what).await
     }
 
-    /// Creates the views, each after those that it uses.
+    /// Creates the views in the order of their dependencies.
     async fn views(&mut self, mut views: Vec<ViewDef>) -> Result<()> {
         loop {
             let mut failed = Vec::new();
@@ -124,7 +124,7 @@ impl Finisher<'_> {
 /// True for errors of rows and definitions, and for an index that needs too much memory.
 fn is_caused_by_contents(error: &Error) -> bool {
     let state = error.sqlstate();
-    // Unsupported features; data exceptions; integrity constraints; dependencies; names and types; limits.
+    // Features (0A), data (22), constraints (23), dependencies (2B), names and types (3F, 42), limits (54).
     let classes = ["0A", "22", "23", "2B", "3F", "42", "54"];
     classes.contains(&state.class()) || state == SqlState::OUT_OF_MEMORY
 }

@@ -1,6 +1,6 @@
 //! The report of a repair.
 
-/// The result of a repair: a new database, and what is missing in it.
+/// The result of a repair: the tables of the new database, losses and notices.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Repaired {
@@ -24,11 +24,11 @@ pub struct RepairedTable {
     pub rows: u64,
     /// Number of damaged pages.
     pub damaged_pages: u64,
-    /// Keys whose rows are lost, unless newer changes had the whole rows.
+    /// Keys whose rows are lost, unless newer changes contain the whole rows.
     pub lost: Vec<KeySpan>,
     /// Keys whose rows may be older than they were, or deleted ones.
     pub outdated: Vec<KeySpan>,
-    /// Number of rows in the lost ranges of which a change is left, but not the rows that it changes.
+    /// Number of rows in lost ranges that are left out because only changes of them remain.
     pub lost_changes: u64,
 }
 

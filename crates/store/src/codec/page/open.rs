@@ -67,6 +67,14 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl PageRef {
+    /// True if `bytes`, at least one block, begin with the header of the page.
+    pub(crate) fn has_header(&self, bytes: &[u8]) -> bool {
+        let tree = TreeId::new(u32_at(bytes, 16));
+        bytes.starts_with(&MAGIC)
+            && (u32_at(bytes, 4), u64_at(bytes, 8), tree, u32_at(bytes, 20))
+                == (self.checksum, self.offset, self.tree, self.len)
+    }
+
     /// The reference of a page of rows or messages that begins with `bytes`, at least one block, according to its own
     /// header, which may be damaged; `None` if it has no such header, or one for another place.
     pub(crate) fn of_header(bytes: &[u8], offset: u64) -> Option<PageRef> {

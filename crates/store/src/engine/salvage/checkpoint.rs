@@ -1,10 +1,14 @@
-//! The newest state that can be read: that of the newest intact checkpoint, with the intact prefix of the log.
+//! Restores the newest readable state: the newest intact checkpoint and the intact prefix of the log.
 //!
-//! A checkpoint is intact if its superblock and its node table are. Usually both superblock slots name the same one.
-//! They differ if a crash has interrupted a checkpoint; the space of the older one is then not reused yet, and the log
-//! goes on from it. Without an intact checkpoint, the log alone is replayed if it has been kept from its beginning, as
-//! in a new database.
+//! A checkpoint is intact if its superblock and its node table are intact. Usually both superblock slots name the same
+//! one. They differ if a crash has interrupted a checkpoint; the space of the older one is then not reused yet, and the
+//! log continues from it. Without an intact checkpoint, the log alone is replayed if it has its first segment, as that of
+//! a new database has.
+//!
+//! The log has no rows of bulk loads and large transactions, only an empty record for each: a checkpoint has their rows.
+//! Behind an older checkpoint than the newest one, such records mean that rows may be lost.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,6 +30,8 @@ pub(super) struct Restored {
     pub log: SalvagedLog,
     /// The damaged superblocks and node tables.
     pub damaged: Vec<Error>,
+    /// Number of replayed records without changes.
+    pub empty_records: u64,
 }
 
 /// Reads the newest state.
@@ -35,21 +41,31 @@ pub(super) struct Restored {
 /// errors other than of reads.
 pub(super) fn restore(device: &Arc<dyn Device>, dir: &Path, options: &Options) -> Result<Restored> {
     let data_path = dir.join("data");
-    let Opened { data, candidates, mut damaged } = Opened::open(device, &data_path)?;
-    for superblock in candidates {
-        match decode(device, &data, &data_path, &superblock, options) {
-            Ok((files, state, next_tree)) => {
-                let (from, sequence) = (superblock.log, superblock.sequence);
-                let (state, log) = replay(device, dir, state, next_tree, from, sequence)?;
-                return Ok(Restored { files, state, superblock: Some(superblock), log, damaged });
+    let data = device.exists(&data_path)?.then(|| device.open(&data_path, OpenMode::Read)).transpose()?;
+    let mut damaged = Vec::new();
+    if let Some(data) = &data {
+        let candidates;
+        (candidates, damaged) = Superblock::read_all(&**data)?;
+        for superblock in candidates {
+            match decode(device, data, &data_path, &superblock, options) {
+                Ok((files, state, next_tree)) => {
+                    let (from, sequence) = (superblock.log, superblock.sequence);
+                    let (state, log, empty_records) = replay(device, dir, state, next_tree, from, sequence)?;
+                    return Ok(Restored { files, state, superblock: Some(superblock), log, damaged, empty_records });
+                }
+                Err(error) if error.is_damage() => damaged.push(error),
+                Err(error) => return Err(error),
             }
-            Err(error) if error.is_damage() => damaged.push(error),
-            Err(error) => return Err(error),
         }
     }
     if !Log::has_beginning(&**device, dir)? {
-        let missing = || Error::NotADatabase { path: dir.to_path_buf(), detail: "it has no data file".into() };
-        return Err(damaged.pop().unwrap_or_else(missing));
+        let detail = "it has neither a data file nor the beginning of a log (name the directory of a database)".into();
+        let foreign = Error::NotADatabase { path: dir.to_path_buf(), detail };
+        return Err(damaged.pop().unwrap_or(foreign));
+    }
+    if data.is_none() {
+        let (path, detail) = (data_path.clone(), "the file is missing".into());
+        damaged.push(Error::Corrupt { path, what: "data file", offset: None, detail });
     }
     // No extent refers to the data file, which may be missing.
     let data = match data {
@@ -59,48 +75,50 @@ pub(super) fn restore(device: &Arc<dyn Device>, dir: &Path, options: &Options) -
     let space = Space::of_read_only(data.clone());
     let files = Arc::new(Files::new(device, data, &data_path, space, options.page_bytes as u32, options));
     let (state, from) = (StoreVersion::default(), LogPosition::default());
-    let (state, log) = replay(device, dir, state, TreeId::new(0), from, 0)?;
-    Ok(Restored { files, state, superblock: None, log, damaged })
-}
-
-/// The data file, if it exists, and its superblocks, newest first.
-struct Opened {
-    data: Option<Arc<dyn File>>,
-    candidates: Vec<Superblock>,
-    damaged: Vec<Error>,
-}
-
-impl Opened {
-    fn open(device: &Arc<dyn Device>, path: &Path) -> Result<Opened> {
-        if !device.exists(path)? {
-            let (path, detail) = (path.to_path_buf(), "the file is missing".into());
-            let damaged = vec![Error::Corrupt { path, what: "data file", offset: None, detail }];
-            return Ok(Opened { data: None, candidates: Vec::new(), damaged });
-        }
-        let data = device.open(path, OpenMode::Read)?;
-        let (candidates, damaged) = Superblock::read_all(&*data)?;
-        Ok(Opened { data: Some(data), candidates, damaged })
-    }
+    let (state, log, empty_records) = replay(device, dir, state, TreeId::new(0), from, 0)?;
+    Ok(Restored { files, state, superblock: None, log, damaged, empty_records })
 }
 
 /// The trees of a checkpoint.
 fn decode(
     device: &Arc<dyn Device>,
-    data: &Option<Arc<dyn File>>,
+    data: &Arc<dyn File>,
     path: &Path,
     superblock: &Superblock,
     options: &Options,
 ) -> Result<(Arc<Files>, StoreVersion, TreeId)> {
-    let Some(data) = data else { return Err(Error::Closed) };
     let bytes = read_node_table(&**data, path, superblock)?;
     let space = Space::of_read_only(data.clone());
     let files = Arc::new(Files::new(device, data.clone(), path, space, superblock.page_bytes, options));
     let decoded = node_table::decode(&bytes, &files);
     let (state, next_tree) = decoded.map_err(|malformed| malformed_node_table(path, superblock, malformed))?;
+    check_disjoint(&state, path)?;
     Ok((files, state, next_tree))
 }
 
-/// Applies the intact records of the log to the state of a checkpoint.
+/// Checks that extents do not overlap. A file that is opened for writing also checks its length.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+fn check_disjoint(state: &StoreVersion, path: &Path) -> Result<()> {
+    let mut extents = BTreeMap::new();
+    for version in state.trees.values() {
+        version.visit_extents(&mut |extent| {
+            extents.insert(extent.meta.offset, extent.meta.len);
+        });
+    }
+    let mut end = 0;
+    for (offset, len) in extents {
+        if offset < end {
+            let (path, detail) = (path.to_path_buf(), format!("a range of {len} bytes is used twice"));
+            return Err(Error::Corrupt { path, what: "node table", offset: Some(offset), detail });
+        }
+        end = offset.saturating_add(len);
+    }
+    Ok(())
+}
+
+/// Applies the intact records of the log to the state of a checkpoint. Also returns the number of empty records.
 fn replay(
     device: &Arc<dyn Device>,
     dir: &Path,
@@ -108,9 +126,12 @@ fn replay(
     next_tree: TreeId,
     from: LogPosition,
     sequence: u64,
-) -> Result<(StoreVersion, SalvagedLog)> {
-    let mut replay = Replay::new(state, next_tree, sequence);
-    let log = Log::salvage(device, dir, from, sequence + 1, &mut |sequence, payload| replay.apply(sequence, payload))?;
+) -> Result<(StoreVersion, SalvagedLog, u64)> {
+    let (mut replay, mut empty) = (Replay::new(state, next_tree, sequence), 0);
+    let log = Log::salvage(device, dir, from, sequence + 1, &mut |sequence, payload| {
+        empty += u64::from(payload.is_empty());
+        replay.apply(sequence, payload)
+    })?;
     replay.finish()?;
-    Ok((replay.state, log))
+    Ok((replay.state, log, empty))
 }

@@ -1,9 +1,9 @@
-//! Reading a damaged database: everything that is intact, and what is not.
+//! Reads the intact rows of a damaged database, and reports the damaged ranges.
 //!
 //! ```text
 //! checkpoint  the newest checkpoint with an intact node table, and the intact prefix of the log
 //! remains     the intact pages of a damaged extent
-//! prune       a tree without its damaged pages, which reads like any other
+//! prune       a tree without its damaged pages, for the ordinary cursors
 //! rows        the rows of such a tree
 //! ```
 //!
@@ -53,13 +53,15 @@ pub struct SalvagedState {
     pub checkpoint: Option<(u64, u64)>,
     /// The newest commit that is read.
     pub sequence: u64,
-    /// The newest commit that the log mentions. Later ones may have existed.
+    /// The newest commit in any group header of the log. Later ones may have existed.
     pub newest_known: u64,
-    /// The reason why later commits are lost; `None` if no durable commit is.
+    /// The reason for the loss of later commits; `None` if no durable commit is lost.
     pub log_problem: Option<Error>,
-    /// Damaged superblocks and node tables. Nothing is lost with them: the state comes from an intact checkpoint and
-    /// the log.
+    /// Damaged superblocks and node tables.
     pub damaged: Vec<Error>,
+    /// Number of commits in the log whose changes only a later checkpoint had: of bulk loads, large transactions, and
+    /// in-memory trees. If a superblock or node table is damaged, that checkpoint may be lost.
+    pub empty_records: u64,
     /// False if the database has no lock file, so that no lock excludes writers.
     pub is_locked: bool,
 }
@@ -82,7 +84,8 @@ impl Salvage {
             Err(error) if error.is_locked() => return Err(Error::Locked { path: dir.to_path_buf() }),
             Err(error) => return Err(error.into()),
         };
-        let Restored { files, state, superblock, log, damaged } = checkpoint::restore(device, dir, options)?;
+        let Restored { files, state, superblock, log, damaged, empty_records } =
+            checkpoint::restore(device, dir, options)?;
         files.poison("the database is open for reading only");
         let found = SalvagedState {
             checkpoint: superblock.map(|superblock| (superblock.generation, superblock.sequence)),
@@ -90,6 +93,7 @@ impl Salvage {
             newest_known: log.newest_known,
             log_problem: log.problem,
             damaged,
+            empty_records,
             is_locked: lock.is_some(),
         };
         Ok(Salvage { files, state, found, _lock: lock })

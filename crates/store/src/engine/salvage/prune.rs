@@ -1,7 +1,7 @@
-//! A version of a tree without its damaged pages, which reads like any other.
+//! A version of a tree without its damaged pages, which the ordinary cursors read.
 //!
-//! A damaged leaf is replaced by the groups of its intact pages, each a leaf. A damaged part of a run is replaced by
-//! parts with the same groups. Keys between them have no row, or no message, there.
+//! A damaged leaf is replaced by one leaf for each group of intact pages, and a damaged part of a run by one part for each
+//! group. Keys between the groups have no row or message there.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ pub(super) struct Pruned {
     pub indexes: HashMap<u64, Arc<Page>>,
     /// Keys whose rows in leaves are lost, in key order. They do not overlap. Each lies within one leaf.
     pub lost: Vec<DamagedKeys>,
-    /// Keys whose messages in runs are lost, in key order. They do not overlap.
+    /// Keys whose messages in runs are lost, or whose pages may be older ones, in key order. They do not overlap.
     pub outdated: Vec<DamagedKeys>,
 }
 
-/// Removes the damaged pages of a tree. `remains` are those of its damaged extents, by their offset.
+/// Removes the damaged pages of a tree. `remains` has the intact pages of each damaged extent, by the offset of the extent.
 pub(super) fn prune(version: &TreeVersion, remains: &HashMap<u64, Remains>) -> Pruned {
     let mut pruner = Pruner { remains, lost: Vec::new(), outdated: Vec::new() };
     let root = if remains.is_empty() { version.root.clone() } else { Arc::new(pruner.inner(&version.root)) };
@@ -48,6 +48,7 @@ impl Pruner<'_> {
                 Node::Inner(inner) => children.push(Arc::new(Node::Inner(self.inner(inner)))),
                 Node::Leaf(Some(extent)) if let Some(remains) = self.remains.get(&extent.meta.offset) => {
                     self.lost.extend(remains.lost.iter().cloned());
+                    self.outdated.extend(remains.outdated.clone());
                     let groups = &remains.groups;
                     pivots.extend(groups.iter().skip(1).map(|group| Key::from(&*group.extent.meta.first)));
                     children.extend(groups.iter().map(|group| Arc::new(Node::Leaf(Some(group.extent.clone())))));
@@ -69,7 +70,8 @@ impl Pruner<'_> {
                 parts.push(part.clone());
                 continue;
             };
-            self.outdated.extend(remains.lost.iter().filter_map(|lost| within(lost, part)));
+            let keys = remains.lost.iter().chain(&remains.outdated);
+            self.outdated.extend(keys.filter_map(|keys| within(keys, part)));
             parts.extend(remains.groups.iter().filter_map(|group| {
                 let meta = &group.extent.meta;
                 let low = part.low.clone().filter(|low| **low > *meta.first);

@@ -5,13 +5,15 @@
 //!   groups    | page 0 | page 1 | index'  |        | page 3 | index' |
 //! ```
 //!
-//! Each group of adjacent intact pages becomes an extent of its own, with a new index page in memory. Its place is
-//! behind the group, where the data file has other bytes: [`SalvagedPages`](super::SalvagedPages) never reads it there.
+//! Each group of adjacent intact pages becomes an extent of its own, with a new index page in memory. The new index page
+//! lies at the offset behind the group. The data file has other bytes there, which
+//! [`SalvagedPages`](super::rows::SalvagedPages) never reads.
 //!
-//! If the index page itself is damaged, the pages are found by their own headers. These have checksum, position, tree
-//! and length. Only the comparison with the checksum of the reference is lost, which detects a page that an older
-//! extent of the same tree has left at the same position because a write was lost. The keys of the pages must ascend,
-//! and lie between the first and the last key of the extent.
+//! If the index page is damaged, the pages are found by their headers, which state checksum, position, tree and length.
+//! Their keys must ascend, and lie between the first and the last key of the extent. The checksums in the index page are
+//! lost, which would detect that the write of the extent was lost and that its place still has pages of an older extent
+//! of the tree. Therefore, the rows may be outdated unless the header of the index page is that of the reference: index
+//! page and data pages are written together.
 
 use std::sync::Arc;
 
@@ -23,13 +25,15 @@ use crate::engine::DamagedKeys;
 use crate::engine::check::{Verifier, check_rows};
 use crate::pages::{Extent, ExtentMeta};
 
-/// The intact pages of a damaged extent, and the keys that may have been in the others.
+/// The intact pages of a damaged extent, and the key ranges of its damaged pages.
 #[derive(Debug, Default)]
 pub(super) struct Remains {
     /// In key order.
     pub groups: Vec<Group>,
     /// In key order.
     pub lost: Vec<DamagedKeys>,
+    /// The keys of the extent if its pages may be those of an older one.
+    pub outdated: Option<DamagedKeys>,
 }
 
 /// Adjacent intact pages, as an extent.
@@ -55,8 +59,8 @@ impl Remains {
     pub fn of(verifier: &Verifier<'_>) -> Result<Remains> {
         let extent = &verifier.item.extent;
         if verifier.bounds().is_err() {
-            // Its reference is wrong, not its pages.
-            return Ok(Remains { groups: Vec::new(), lost: vec![DamagedKeys::of(extent)] });
+            // The reference is wrong, not the pages.
+            return Ok(Remains { lost: vec![DamagedKeys::of(extent)], ..Remains::default() });
         }
         let bytes = verifier.read();
         match verifier.index(bytes.as_ref()) {
@@ -99,8 +103,8 @@ impl Remains {
         let (extent, meta) = (&verifier.item.extent, &verifier.item.extent.meta);
         let (mut remains, mut group) = (Remains::default(), Vec::new());
         let (mut at, end) = (meta.offset, extent.index().offset);
-        // The last key so far, and whether blocks behind it were skipped.
-        let (mut before, mut has_gap): (Option<Vec<u8>>, bool) = (None, false);
+        // The last key so far, and whether rows may be missing behind it.
+        let (mut before, mut has_gap): (Option<Vec<u8>>, bool) = (None, true);
         while at < end {
             match Found::by_header(verifier, bytes, at, before.as_deref()) {
                 Err(Error::Closed) => return Err(Error::Closed),
@@ -125,6 +129,7 @@ impl Remains {
             remains.lost.push(DamagedKeys { low, high: meta.last.to_vec(), includes_high: true });
         }
         remains.lost.retain(|keys| !keys.range().is_empty());
+        remains.outdated = (!is_written(verifier, bytes)).then(|| DamagedKeys::of(extent));
         Ok(remains)
     }
 
@@ -136,6 +141,18 @@ impl Remains {
         }
         Ok(())
     }
+}
+
+/// True if the device has the header of the index page of the extent.
+fn is_written(verifier: &Verifier<'_>, bytes: Option<&Buffer>) -> bool {
+    let (index, start) = (verifier.item.extent.index(), verifier.item.extent.meta.offset);
+    let mut block = Buffer::zeroed(BLOCK);
+    match bytes {
+        Some(bytes) => block.copy_from_slice(&bytes[(index.offset - start) as usize..][..BLOCK]),
+        None if verifier.files.read_at(index.offset, &mut block).is_err() => return false,
+        None => {}
+    }
+    index.has_header(&block)
 }
 
 impl Found {

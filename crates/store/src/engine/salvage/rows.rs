@@ -1,8 +1,8 @@
 //! The rows of a tree that has lost pages, in key order.
 //!
-//! Rows outside of the lost ranges are read like those of an intact tree. In a lost range, only messages remain: an
-//! insert has the whole row, a delete has none, and an upsert changes a row that is lost. The last is counted and left
-//! out, unless the writer knew that there was no row before.
+//! Outside of the lost ranges, an ordinary cursor reads the rows. In a lost range, only messages remain: an insert has the
+//! whole row, a delete has none, and an upsert changes a lost row, unless its prior states that there was no row. Upserts
+//! of lost rows are counted and left out.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Bound;
@@ -26,6 +26,8 @@ const BATCH_ROWS: usize = 8192;
 const BATCH_BYTES: usize = 4 << 20;
 /// Maximum number of keys of a chunk of messages.
 const CHUNK_KEYS: usize = 256;
+/// Maximum bytes of the pages and rows of a chunk of messages; the last one may exceed it.
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// The pages of the data file, and the index pages of salvaged extents.
 #[derive(Debug)]
@@ -111,7 +113,7 @@ impl SalvagedRows {
         self.view.schema()
     }
 
-    /// Number of rows, so far, of which only changes remain. They are left out.
+    /// Number of rows so far that are left out because only upserts of them remain.
     pub fn lost_upserts(&self) -> u64 {
         self.lost_upserts
     }
@@ -182,16 +184,18 @@ impl SalvagedRows {
     }
 }
 
-/// Takes messages of a lost range. Returns the rows that they have and the number of those that are lost; `None` at the
-/// end.
+/// Takes messages of a lost range. Returns their rows, and the number of rows that are left out; `None` at the end.
 async fn take(
     messages: &mut Merge,
     range: &KeyRange,
     view: &TreeView,
     source: &Arc<SalvagedPages>,
 ) -> Result<(Option<Chunk>, u64)> {
-    let (mut parts, mut lost) = (Vec::new(), 0);
+    let (mut parts, mut lost, mut bytes) = (Vec::new(), 0, 0);
     for taken in 0..CHUNK_KEYS {
+        if bytes >= CHUNK_BYTES {
+            break;
+        }
         if messages.next_key(range, view.schema(), source).await?.is_none() {
             if taken == 0 {
                 return Ok((None, lost));
@@ -200,10 +204,15 @@ async fn take(
         }
         let Some((key, change, prior)) = messages.take(view.upserts())? else { continue };
         match change {
-            Change::Row(PageRow { page, row }) => push_rows(&mut parts, &page, row as usize..row as usize + 1),
+            Change::Row(PageRow { page, row }) => {
+                // The chunk keeps the page. Neighbouring rows of one count it each time.
+                bytes += page.memory_bytes_max() / page.rows().max(1);
+                push_rows(&mut parts, &page, row as usize..row as usize + 1);
+            }
             Change::Upserts(_) if prior != Prior::Absent => lost += 1,
             change => {
                 let value = change.apply(None, view.upserts())?;
+                bytes += key.len() + value.as_ref().map_or(0, |value| value.len());
                 parts.extend(value.map(|value| ChunkPart::Row { key, value }));
             }
         }
