@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::run::{Programs, Result, cargo, step};
 
-/// Seeds that `cargo xtask test` runs always.
+/// Fixed seeds of `cargo xtask test`.
 const FIXED_SEEDS: [u64; 3] = [1, 2, 3];
 /// Time for fresh seeds in `cargo xtask test`, in seconds.
 const FRESH_SECONDS: u64 = 60;
@@ -19,7 +19,7 @@ pub struct Arguments {
     /// Steps of each seed [default: 2000]
     #[arg(long)]
     steps: Option<u64>,
-    /// Begin no further seed after so many seconds [default: 60]
+    /// Start no new seed after this many seconds [default: 60]
     #[arg(long)]
     seconds: Option<u64>,
     /// Print each step before it is executed
@@ -44,7 +44,7 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    // As the tests build it: other features would compile DataFusion again.
+    // Build with the features of the tests, because other features would compile DataFusion again.
     step(&mut cargo(&["test", "--workspace", "--test", "crash", "--no-run"]))?;
     step(Command::new(Programs::built_by_tests()?.harness).args(arguments.words()))
 }

@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut python = python::command(&Programs::built_by_tests()?)?;
     python.args(["-m", "unittest", "discover", "--verbose", "--start-directory", "tests/python"]);
     python.current_dir(root()).env("TPCH_SCALE", arguments.scale.to_string());
-    // They take longest beside the first of the other tests.
+    // The longest programs start first, beside the first test program.
     tests.splice(1..1, simulate::tests()?.into_iter().chain([python, release, documentation]));
     jobs::run(tests)
 }

@@ -1,7 +1,7 @@
 //! A database on a simulated device: options from a seed, statements, results, and the classes of errors.
 //!
-//! One thread runs all statements. The runtime, the executor and the planner have one thread each, and all sizes are so
-//! small that flushes, merges and evictions happen all the time.
+//! One thread runs all statements. The runtime, the executor and the planner have one thread each. Small sizes cause
+//! frequent flushes, merges and evictions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,14 +24,14 @@ use super::steps::index_name;
 pub const DIRECTORY: &str = "/simulated";
 /// The smallest memory that a database accepts.
 const MEMORY_BYTES: usize = 16 << 20;
-/// More than all changes during a transaction.
+/// Budget of the buffers that the changes during a transaction do not exceed.
 const AMPLE_BUFFER_BYTES: usize = 4 << 20;
 /// The CHECK constraint of a table, among its columns.
 const CONSTRAINT: &str = "CHECK";
 /// Longest wait for the background thread of the store after a step.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Attempts to open a database whose last tasks may not have ended.
-const OPENINGS: usize = 400;
+/// Attempts to open a database whose last tasks may not have ended, every 5 ms.
+const OPENINGS: usize = 8000;
 
 /// An error of the database: its SQLSTATE and its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Failed {
         matches!(self.code, "58030" | "XX001" | "57P01")
     }
 
-    /// A file is damaged in a way that makes it no database, or missing.
+    /// A file is damaged, missing, or not recognized as a database.
     pub fn is_damage(&self) -> bool {
         self.is_device() || matches!(self.code, "3D000" | "0A000" | "58P01" | "58P02" | "55000" | "54000")
     }

@@ -12,10 +12,9 @@
 //! shrink                                  reduction of a failing list
 //! ```
 //!
-//! Statements run one at a time. The same seed therefore gives the same statements, faults and answers, with these
-//! exceptions: threads of the store flush buffers and sync the log between two statements, so that a fault after a
-//! number of operations of the device can meet another operation; identifiers of logs are random; and a hang is found
-//! by a clock.
+//! Statements run one at a time, so that one seed gives the same statements, faults and answers. There are exceptions.
+//! Threads of the store flush buffers and sync the log between statements, which can move a fault to another operation.
+//! Identifiers of logs are random. The watchdog, and retries after a full disk, use real time.
 
 mod database;
 mod generate;
@@ -39,11 +38,11 @@ use steps::Step;
 
 /// Steps of each seed, unless the caller chooses another number.
 const STEPS: usize = 2000;
-/// A step that takes longer hangs.
+/// The watchdog ends the process if a step takes longer.
 const STEP_MAX: Duration = Duration::from_secs(120);
 /// Time for the reduction of a failing list.
 const REDUCTION: Duration = Duration::from_secs(180);
-/// Runs of a failing list until it is considered not to fail again.
+/// Attempts to repeat a failure before the reduction is skipped.
 const REPETITIONS: usize = 3;
 
 #[derive(Debug, clap::Args)]
@@ -54,7 +53,7 @@ pub struct Arguments {
     /// Steps of each seed
     #[arg(long, default_value_t = STEPS)]
     steps: usize,
-    /// Begin no further seed after so many seconds
+    /// Start no new seed after this many seconds
     #[arg(long, default_value_t = 60)]
     seconds: u64,
     /// Print each step before it is executed
@@ -133,11 +132,12 @@ fn execute(seed: u64, steps: &[Step], trace: bool) -> Result<(Counts, u64), Fail
 fn report(seed: u64, steps: &[Step], failure: &Failure, arguments: &Arguments) {
     let Failure { step, problem } = failure;
     println!("seed {seed}, step {step}: {}", problem.kind);
-    println!("  operation: {}", steps[*step]);
+    let shown = |steps: &[Step], step: usize| steps.get(step).map_or("a new database".into(), Step::to_string);
+    println!("  operation: {}", shown(steps, *step));
     println!("  expected:  {}", problem.expected);
     println!("  found:     {}", problem.found);
     println!("  repeat:    cargo xtask simulate --seed {seed} --steps {}", step + 1);
-    let steps = &steps[..=*step];
+    let steps = &steps[..steps.len().min(step + 1)];
     let fails = |steps: &[Step]| match execute(seed, steps, false) {
         Err(failure) => failure.problem.kind == problem.kind,
         Ok(_) => false,
@@ -153,7 +153,7 @@ fn report(seed: u64, steps: &[Step], failure: &Failure, arguments: &Arguments) {
     println!("{} of {} steps are needed:", reduced.len(), steps.len());
     reduced.iter().for_each(|step| println!("  {step}"));
     if let Err(Failure { step, problem }) = execute(seed, &reduced, false) {
-        println!("They fail at the step \"{}\":", reduced[step]);
+        println!("They fail at the step \"{}\":", shown(&reduced, step));
         println!("  expected:  {}", problem.expected);
         println!("  found:     {}", problem.found);
     }

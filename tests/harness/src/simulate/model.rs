@@ -4,22 +4,25 @@
 //! and definitions that it has changed. At the end of a transaction the records since its snapshot decide whether the
 //! commit must fail, may fail, or must succeed:
 //!
-//! - It *must* fail if both have changed the same row, or the definition of a table with changed rows, if both have
+//! - It *must* fail if both have changed the same row, if a table with changed rows has another definition, if both have
 //!   changed definitions, if a unique index would have duplicates, or if a serializable transaction that writes has
-//!   read rows that are others now.
+//!   read rows that have changed since.
 //! - It *may* fail if statements of both have written to the same table, even if they have found no row to write, or if
-//!   a serializable one has read a table that the other has written to. ANALYZE conflicts with changed definitions.
+//!   a serializable transaction has read a table that the other transaction has written. ANALYZE conflicts with changed
+//!   definitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::state::{Effect, Expected, Row, State};
+use super::state::{Effect, Expected, Row, State, Table};
 use super::steps::{Isolation, Predicate, SESSIONS, Statement};
 
 /// The state of the model.
 #[derive(Debug, Default)]
 pub struct Model {
     pub committed: State,
+    /// The state before the newest commit.
+    pub previous: State,
     /// Number of commits.
     version: u64,
     commits: Vec<Commit>,
@@ -32,8 +35,8 @@ pub struct Model {
     analyzed: u64,
     /// Values of the sequence that may be missing before the next one.
     pub values_missing: i64,
-    /// A conflict without a reason is an error. False if the store's memory for the changes since a snapshot is so
-    /// small that it gives them up, and lets transactions fail that have changed the same table as flushed buffers.
+    /// A conflict without a reason is an error. False for small buffers: the store then drops the record of changed keys,
+    /// and transactions conflict with every flushed change of their tables.
     pub has_exact_conflicts: bool,
 }
 
@@ -67,11 +70,18 @@ struct Work {
     /// The snapshot with the changes.
     state: State,
     writes: BTreeMap<(u64, i64), Write>,
-    /// Tables with written rows, and the number of their definition.
-    written: BTreeMap<usize, u64>,
+    /// Tables with written rows, and their definition.
+    written: BTreeMap<usize, Definition>,
     /// Tables that statements have written to, even if they have found no row, likewise.
-    targets: BTreeMap<usize, u64>,
+    targets: BTreeMap<usize, Definition>,
     defined: BTreeSet<usize>,
+}
+
+/// The definition of a table: its number, and true if the table has the constraint.
+type Definition = (u64, bool);
+
+fn definition_of(table: &Table) -> Definition {
+    (table.definition, table.checked)
 }
 
 /// A row that a transaction has written.
@@ -114,7 +124,7 @@ impl Model {
 
     /// All sessions end, as when the database is closed; the committed state is `committed`.
     pub fn restart(&mut self, committed: State) {
-        self.committed = committed;
+        (self.previous, self.committed) = (committed.clone(), committed);
         self.sessions = Default::default();
         self.commits.clear();
     }
@@ -143,15 +153,15 @@ impl Model {
     }
 
     /// Takes the snapshot of a statement in the transaction of a session. It is a conflict if the definition of a table
-    /// that the transaction has written to is another one now.
+    /// with changed rows has changed.
     pub fn start(&mut self, session: usize) -> Start {
         let (version, committed) = (self.version, &self.committed);
         let Some(open) = &mut self.sessions[session] else { return Start::Success };
         if open.base.is_some() && open.isolation != Isolation::ReadCommitted {
             return Start::Success;
         }
-        let is_same = |(table, definition): (&usize, &u64)| {
-            committed.tables.get(table).is_some_and(|table| table.definition == *definition)
+        let is_same = |(table, definition): (&usize, &Definition)| {
+            committed.tables.get(table).is_some_and(|table| definition_of(table) == *definition)
         };
         if !open.work.written.iter().all(is_same) {
             return Start::Conflict;
@@ -171,10 +181,12 @@ impl Model {
         state.run(statement, &mut self.ids)
     }
 
-    /// True if a table that a session sees has an in-memory index.
-    pub fn has_memory_indexes(&self, session: usize) -> bool {
-        let state = self.sessions[session].as_ref().map_or(&self.committed, |open| &open.work.state);
-        state.tables.values().any(|table| table.indexes.values().any(|index| index.method == "masstree"))
+    /// True if a table that any session sees has an in-memory index.
+    pub fn has_memory_indexes(&self) -> bool {
+        let mut states = self.sessions.iter().flatten().map(|open| &open.work.state).chain([&self.committed]);
+        states.any(|state| {
+            state.tables.values().any(|table| table.indexes.values().any(|index| index.method == "masstree"))
+        })
     }
 
     /// Applies the effect of a statement: to the transaction, or as a commit.
@@ -182,7 +194,7 @@ impl Model {
         let Some(open) = &mut self.sessions[session] else {
             let work = Work::default().with(&self.committed, self.version, effect);
             self.commit(&work);
-            self.committed = work.state;
+            self.previous = std::mem::replace(&mut self.committed, work.state);
             return;
         };
         let version = open.base.as_ref().map_or(0, |(version, _)| *version);
@@ -267,17 +279,18 @@ impl Model {
     pub fn committed(&mut self, session: usize, state: State) {
         let Some(open) = self.sessions[session].take() else { return };
         self.commit(&open.work);
-        self.committed = state;
+        self.previous = std::mem::replace(&mut self.committed, state);
     }
 
     fn must_conflict(&self, open: &Transaction, base: u64, snapshot: &State) -> Option<String> {
         let work = &open.work;
         for (&(id, k), write) in work.writes.iter().filter(|(_, write)| write.before != write.after) {
             let mut later = self.commits.iter().filter(|commit| commit.version > write.version);
-            if later.clone().any(|commit| commit.rows.contains(&(id, k))) {
+            if later.any(|commit| commit.rows.contains(&(id, k))) {
                 return Some(format!("another transaction has changed the row {k} of t{}", write.table));
             }
-            if later.any(|commit| commit.defined.contains(&write.table)) {
+            let now = self.committed.tables.get(&write.table).map(|table| definition_of(table));
+            if !work.defined.contains(&write.table) && now != work.written.get(&write.table).copied() {
                 return Some(format!("another transaction has changed the definition of t{}", write.table));
             }
         }
@@ -332,7 +345,7 @@ impl Model {
             }
             state.tables.insert(*number, own);
         }
-        for (&(id, k), write) in &work.writes {
+        for (&(id, k), write) in work.writes.iter().filter(|(_, write)| write.before != write.after) {
             if state.tables.get(&write.table).is_some_and(|table| table.id == id) {
                 state.put(write.table, k, write.after.clone());
             }
@@ -352,20 +365,20 @@ impl Work {
         let row = |state: &State, table: usize, k: i64| state.tables.get(&table)?.rows.get(&k).cloned();
         for (table, k) in effect.written {
             let Some(old) = self.state.tables.get(&table) else { continue };
-            self.written.entry(table).or_insert(old.definition);
+            self.written.entry(table).or_insert(definition_of(old));
             let before = row(&self.state, table, k);
             let write = self.writes.entry((old.id, k)).or_insert(Write { version, table, before, after: None });
             write.after = row(&effect.state, table, k);
         }
         if let Some((target, table)) = effect.target.and_then(|target| Some((target, self.state.tables.get(&target)?)))
         {
-            self.targets.entry(target).or_insert(table.definition);
+            self.targets.entry(target).or_insert(definition_of(table));
         }
         if let Some(defined) = effect.defined {
             self.defined.insert(defined);
             // Later writes belong to the new definition. Rows of a changed table get their new form.
             if let Some(table) = effect.state.tables.get(&defined) {
-                self.written.entry(defined).and_modify(|definition| *definition = table.definition);
+                self.written.entry(defined).and_modify(|definition| *definition = definition_of(table));
                 for (&(id, k), write) in &mut self.writes {
                     if id == table.id {
                         write.after = table.rows.get(&k).cloned();

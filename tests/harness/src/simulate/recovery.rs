@@ -1,9 +1,9 @@
-//! Faults and restarts: which commits must be there afterwards.
+//! Faults and restarts, and the commits that must survive them.
 //!
 //! A restart cuts the power, so that it decides about all writes that were not synced, and opens the database again.
-//! All acknowledged commits must be there. A commit whose statement has failed with an error of the device is there as
-//! a whole, or not at all. On a damaged device the database may not open; if it does, its contents must be those of a
-//! commit since the damage.
+//! Every acknowledged commit must survive. A commit whose statement has failed with an error of the device survives
+//! completely or not at all. On a damaged device the database may not open. If it does, its contents must be those of a
+//! commit since the damage, or of the one before: recovery takes a damaged newest group of the log for a torn one.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::database::{Contents, DIRECTORY, Failed, Sizes, files};
 use super::model::Model;
 use super::runner::{Checked, Faults, Problem, Runner};
 use super::state::State;
-use super::steps::{Damage, Fault, SESSIONS, Statement, Step};
+use super::steps::{Damage, Fault, SESSIONS, Statement};
 
 /// Values of a sequence that a restart can lose.
 const VALUES_LOST: i64 = 64;
@@ -21,8 +21,8 @@ const VALUES_LOST: i64 = 64;
 const ROT_BYTES: u64 = 600_000;
 /// Tables of a new database.
 const TABLES_FIRST: usize = 3;
-/// Attempts to write a checkpoint after a full disk has space again.
-const CHECKPOINTS: usize = 20;
+/// Attempts to write a checkpoint, every 100 ms, after a full disk has space again.
+const CHECKPOINTS: usize = 300;
 
 impl Runner {
     /// Plans a fault of the device.
@@ -90,7 +90,7 @@ impl Runner {
 
     /// Damages the device without an error.
     pub(super) fn damage(&mut self, damage: &Damage) -> Checked {
-        self.faults.damaged.get_or_insert_with(|| vec![self.model.committed.clone()]);
+        self.faults.damaged.get_or_insert_with(|| vec![self.model.previous.clone(), self.model.committed.clone()]);
         match damage {
             Damage::Rot(seeds) => {
                 let files = files(&self.simulated, DIRECTORY);
@@ -98,7 +98,7 @@ impl Runner {
                 for seed in seeds {
                     // Most of the bits are those of the data file.
                     let data = files.iter().find(|(path, _)| path.ends_with("data"));
-                    let any = files.get(*seed as usize % files.len().max(1));
+                    let any = files.get((*seed >> 40) as usize % files.len().max(1));
                     let Some((path, len)) = data.filter(|_| seed % 4 > 0).or(any) else { continue };
                     let flipped =
                         self.simulated.flip_bit(path, (seed >> 16) % len.min(&ROT_BYTES), (seed >> 8) as u8 % 8);
@@ -126,7 +126,7 @@ impl Runner {
         self.open().map_err(|error| Problem::error("a new database", &error))?;
         self.administer("CREATE SEQUENCE s").map_err(|error| Problem::error("a sequence", &error))?;
         for table in 0..TABLES_FIRST {
-            self.step(&Step::Run { session: 0, statement: Statement::CreateTable { table, checked: table == 1 } })?;
+            self.run_statement(0, &Statement::CreateTable { table, checked: table == 1 })?;
         }
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Runner {
     /// Closes the database and opens it again.
     pub(super) fn reopen(&mut self) -> Checked {
         if self.faults.failing {
-            // What a failed sync has covered is unknown: only a restart decides.
+            // Data covered by a failed sync may or may not be durable. A restart decides.
             return self.recover(None, &[]);
         }
         self.close();
@@ -161,7 +161,7 @@ impl Runner {
     /// that was not acknowledged. The power also fails during recovery, after `during` operations.
     pub(super) fn recover(&mut self, pending: Option<State>, during: &[u64]) -> Checked {
         self.power_off();
-        // Its threads end before the restart, as those of a process would.
+        // A power failure ends all threads of the process.
         self.close();
         self.simulated.crash();
         self.simulated.clear_faults();

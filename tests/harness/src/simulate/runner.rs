@@ -1,7 +1,6 @@
 //! Executes steps on a database and compares every result with the model.
 //!
-//! Only an error that the current faults of the device explain is accepted beside those that the model permits. After
-//! an error of the device during a change, [`recovery`](super::recovery) decides which commits have survived.
+//! An error is accepted if the model permits it, or if an active fault of the device explains it. After an error of the device during a change, [`recovery`](super::recovery) decides which commits have survived.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,11 +59,11 @@ pub struct Faults {
     pub failing: bool,
     /// The device may have no space.
     pub limited: bool,
-    /// The device is damaged: the committed states since then. A restart may lose the last of them.
+    /// The committed states since the device was damaged, and the one before. A restart may restore any of them.
     pub damaged: Option<Vec<State>>,
 }
 
-/// Counts of events, to show that a run was not idle.
+/// Counts of events, which show the coverage of a run.
 #[derive(Debug, Default, Clone)]
 pub struct Counts {
     pub steps: u64,
@@ -203,8 +202,10 @@ impl Runner {
     /// True if the faults of the device explain an error.
     pub(super) fn explains(&self, error: &Failed) -> bool {
         let failing = self.faults.failing || self.simulated.is_down();
-        (self.faults.damaged.is_some() && error.is_damage())
-            || (failing && (error.is_device() || error.code == "55000"))
+        // A panic of a thread of the store poisons it.
+        !error.text.contains("panicked")
+            && ((self.faults.damaged.is_some() && error.is_damage())
+                || (failing && (error.is_device() || error.code == "55000")))
     }
 
     /// Accepts an error that faults explain, of a statement that changes nothing.
@@ -227,7 +228,7 @@ impl Runner {
         if restarts { self.recover(pending, &[]) } else { Ok(()) }
     }
 
-    fn run_statement(&mut self, session: usize, statement: &Statement) -> Checked {
+    pub(super) fn run_statement(&mut self, session: usize, statement: &Statement) -> Checked {
         let sql = statement.sql();
         let mut may_conflict = false;
         if let Some(open) = self.model.transaction(session) {
@@ -237,7 +238,7 @@ impl Runner {
             }
             if open.failed {
                 self.refused(session, &sql, &[FAILED_TRANSACTION])?;
-                // Else most statements would be refused.
+                // Otherwise, most later statements of the session would be refused.
                 return if matches!(statement, Statement::Select(_)) { Ok(()) } else { self.roll_back(session) };
             }
             match self.model.start(session) {
@@ -253,7 +254,9 @@ impl Runner {
         let mut expected = self.model.expect(session, statement);
         expected.errors.extend(may_conflict.then_some(CONFLICT));
         // Changes of in-memory indexes do not spill.
-        let may_exceed_memory = !matches!(statement, Statement::Select(_)) && self.model.has_memory_indexes(session);
+        let creates = matches!(statement, Statement::CreateIndex { index, .. } if index.method == "masstree");
+        let may_exceed_memory =
+            creates || !matches!(statement, Statement::Select(_)) && self.model.has_memory_indexes();
         expected.errors.extend(may_exceed_memory.then_some(OUT_OF_MEMORY));
         match self.execute(session, &sql) {
             Ok(answer) => {
@@ -357,8 +360,9 @@ impl Runner {
     }
 
     fn begin(&mut self, session: usize, isolation: Isolation, sql: &str) -> Checked {
-        if self.model.transaction(session).is_some() {
-            return self.refused(session, sql, &[ACTIVE_TRANSACTION, FAILED_TRANSACTION]);
+        if let Some(open) = self.model.transaction(session) {
+            let code = if open.failed { FAILED_TRANSACTION } else { ACTIVE_TRANSACTION };
+            return self.refused(session, sql, &[code]);
         }
         match self.execute(session, sql) {
             Ok(_) => {
@@ -538,15 +542,18 @@ impl Runner {
     pub(super) fn check(&mut self) -> Checked {
         match self.administer("CHECK DATABASE") {
             Err(error) => self.tolerate("the result of CHECK", &error),
-            Ok(Answer::Rows { rows, .. }) => {
-                let problem = rows.iter().find(|row| row.get(PROBLEM_COLUMN) != Some(&Value::Null));
-                match problem {
-                    Some(_) if self.faults.failing || self.faults.damaged.is_some() => Ok(()),
-                    Some(row) => Err(Problem::new("CHECK", "no problem", format!("{row:?}"))),
-                    None => Ok(()),
-                }
+            Ok(checked) => self.problem_of_check(&checked),
+        }
+    }
+
+    /// The first problem in the result of CHECK DATABASE that no fault explains.
+    fn problem_of_check(&self, checked: &Answer) -> Checked {
+        let Answer::Rows { rows, .. } = checked else { return Err(Problem::new("CHECK", "rows", shown(checked))) };
+        match rows.iter().find(|row| row.get(PROBLEM_COLUMN) != Some(&Value::Null)) {
+            Some(row) if !self.faults.failing && self.faults.damaged.is_none() => {
+                Err(Problem::new("CHECK", "no problem", format!("{row:?}")))
             }
-            Ok(other) => Err(Problem::new("CHECK", "rows", shown(&other))),
+            _ => Ok(()),
         }
     }
 
@@ -565,9 +572,9 @@ impl Runner {
         remove(&self.simulated, &directory);
         match read {
             Err(error) => self.tolerate("the contents of the copy", &error),
-            Ok((found, _)) => match Contents::of_state(&self.model.committed).difference(&found) {
+            Ok((found, checked)) => match Contents::of_state(&self.model.committed).difference(&found) {
                 Some((expected, found)) => Err(Problem::new("other backup", expected, found)),
-                None => Ok(()),
+                None => self.problem_of_check(&checked),
             },
         }
     }

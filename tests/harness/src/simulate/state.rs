@@ -1,7 +1,6 @@
 //! The model's tables, and the effect of one statement on them.
 //!
-//! The code is simple on purpose: rows are in a `BTreeMap`, queries look at every row, and a statement makes a new
-//! state.
+//! The code favours simplicity: rows are in a `BTreeMap`, queries scan all rows, and each statement returns a new state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,9 +32,9 @@ pub type Rows = BTreeMap<i64, Row>;
 /// A table. Its definition is that of the statement CREATE TABLE with the changes since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// Number of the creation or truncation of the table, so that rows of a dropped table are others.
+    /// Number of the creation or truncation of the table, so that rows of a dropped table do not match rows of a new one.
     pub id: u64,
-    /// Number of the last change of the definition.
+    /// Number of the last change of the definition other than of the constraint.
     pub definition: u64,
     pub checked: bool,
     /// The default of column `d`, if the column exists.
@@ -521,7 +520,10 @@ impl State {
                 if let Some(error) = alter_error(statement, old) {
                     return Expected::error(error);
                 }
-                state.redefine(*table, *ids, |table| alter(statement, table));
+                // A constraint that is added and removed again leaves the definition as it was.
+                let is_constraint = matches!(statement, Statement::AddCheck { .. } | Statement::DropCheck { .. });
+                let definition = if is_constraint { old.definition } else { *ids };
+                state.redefine(*table, definition, |table| alter(statement, table));
                 *table
             }
             other => unreachable!("{other:?} changes no definition"),

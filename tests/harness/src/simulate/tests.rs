@@ -1,8 +1,9 @@
 //! The simulation itself: it passes, it repeats, and it finds wrong answers.
 
 use super::generate::Generator;
+use super::model::{Ending, Model, Start};
 use super::runner::Runner;
-use super::steps::{Fault, OnConflict, Statement, Step};
+use super::steps::{Fault, Isolation, OnConflict, Statement, Step};
 use super::{execute, steps::NewRow};
 
 fn insert(k: i64) -> Step {
@@ -50,13 +51,52 @@ fn lost_commits_are_found() {
     let mut runner = Runner::new(1).unwrap();
     runner.step(&insert(1)).unwrap();
     // The model does not expect lying syncs here.
-    runner.simulated.set_lying_syncs(true);
     let lost = (2..40).any(|k| {
-        runner.step(&insert(k)).unwrap();
         runner.simulated.set_lying_syncs(true);
-        runner.step(&Step::Crash(Vec::new())).is_err()
+        runner.step(&insert(k)).unwrap();
+        runner.step(&Step::Crash(Vec::new())).is_err_and(|problem| problem.kind == "recovery")
     });
     assert!(lost, "no lying sync has lost a commit");
+}
+
+#[test]
+fn conflicts_must_be_found() {
+    let begin = |model: &mut Model, session| {
+        model.begin(session, Isolation::RepeatableRead);
+        assert_eq!(model.start(session), Start::Success);
+    };
+    let run = |model: &mut Model, session: usize, statement: &Statement| {
+        let effect = model.expect(session, statement).effect.expect("the statement succeeds");
+        model.apply(session, effect);
+    };
+    let (mut model, table) = (Model::default(), 0);
+    model.has_exact_conflicts = true;
+    run(&mut model, 3, &Statement::CreateTable { table, checked: false });
+    let Step::Run { statement: first, .. } = insert(1) else { panic!("a statement") };
+    let Step::Run { statement: second, .. } = insert(2) else { panic!("a statement") };
+    // The same row.
+    begin(&mut model, 0);
+    begin(&mut model, 1);
+    run(&mut model, 0, &first);
+    run(&mut model, 1, &first);
+    let Ending::Commit { state, may_fail: false } = model.ending(0) else { panic!("the first commit succeeds") };
+    model.committed(0, state);
+    assert!(matches!(model.ending(1), Ending::Conflict(_)));
+    model.roll_back(1);
+    // Another definition, and one that is the same again.
+    for (is_removed, conflicts) in [(false, true), (true, false)] {
+        begin(&mut model, 0);
+        run(&mut model, 0, &second);
+        run(&mut model, 1, &Statement::AddCheck { table });
+        if is_removed {
+            run(&mut model, 1, &Statement::DropCheck { table });
+        }
+        assert_eq!(matches!(model.ending(0), Ending::Conflict(_)), conflicts);
+        model.roll_back(0);
+        if !is_removed {
+            run(&mut model, 1, &Statement::DropCheck { table });
+        }
+    }
 }
 
 #[test]

@@ -86,8 +86,8 @@ struct Open {
 struct NamedSavepoint {
     name: String,
     point: Savepoint,
-    /// The catalog with the definitions of the transaction; `None` if it had not changed any. It then sees those of its
-    /// snapshot, which is a later one after a rollback at the level read committed.
+    /// The transaction's own catalog; `None` if it had not changed definitions. ROLLBACK TO then uses the catalog of the
+    /// current snapshot, which at the level read committed may be newer than the savepoint.
     catalog: Option<Arc<Catalog>>,
     changed: ChangedTables,
 }

@@ -167,7 +167,7 @@ impl Running {
         Ok(())
     }
 
-    /// Returns to a savepoint, with its changed tables and the catalog of its own definitions, if it had any.
+    /// Returns to a savepoint. `catalog` has the transaction's own definitions, if it had changed any.
     pub fn roll_back_to(&mut self, point: Savepoint, catalog: Option<Arc<Catalog>>, changed: ChangedTables) {
         self.store.roll_back_to(point);
         self.catalog = catalog.unwrap_or_else(|| self.base.clone());
