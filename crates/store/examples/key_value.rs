@@ -3,13 +3,19 @@
 //! ```sh
 //! cargo run --release -p keyaki-store --example key_value -- DIRECTORY [keys] [option=value …]
 //! ```
-//! Options: `page_bytes`, `leaf_bytes`, `fan_out`, `node_buffer_bytes`, `runs_per_node`, `buffer_bytes`, `cache_bytes`.
+//! Options: `page_bytes`, `leaf_bytes`, `fan_out`, `node_buffer_bytes`, `runs_per_node`, `buffer_bytes`, `cache_bytes`;
+//! `reads_only=1` reads what an earlier
+//! run has written, and changes nothing.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
 use keyaki_store::{Direction, Durability, Options, Store, TreeId, UpsertFunctions};
+
+/// As in the `keyaki` program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const TREE: TreeId = TreeId::new(1);
 const ADD: u32 = 1;
@@ -28,6 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         upserts: Arc::new(UpsertFunctions::default().with(ADD, add)),
         ..Options::default()
     };
+    let mut reads_only = false;
     for argument in arguments {
         let (name, value) = argument.split_once('=').ok_or("options are name=value")?;
         let value: usize = value.parse()?;
@@ -39,6 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "runs_per_node" => options.runs_per_node = value,
             "buffer_bytes" => options.buffer_bytes = value,
             "cache_bytes" => options.cache_bytes = value,
+            "reads_only" => reads_only = value != 0,
             _ => return Err(format!("unknown option {name}").into()),
         }
     }
@@ -47,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let map = KeyValue::open(&store, TREE)?;
 
     let (start, written) = (Instant::now(), bytes_written());
-    for first in (0..keys).step_by(100) {
+    for first in (0..keys).step_by(100).filter(|_| !reads_only) {
         let mut batch = KeyValueBatch::default();
         for i in first..(first + 100).min(keys) {
             batch.insert(&map, &key(i), &value(i));
@@ -105,7 +113,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     report("rows of a full scan", keys, start);
 
     let start = Instant::now();
-    let upserts = keys / 4;
+    let upserts = if reads_only { 0 } else { keys / 4 };
     for first in (0..upserts).step_by(100) {
         let mut batch = KeyValueBatch::default();
         for i in first..(first + 100).min(upserts) {

@@ -153,6 +153,18 @@ impl BufferCursor {
         self.has_key()
     }
 
+    /// True if the newest message of the next key is an upsert.
+    pub fn is_upsert(&self) -> bool {
+        let next = self.ahead.keys.get(self.ahead.taken);
+        next.is_some_and(|next| matches!(self.ahead.messages[next.messages.start], AheadMessage::Upsert(..)))
+    }
+
+    /// Consumes the next key. Returns false if it was the last one.
+    pub fn skip(&mut self) -> bool {
+        self.ahead.taken += usize::from(self.ahead.taken < self.ahead.keys.len());
+        self.has_key()
+    }
+
     /// Copies the next batch.
     fn fill(&mut self) {
         let (guard, buffer, mut ahead) = (pin(), self.buffer.clone(), std::mem::take(&mut self.ahead));

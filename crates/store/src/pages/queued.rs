@@ -7,9 +7,9 @@
 //! block_on()  polls; when the future is pending: backlog -> device (neighbouring pages in one read) -> cache -> wake
 //! ```
 //!
-//! *Read-ahead.* Advised pages are read once a page is missing: first [`AHEAD_BYTES_MIN`], doubling up to the budget of
-//! the source each time that half of them are used, so that short ranges read little more than they need and long ones
-//! reach the bandwidth of the device. Pages that the cache answers cost nothing.
+//! *Read-ahead.* Advised pages are read once a page is missing: first [`AHEAD_BYTES_MIN`], later as many bytes as have been
+//! used, up to the budget of the source, so that short ranges read little more than they need and long ones reach the
+//! bandwidth of the device. Pages that the cache answers cost nothing.
 //!
 //! *Invariants.* Pages enter the cache only inside of [`QueuedPages::block_on`], whose future references their extents.
 //! A page of `under_way` is in one of the backlog, the retries and the reads in flight. `ahead_bytes` is the sum of the
@@ -63,6 +63,8 @@ struct Reads {
     /// With the bytes of the window that they use.
     ahead: HashMap<u64, (Arc<PageRead>, usize)>,
     ahead_bytes: usize,
+    /// Bytes of pages that were read ahead and requested later.
+    used_bytes: u64,
     /// The current limit of `ahead_bytes`.
     window_bytes: usize,
     /// Pages advised, in reading order. Those that are not in `waiting` have been requested since.
@@ -120,6 +122,7 @@ impl QueuedPages {
             completions: Vec::new(),
             ahead: HashMap::new(),
             ahead_bytes: 0,
+            used_bytes: 0,
             window_bytes: AHEAD_BYTES_MIN.min(read_ahead_bytes),
             advised: VecDeque::new(),
             waiting: HashMap::new(),
@@ -159,9 +162,11 @@ impl QueuedPages {
         if joined.is_none() {
             let mut reads = self.reads.lock();
             let ahead = reads.take_ahead(page);
-            if ahead.is_some() && self.fill(&mut reads) {
-                // Pages that were read ahead are used.
-                reads.window_bytes = (2 * reads.window_bytes).min(self.read_ahead_bytes);
+            if ahead.is_some() {
+                reads.used_bytes += u64::from(page.len);
+                let used = usize::try_from(reads.used_bytes).unwrap_or(usize::MAX);
+                reads.window_bytes = used.max(AHEAD_BYTES_MIN).min(self.read_ahead_bytes);
+                self.fill(&mut reads);
             }
             // A failed read-ahead is not final.
             *joined = ahead.filter(|read| !matches!(&*read.state.lock(), State::Done(Err(_))));
@@ -179,11 +184,10 @@ impl QueuedPages {
         joined.as_ref().map_or(Poll::Pending, |read| read.poll(context))
     }
 
-    /// Begins to read advised pages, if less than half of the window is used. Whole batches make long reads. Returns true
-    /// if it fills the window.
-    fn fill(&self, reads: &mut Reads) -> bool {
+    /// Begins to read advised pages, if less than half of the window is used. Whole batches make long reads.
+    fn fill(&self, reads: &mut Reads) {
         if reads.ahead_bytes > reads.window_bytes / 2 {
-            return false;
+            return;
         }
         while let Some(&page) = reads.advised.front() {
             if let Some(schema) = reads.waiting.get(&page.offset).cloned()
@@ -191,14 +195,13 @@ impl QueuedPages {
             {
                 let len = page.len as usize;
                 if reads.ahead_bytes > 0 && reads.ahead_bytes + len > reads.window_bytes {
-                    return true;
+                    return;
                 }
                 self.read_ahead(reads, page, &schema, len);
             }
             reads.waiting.remove(&page.offset);
             reads.advised.pop_front();
         }
-        false
     }
 
     /// Begins to read a page, of which `counted` bytes use the window.

@@ -1,13 +1,13 @@
 //! Cursors: the rows of a range in key order, leaf by leaf and page by page, with newer messages applied.
 //!
 //! For each leaf, the cursor merges the messages for its part of the range (those of the transaction, root buffers, then
-//! the runs of every node on the path, newest first) into one change per key. It returns each page of the leaf with its changes applied, in
-//! several chunks if the changes exceed the limits of a chunk. A page without changes is returned without decoding a
-//! row. If a single buffer holds all rows of a leaf's range, as in memory trees, its rows are returned in batches
-//! without a merge.
+//! the runs of every node on the path, newest first) with the rows of the leaf. Chunks refer to rows of pages: only
+//! upserts, and messages in buffers, have values of their own. Without messages, each page of the leaf is a chunk, and no row
+//! of it is decoded. If a single buffer holds all rows of a leaf's range, as in memory trees, its rows are returned in
+//! batches without a merge.
 //!
 //! *Invariants.* A cursor holds one page of the leaf, one page and one index page of each run on the path, and the
-//! changes of one chunk. A call whose future is dropped changes nothing.
+//! pages of one chunk. A call whose future is dropped changes nothing that is returned.
 
 use std::borrow::Cow;
 use std::ops::{Bound, Range};
@@ -18,8 +18,14 @@ use crate::buffer::{BufferCursor, RootBuffer, resolve};
 use crate::codec::{Chunk, ChunkPart, Page};
 use crate::message::{Change, MessageBytes, PageRow, Resolver};
 use crate::pages::{Extent, PageSource, Priority};
+use crate::tree::merge::MergedRows;
 use crate::tree::view::bound_key;
-use crate::tree::{InnerNode, LeafIndex, LeafWalk, Merge, Node, Part, Run, TreeView};
+use crate::tree::{Advice, InnerNode, LeafIndex, LeafWalk, Merge, Node, Part, Run, TreeView};
+
+/// Rows of the first chunk with messages, which is small for short ranges; each chunk has twice the rows of the one before.
+const MERGED_ROWS_FIRST: usize = 64;
+/// Maximum number of rows of a chunk with messages.
+const MERGED_ROWS_MAX: usize = 1024;
 
 /// Returns the rows of a range in chunks of about a page.
 #[derive(Debug)]
@@ -34,6 +40,8 @@ pub struct Cursor<'s, P> {
     /// The cursor belongs to a counter.
     counts: bool,
     pub(crate) leaf: Option<LeafWalk>,
+    /// Maximum number of rows of the next chunk with messages.
+    merged_rows_max: usize,
     read_ahead: ReadAhead,
     /// A permanent error; all further calls return it.
     pub(super) failed: Option<Error>,
@@ -63,8 +71,19 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     pub(crate) fn new(view: Cow<'s, TreeView>, source: P, range: KeyRange, direction: Direction) -> Self {
         let point = matches!((&range.start, &range.end), (Bound::Included(a), Bound::Included(b)) if a == b);
         let range = (!range.is_empty()).then_some(range);
-        let read_ahead = ReadAhead::default();
-        Cursor { view, source, range, direction, point, counts: false, leaf: None, read_ahead, failed: None }
+        let (read_ahead, merged_rows_max) = (ReadAhead::default(), MERGED_ROWS_FIRST);
+        Cursor {
+            view,
+            source,
+            range,
+            direction,
+            point,
+            counts: false,
+            leaf: None,
+            merged_rows_max,
+            read_ahead,
+            failed: None,
+        }
     }
 
     /// A cursor for [`Counter`](crate::Counter).
@@ -94,6 +113,13 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                         let parts = vec![ChunkPart::Rows(Arc::new(rows))];
                         return Ok(Some(Chunk { codecs: self.view.version.codecs.clone(), parts }));
                     }
+                    None => self.leaf = None,
+                }
+                continue;
+            }
+            if self.leaf.as_ref().is_some_and(|leaf| leaf.merged.is_some()) {
+                match self.next_merged().await? {
+                    Some(chunk) => return Ok(Some(chunk)),
                     None => self.leaf = None,
                 }
                 continue;
@@ -189,8 +215,14 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         {
             walk.rows = Some(BufferCursor::new(buffer.clone(), walk.range.clone(), sequence, self.direction));
         } else {
-            add_sources(&mut walk.messages, &self.view, &walk.range, path.parts);
-            self.prefetch_messages(&walk);
+            let known = |part: Part| {
+                let index = self.cached_index(&part.extent);
+                (part, index)
+            };
+            add_sources(&mut walk.messages, &self.view, &walk.range, path.parts.into_iter().map(known));
+            if self.source.read_ahead_bytes() > 0 {
+                self.source.prefetch_first(&walk.messages.first_pages(), self.view.schema());
+            }
         }
         if let Some(extent) = &path.extent
             && !settled
@@ -201,12 +233,20 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 walk.count.extent = Some(extent.clone());
             } else {
                 let (index, pages) = self.leaf_index(extent, &walk).await?;
-                if pages.len() > 1 {
-                    let is_first = self.read_ahead.leaves == 0;
-                    let priority = if is_first { Priority::Lookup } else { Priority::Scan };
-                    self.prefetch_pages(&index, pages.clone(), priority);
+                let is_first = self.read_ahead.leaves == 0;
+                let priority = if is_first { Priority::Lookup } else { Priority::Scan };
+                let is_advised = self.read_ahead.through.as_ref().zip(path.high.as_ref()).is_some_and(|(a, b)| a >= b);
+                if !is_advised {
+                    self.advise(Some((&index, pages.clone())), priority, walk.messages.known_pages());
                 }
-                walk.set_pages(index, pages);
+                match index {
+                    LeafIndex::Page(index) if !self.point && !walk.messages.is_empty() => {
+                        let (range, whole) = (walk.range.clone(), self.read_ahead.whole);
+                        walk.messages.add_leaf(extent, index, pages, range, priority, whole);
+                        walk.merged = Some(MergedRows::default());
+                    }
+                    index => walk.set_pages(index, pages),
+                }
             }
         }
         // No await and no error below: the state changes completely or not at all.
@@ -281,6 +321,36 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             resolver.add_row(&page, row, self.view.upserts().rows())?;
         }
         Ok(())
+    }
+
+    /// The next rows of the leaf, merged with the messages; `None` at the end of the leaf.
+    async fn next_merged(&mut self) -> Result<Option<Chunk>> {
+        if self.merged_rows_max == MERGED_ROWS_MAX {
+            self.read_ahead();
+        }
+        let (schema, codecs) = (self.view.schema(), &self.view.version.codecs);
+        let Some(walk) = &mut self.leaf else { return Ok(None) };
+        loop {
+            walk.messages.next_key(&walk.range, schema, &self.source).await?;
+            // Rows that an interrupted call has merged are kept for the next one.
+            let Some(merged) = &mut walk.merged else { return Ok(None) };
+            if walk.messages.is_chunk(merged, self.merged_rows_max) {
+                let parts = std::mem::take(merged).parts;
+                self.merged_rows_max = (2 * self.merged_rows_max).min(MERGED_ROWS_MAX);
+                return Ok((!parts.is_empty()).then(|| Chunk { codecs: codecs.clone(), parts }));
+            }
+            match walk.messages.take_rows(merged, self.merged_rows_max, codecs, self.view.upserts()) {
+                Ok(true) => {}
+                Ok(false) => {
+                    walk.messages.complete_leaf(schema, &self.source).await?;
+                    self.read_ahead.whole = true;
+                }
+                Err(error) => {
+                    self.failed = Some(error.clone());
+                    return Err(error);
+                }
+            }
+        }
     }
 
     /// The next rows of the leaf with changes applied; `None` at the end of the leaf.
@@ -371,30 +441,30 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         Ok(Chunk { codecs: self.view.version.codecs.clone(), parts })
     }
 
-    /// Prefetches the first page of each run, so that they are read together.
-    fn prefetch_messages(&self, walk: &LeafWalk) {
-        if self.source.read_ahead_bytes() > 0 {
-            let cached = |extent: &Extent| {
-                let index = self.view.files.cache.peek(extent.index().offset)?;
-                // The read that follows reports a damaged index page.
-                extent.check_index(&index).ok()?;
-                Some(index)
-            };
-            self.source.prefetch_first(&walk.messages.first_pages(&walk.range, cached), self.view.schema());
+    fn cached_index(&self, extent: &Extent) -> Option<Arc<Page>> {
+        let index = self.view.files.cache.get(extent.index().offset)?;
+        // The read that follows reports a damaged index page.
+        extent.check_index(&index).ok()?;
+        Some(index)
+    }
+
+    /// Advises the source of the pages of a leaf, and of those of runs.
+    fn advise(
+        &self,
+        leaf: Option<(&LeafIndex, Range<usize>)>,
+        priority: Priority,
+        runs: Vec<(Arc<Page>, Range<usize>)>,
+    ) {
+        let pages: usize =
+            leaf.iter().map(|(_, pages)| pages.len()).chain(runs.iter().map(|(_, pages)| pages.len())).sum();
+        if self.source.read_ahead_bytes() > 0 && !self.counts && pages > 1 {
+            let (schema, direction, whole) = (self.view.schema(), self.direction, self.read_ahead.whole);
+            Advice { schema, direction, leaf, priority, whole, runs }.give(&self.source);
         }
     }
 
-    fn prefetch_pages(&self, index: &LeafIndex, pages: Range<usize>, priority: Priority) {
-        if self.source.read_ahead_bytes() > 0 && !self.counts {
-            let references = index.references(pages, self.direction);
-            match self.read_ahead.whole {
-                true => self.source.prefetch(&references, self.view.schema()),
-                false => self.source.prefetch_leaf_pages(&references, self.view.schema(), priority),
-            }
-        }
-    }
-
-    /// Prefetches the pages of the following leaves, index pages first, up to the read-ahead limit of the source.
+    /// Prefetches the pages of the following leaves, and of the runs that have messages for them, index pages first, up to
+    /// the read-ahead limit of the source.
     fn read_ahead(&mut self) {
         let mut budget = self.source.read_ahead_bytes() as u64;
         if budget == 0 || self.direction == Direction::Descending || self.counts {
@@ -403,21 +473,16 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         let Some(mut range) = self.range.clone() else { return };
         while budget > 0 {
             let path = find_path(&self.view.version.root, &range, self.direction);
-            if let Some(extent) = &path.extent
-                && path
-                    .low
-                    .as_ref()
-                    .is_none_or(|low| self.read_ahead.through.as_ref().is_none_or(|through| low >= through))
-            {
+            let through = self.read_ahead.through.as_ref();
+            if path.low.as_ref().is_none_or(|low| through.is_none_or(|through| low >= through)) {
                 let leaf_range = range.intersect(path.low.as_deref(), path.high.as_deref());
-                let Some((index, pages)) = self.known_index(extent, &leaf_range) else {
-                    self.source.prefetch(&[extent.index()], self.view.schema());
+                if !self.advise_ahead(&path, &leaf_range) {
                     return;
-                };
-                self.prefetch_pages(&index, pages, Priority::Scan);
+                }
                 self.read_ahead.through = path.high.clone();
             }
-            budget = budget.saturating_sub(path.extent.as_ref().map_or(0, |extent| extent.meta.len));
+            let of_runs: u64 = path.parts.iter().map(|part| part.bytes).sum();
+            budget = budget.saturating_sub(of_runs + path.extent.as_ref().map_or(0, |extent| extent.meta.len));
             match path.high {
                 Some(high) => range.start = Bound::Included(high.to_vec()),
                 None => return,
@@ -426,6 +491,33 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 return;
             }
         }
+    }
+
+    /// Advises the source of the pages of a following leaf and its runs, or of their index pages, if these are not known:
+    /// returns false.
+    fn advise_ahead(&self, path: &Path, range: &KeyRange) -> bool {
+        let mut unknown = Vec::new();
+        let mut runs = Vec::with_capacity(path.parts.len());
+        for part in &path.parts {
+            match self.cached_index(&part.extent) {
+                Some(index) => {
+                    let pages = index.pages_in(&range.intersect(part.low.as_deref(), part.high.as_deref()));
+                    runs.push((index, pages));
+                }
+                None => unknown.push(part.extent.index()),
+            }
+        }
+        let leaf = path.extent.as_ref().map(|extent| (extent, self.known_index(extent, range)));
+        if let Some((extent, None)) = leaf {
+            unknown.push(extent.index());
+        }
+        if !unknown.is_empty() {
+            self.source.prefetch(&unknown, self.view.schema());
+            return false;
+        }
+        let leaf = leaf.and_then(|(_, leaf)| leaf);
+        self.advise(leaf.as_ref().map(|(index, pages)| (index, pages.clone())), Priority::Scan, runs);
+        true
     }
 
     /// Like [`Cursor::leaf_index`], but without I/O; `None` if neither a locator nor a cached index page is usable.
@@ -444,18 +536,23 @@ impl<'s, P: PageSource> Cursor<'s, P> {
 }
 
 /// Adds all messages of a range within one leaf to a merge: those of a transaction, of the buffers, then of the parts
-/// of runs on the path to the leaf.
-fn add_sources(messages: &mut Merge, view: &TreeView, range: &KeyRange, parts: Vec<Part>) {
+/// of runs on the path to the leaf, with the index pages of their extents that are known.
+fn add_sources(
+    messages: &mut Merge,
+    view: &TreeView,
+    range: &KeyRange,
+    parts: impl Iterator<Item = (Part, Option<Arc<Page>>)>,
+) {
     if let Some((buffer, sequence)) = view.own_buffer() {
         messages.add_buffer(buffer, range, sequence);
     }
     for part in parts_in(view.own_runs(), range) {
-        messages.add_part(part.clone());
+        messages.add_part(part.clone(), range, None);
     }
     for (buffer, sequence) in view.committed_buffers() {
         messages.add_buffer(buffer, range, sequence);
     }
-    parts.into_iter().for_each(|part| messages.add_part(part));
+    parts.for_each(|(part, index)| messages.add_part(part, range, index));
 }
 
 impl TreeView {
@@ -463,7 +560,7 @@ impl TreeView {
     pub(crate) fn messages(&self, range: &KeyRange) -> Merge {
         let path = find_path(&self.version.root, range, Direction::Ascending);
         let mut messages = Merge::new(Direction::Ascending, Priority::Scan);
-        add_sources(&mut messages, self, range, path.parts);
+        add_sources(&mut messages, self, range, path.parts.into_iter().map(|part| (part, None)));
         messages
     }
 }

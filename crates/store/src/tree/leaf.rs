@@ -15,6 +15,7 @@ use crate::codec::{Page, PageRef};
 use crate::locator::Located;
 use crate::message::{Change, PageRow};
 use crate::pages::{Extent, PageSource, Priority};
+use crate::tree::merge::MergedRows;
 use crate::tree::{LeafCount, Merge, TreeView};
 
 /// Maximum number of changes applied to a page at a time.
@@ -126,6 +127,9 @@ pub(crate) struct LeafWalk {
     pub count: LeafCount,
     /// Messages not yet taken.
     pub messages: Merge,
+    /// The rows of the next chunk, if `messages` has the rows of the leaf, too; `pages`, `page` and `changes` are not used
+    /// then.
+    pub merged: Option<MergedRows>,
     /// Changes taken from `messages` for the current page, in the cursor's direction.
     pub changes: Vec<(Key, Change)>,
     /// Bytes of `changes`.
@@ -154,6 +158,7 @@ impl LeafWalk {
             rows: None,
             count: LeafCount::default(),
             messages,
+            merged: None,
             changes: Vec::new(),
             change_bytes: 0,
         }

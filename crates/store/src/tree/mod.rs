@@ -4,7 +4,8 @@
 //! node           inner nodes, leaves and runs; immutable, shared between versions
 //! view           snapshots and views of one tree
 //! cursor, leaf   rows of a range in key order; the state within one leaf
-//! merge          messages of a range from buffers and runs, merged by key
+//! merge          messages of a range from buffers and runs, and rows of a leaf, merged by key
+//! advice         order in which a scan needs pages
 //! count          number of rows of a range
 //! row_counts     number of rows of a tree, kept up by commits
 //! value_bounds   bounds of numbers, so that sums can be written without reading
@@ -22,6 +23,7 @@
 //! *Invariants.* Messages in a node are newer than the messages in the nodes below it. A change copies the nodes on its
 //! path, so that versions in use by readers never change.
 
+mod advice;
 mod compact;
 mod count;
 mod cursor;
@@ -40,6 +42,7 @@ mod tiers;
 mod value_bounds;
 mod view;
 
+pub(crate) use advice::Advice;
 pub(crate) use compact::{Drained, MovedExtents};
 pub use count::Counter;
 pub(crate) use count::LeafCount;

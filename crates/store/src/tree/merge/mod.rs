@@ -1,10 +1,10 @@
-//! Merging the messages of many sources (root buffers, parts of runs) in key order, ascending or descending, one key at
-//! a time.
+//! Merging the messages of many sources (root buffers, parts of runs) and the rows of a leaf in key order, ascending or
+//! descending.
 //!
 //! ```text
-//!   buffer   ─ batch of messages ───┐
-//!   run part ─ index page, page ────┤ order of heads ──> all messages of the next key, newest first ──> one change
-//!   run part ─ not opened ──────────┘
+//!   buffer   ─ batch of messages ───┐                   one change for each key (counters)
+//!   run part ─ index page, page ────┤ order of heads ──>
+//!   leaf     ─ index page, page ────┘                   rows (`rows`: scans)
 //! ```
 //!
 //! The *head* of a source is its next key. While that key is in a page that has not been read, the head is a bound for
@@ -15,13 +15,18 @@
 //! *Invariants.* Sources are added newest first; heads with equal keys are taken in that order. A call whose future is
 //! dropped, or that fails to read a page, changes nothing.
 
+mod part;
+mod rows;
+
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
+use self::part::PartCursor;
+pub(crate) use self::rows::MergedRows;
 use crate::base::{Direction, Error, Key, KeyRange, Prior, Result, Schema};
 use crate::buffer::{BufferCursor, RootBuffer};
-use crate::codec::{Page, PageRef, RowCodec};
+use crate::codec::{Page, PageRef};
 use crate::message::{Change, Resolver, Upserts, prefix_of};
 use crate::pages::{Extent, PageSource, Priority};
 use crate::tree::Part;
@@ -35,6 +40,8 @@ pub(crate) struct Merge {
     /// The heads in the order of processing: the last one is the next.
     order: Vec<Head>,
     resolver: Resolver,
+    /// The key that [`Merge::take_rows`] compares with others.
+    compared: Vec<u8>,
     /// A permanent error; all further calls return it.
     failed: Option<Error>,
 }
@@ -43,28 +50,6 @@ pub(crate) struct Merge {
 enum Source {
     Buffer(BufferCursor),
     Part(PartCursor),
-}
-
-/// The remaining rows of a part.
-#[derive(Debug)]
-struct PartCursor {
-    part: Part,
-    open: Option<OpenPart>,
-    /// The key of the head.
-    key: Vec<u8>,
-}
-
-#[derive(Debug)]
-struct OpenPart {
-    index: Arc<Page>,
-    /// Intersection of the part's range and the merge's range.
-    range: KeyRange,
-    /// All pages of the range.
-    all: Range<usize>,
-    /// Pages still to be read.
-    pages: Range<usize>,
-    /// The current page and its remaining rows; `None` before the first page is read.
-    page: Option<(Arc<Page>, Range<usize>)>,
 }
 
 /// The position of a source, which has its key.
@@ -94,7 +79,15 @@ impl Source {
     fn key(&self) -> &[u8] {
         match self {
             Source::Buffer(cursor) => cursor.next_key(),
-            Source::Part(part) => &part.key,
+            Source::Part(part) => part.key(),
+        }
+    }
+
+    /// The first 16 bytes of the head's key, as a number.
+    fn prefix(&self) -> u128 {
+        match self {
+            Source::Buffer(cursor) => prefix_of(cursor.next_key()),
+            Source::Part(part) => part.prefix(),
         }
     }
 }
@@ -108,6 +101,7 @@ impl Merge {
             sources: Vec::new(),
             order: Vec::new(),
             resolver: Resolver::default(),
+            compared: Vec::new(),
             failed: None,
         }
     }
@@ -134,26 +128,43 @@ impl Merge {
         }
     }
 
-    /// Adds the messages of a part. They must be older than all messages added before.
-    pub fn add_part(&mut self, part: Part) {
-        let bound = match self.direction {
-            Direction::Ascending => part.first(),
-            Direction::Descending => part.high.as_ref().unwrap_or(&part.extent.meta.last),
-        };
-        let key = bound.to_vec();
-        self.push(HeadState::Bound, Source::Part(PartCursor { part, open: None, key }));
+    /// Adds the messages of a part in `range`, which is that of the merge. They must be older than all messages added before.
+    /// `index` is the index page of the part's extent, if it is known; the source is then not advised of the pages.
+    pub fn add_part(&mut self, part: Part, range: &KeyRange, index: Option<Arc<Page>>) {
+        self.push(HeadState::Bound, Source::Part(PartCursor::of_run(part, range, index, self.direction)));
     }
 
-    /// The pages of parts that [`Merge::next_key`] reads first: the first page of `range`, or the index page where
-    /// `cached` does not know it.
-    pub fn first_pages(&self, range: &KeyRange, cached: impl Fn(&Extent) -> Option<Arc<Page>>) -> Vec<PageRef> {
-        let first = |source: &Source| {
-            let Source::Part(PartCursor { part, open: None, .. }) = source else { return None };
-            let Some(index) = cached(&part.extent) else { return Some(part.extent.index()) };
-            let pages = index.pages_in(&range.intersect(part.low.as_deref(), part.high.as_deref()));
-            Some(index.entry(end_of(&pages, self.direction)?).0)
+    /// Adds the rows in the pages `pages` of a leaf, for [`Merge::take_rows`]: the range of the merge lies within the leaf.
+    /// Must follow all messages. Pages are read with `priority`, and with all columns if `whole` is set.
+    pub fn add_leaf(
+        &mut self,
+        extent: &Arc<Extent>,
+        index: Arc<Page>,
+        pages: Range<usize>,
+        range: KeyRange,
+        priority: Priority,
+        whole: bool,
+    ) {
+        let leaf = PartCursor::of_leaf(extent.clone(), index, pages, range, (priority, whole), self.direction);
+        self.push(HeadState::Bound, Source::Part(leaf));
+    }
+
+    /// The pages of runs that [`Merge::next_key`] reads first.
+    pub fn first_pages(&self) -> Vec<PageRef> {
+        let first = |source: &Source| match source {
+            Source::Part(part) => part.first_page(),
+            Source::Buffer(_) => None,
         };
         self.sources.iter().filter_map(first).collect()
+    }
+
+    /// The pages of the runs whose index pages are known.
+    pub fn known_pages(&self) -> Vec<(Arc<Page>, Range<usize>)> {
+        let known = |source: &Source| match source {
+            Source::Part(part) => part.known_pages(),
+            Source::Buffer(_) => None,
+        };
+        self.sources.iter().filter_map(known).collect()
     }
 
     fn push(&mut self, state: HeadState, source: Source) {
@@ -163,7 +174,7 @@ impl Merge {
 
     /// Puts the head of a source into the order.
     fn put(&mut self, source: usize, state: HeadState) {
-        let head = Head { prefix: prefix_of(self.sources[source].key()), state, source };
+        let head = Head { prefix: self.sources[source].prefix(), state, source };
         let mut at = self.order.len();
         while at > 0 && self.is_before(self.order[at - 1], head) {
             at -= 1;
@@ -199,7 +210,7 @@ impl Merge {
             if state == HeadState::Key {
                 break;
             }
-            let next = part.load(range, schema, self.direction, self.priority, pages).await?;
+            let next = part.load(range, schema, self.priority, pages).await?;
             // No await and no error below: the state changes completely or not at all.
             self.order.pop();
             if let Some(state) = next {
@@ -233,7 +244,7 @@ impl Merge {
             && self.sources[head.source].key() == &*key
         {
             let next = match &mut self.sources[head.source] {
-                Source::Part(part) => part.take(&mut self.resolver, functions.rows(), self.direction)?,
+                Source::Part(part) => part.take(&mut self.resolver, functions.rows())?,
                 Source::Buffer(cursor) => cursor.take(&mut self.resolver).then_some(HeadState::Key),
             };
             self.order.pop();
@@ -243,106 +254,5 @@ impl Merge {
         }
         let change = self.resolver.finish(functions)?;
         Ok(change.map(|(change, prior)| (key, change, prior)))
-    }
-}
-
-impl PartCursor {
-    /// Reads the next page; returns the next head.
-    async fn load<P: PageSource>(
-        &mut self,
-        range: &KeyRange,
-        schema: &Arc<Schema>,
-        direction: Direction,
-        priority: Priority,
-        source: &P,
-    ) -> Result<Option<HeadState>> {
-        let open = match &mut self.open {
-            Some(open) => open,
-            None => {
-                let range = range.intersect(self.part.low.as_deref(), self.part.high.as_deref());
-                if range.is_empty() {
-                    return Ok(None);
-                }
-                let index = source.page(self.part.extent.index(), schema, Priority::Index).await?;
-                self.part.extent.check_index(&index)?;
-                let pages = index.pages_in(&range);
-                if pages.len() > 1 && source.read_ahead_bytes() > 0 {
-                    source.prefetch(&references(&index, pages.clone(), direction), schema);
-                }
-                self.open.insert(OpenPart { index, range, all: pages.clone(), pages, page: None })
-            }
-        };
-        let Some(number) = end_of(&open.pages, direction) else { return Ok(None) };
-        let page = source.page(open.index.entry(number).0, schema, priority).await?;
-        open.index.check_data_page(number, &page, false)?;
-        page.check_all_columns()?;
-        let at_end = number == open.all.start || number + 1 == open.all.end;
-        let rows = if at_end { page.rows_in(&open.range) } else { 0..page.rows() };
-        // No await and no error below: the state changes completely or not at all.
-        step(&mut open.pages, direction);
-        open.page = Some((page, rows));
-        Ok(open.head(direction, &mut self.key))
-    }
-
-    /// Consumes the current row; returns the next head.
-    fn take(&mut self, resolver: &mut Resolver, codec: &RowCodec, direction: Direction) -> Result<Option<HeadState>> {
-        let Some(open) = &mut self.open else { return Ok(None) };
-        if let Some((page, rows)) = &mut open.page
-            && let Some(row) = end_of(rows, direction)
-        {
-            resolver.add_row(page, row, codec)?;
-            step(rows, direction);
-        }
-        let head = open.head(direction, &mut self.key);
-        if head.is_none() {
-            self.open = None;
-        }
-        Ok(head)
-    }
-}
-
-impl OpenPart {
-    /// Sets `key` to the key of the next row, or to a bound for the keys of the next page; `None` at the end.
-    fn head(&self, direction: Direction, key: &mut Vec<u8>) -> Option<HeadState> {
-        if let Some((page, rows)) = &self.page
-            && let Some(row) = end_of(rows, direction)
-        {
-            key.clear();
-            page.key(row, key);
-            return Some(HeadState::Key);
-        }
-        let number = end_of(&self.pages, direction)?;
-        let (fence, state) = match direction {
-            Direction::Ascending => (number, HeadState::Bound),
-            Direction::Descending => (number + 1, HeadState::Behind),
-        };
-        key.clear();
-        key.extend_from_slice(self.index.fence(fence));
-        Some(state)
-    }
-}
-
-/// The next number of a range in the given direction.
-fn end_of(left: &Range<usize>, direction: Direction) -> Option<usize> {
-    match direction {
-        _ if left.is_empty() => None,
-        Direction::Ascending => Some(left.start),
-        Direction::Descending => Some(left.end - 1),
-    }
-}
-
-/// Removes the number returned by [`end_of`].
-fn step(left: &mut Range<usize>, direction: Direction) {
-    match direction {
-        Direction::Ascending => left.next(),
-        Direction::Descending => left.next_back(),
-    };
-}
-
-/// References to data pages of an extent, in reading order.
-pub(crate) fn references(index: &Page, pages: Range<usize>, direction: Direction) -> Vec<PageRef> {
-    match direction {
-        Direction::Ascending => pages.map(|page| index.entry(page).0).collect(),
-        Direction::Descending => pages.rev().map(|page| index.entry(page).0).collect(),
     }
 }

@@ -1,0 +1,71 @@
+//! The order in which a scan needs the pages of a leaf, and those of the runs that have messages for it.
+//!
+//! The fences of the index pages give this order. A read-ahead in any other order fills its window with pages that are needed
+//! late, while the next ones are read one at a time.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::base::{Direction, Schema};
+use crate::codec::{Page, PageRef};
+use crate::pages::{PageSource, Priority};
+use crate::tree::LeafIndex;
+
+/// The pages of a leaf in a range, how they are read, and the pages of runs in this range.
+pub(crate) struct Advice<'p> {
+    pub schema: &'p Arc<Schema>,
+    pub direction: Direction,
+    pub leaf: Option<(&'p LeafIndex, Range<usize>)>,
+    /// Of the pages of the leaf.
+    pub priority: Priority,
+    /// The pages of the leaf are read with all columns.
+    pub whole: bool,
+    /// With the index pages of their extents.
+    pub runs: Vec<(Arc<Page>, Range<usize>)>,
+}
+
+impl Advice<'_> {
+    /// Advises `source` to read the pages in the order in which they are needed.
+    pub fn give(&self, source: &impl PageSource) {
+        let (Some((LeafIndex::Page(index), pages)), false) = (&self.leaf, self.runs.is_empty()) else {
+            // The pages of one run after another, because there is no order between these and the entries of a locator.
+            for (index, pages) in &self.runs {
+                let references = pages_of(pages, self.direction).map(|page| index.entry(page).0).collect::<Vec<_>>();
+                source.prefetch(&references, self.schema);
+            }
+            if let Some((index, pages)) = &self.leaf {
+                self.give_leaf(source, &index.references(pages.clone(), self.direction));
+            }
+            return;
+        };
+        // With false for a page of the leaf.
+        let of_leaf = pages.clone().map(|page| (false, index, page));
+        let of_runs = self.runs.iter().flat_map(|(index, pages)| pages.clone().map(move |page| (true, index, page)));
+        let mut all: Vec<(bool, &Arc<Page>, usize)> = of_leaf.chain(of_runs).collect();
+        all.sort_by(|(_, a, page_of_a), (_, b, page_of_b)| match self.direction {
+            Direction::Ascending => a.fence(*page_of_a).cmp(b.fence(*page_of_b)),
+            Direction::Descending => b.fence(*page_of_b).cmp(a.fence(*page_of_a)),
+        });
+        for group in all.chunk_by(|(a, ..), (b, ..)| a == b) {
+            let references: Vec<PageRef> = group.iter().map(|(_, index, page)| index.entry(*page).0).collect();
+            match group[0].0 {
+                true => source.prefetch(&references, self.schema),
+                false => self.give_leaf(source, &references),
+            }
+        }
+    }
+
+    fn give_leaf(&self, source: &impl PageSource, references: &[PageRef]) {
+        match self.whole {
+            true => source.prefetch(references, self.schema),
+            false => source.prefetch_leaf_pages(references, self.schema, self.priority),
+        }
+    }
+}
+
+fn pages_of(pages: &Range<usize>, direction: Direction) -> Box<dyn Iterator<Item = usize>> {
+    match direction {
+        Direction::Ascending => Box::new(pages.clone()),
+        Direction::Descending => Box::new(pages.clone().rev()),
+    }
+}
