@@ -212,6 +212,9 @@ pub struct BackupArguments {
     pub database: PathBuf,
     /// The directory of the copy, which must not exist or be empty
     pub directory: PathBuf,
+    /// Update an earlier copy in the directory, if there is one: write only the changed extents
+    #[arg(long)]
+    pub incremental: bool,
     #[command(flatten)]
     pub open: OpenArguments,
 }

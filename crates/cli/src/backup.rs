@@ -18,7 +18,14 @@ pub async fn run(arguments: &BackupArguments, interrupts: Arc<Interrupts>) -> Re
     let database = Database::open(&arguments.database, options)?;
     let mut runner = Runner::new(&database, Mode::Table, interrupts);
     let directory = arguments.directory.display().to_string();
-    let copied = runner.collect(&format!("BACKUP DATABASE TO '{}'", directory.replace('\'', "''"))).await?;
-    let size: i64 = copied.iter().map(|batch| batch.column(1).as_primitive::<Int64Type>().value(0)).sum();
-    runner.say(&format!("copied {} to {directory}", bytes(size as u64)))
+    let incremental = if arguments.incremental { " INCREMENTAL" } else { "" };
+    let statement = format!("BACKUP DATABASE TO '{}'{incremental}", directory.replace('\'', "''"));
+    let copied = runner.collect(&statement).await?;
+    let sum =
+        |column| -> i64 { copied.iter().map(|batch| batch.column(column).as_primitive::<Int64Type>().value(0)).sum() };
+    let kept = match sum(2) {
+        0 => String::new(),
+        kept => format!(", which already had {}", bytes(kept as u64)),
+    };
+    runner.say(&format!("copied {} to {directory}{kept}", bytes(sum(1) as u64)))
 }

@@ -218,6 +218,12 @@ fn backups_are_complete_and_checks_print_problems() {
     assert!(output.status.success() && text(&output.stdout).starts_with("copied "), "{output:?}");
     let output = backup();
     assert!(output.status.code() == Some(1) && text(&output.stderr).contains("the directory has files"), "{output:?}");
+    let update = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keyaki"));
+        command.args(["backup", "--incremental"]).args([&database, &copy]).output().unwrap()
+    };
+    let output = update();
+    assert!(output.status.success() && text(&output.stdout).contains(", which already had "), "{output:?}");
     let count = keyaki(&["--mode", "csv", "-c", "SELECT count(*) AS n FROM t WHERE name LIKE 'text%'"], &copy, "");
     assert_eq!(text(&count.stdout), "n\n5000\n");
     let data = database.join("data");

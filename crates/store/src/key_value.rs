@@ -1,17 +1,15 @@
 //! The key-value interface: a tree with one bytes key column and one bytes value column.
 //!
-//! Keys are encoded as [`crate::KeyCodec`] encodes a non-null bytes column. A range is decoded chunk by chunk, and its
-//! next pages are read meanwhile.
+//! Keys are encoded as [`crate::KeyCodec`] encodes a non-null bytes column. The values of a range are references into its
+//! pages; its next pages are read meanwhile.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::{Array, BinaryViewArray};
 use futures::StreamExt;
 
 use crate::base::{Direction, Error, KeyRange, Result, Schema, TreeId};
-use crate::codec::{Chunk, ChunkPart};
+use crate::codec::{Chunk, ChunkPart, invalid_key, take_escaped};
 use crate::engine::Store;
 use crate::message::WriteBatch;
 use crate::pages::{BlockingPages, PageSource, QueuedPages, READS_MAX, block_on};
@@ -214,7 +212,17 @@ impl KeyValueSnapshot {
     pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>, direction: Direction) -> KeyValueRange {
         let pages = Arc::new(QueuedPages::new(self.pages.files.clone(), READ_AHEAD_BYTES));
         let cursor = self.view.clone().into_cursor(pages.clone(), encode_range(&range), direction);
-        KeyValueRange { cursor, pages, rows: Rows::default(), chunk: None, is_ended: false }
+        KeyValueRange {
+            cursor,
+            pages,
+            chunk: None,
+            begun: 0,
+            row: 0,
+            rows: 0,
+            key: Vec::new(),
+            value: Vec::new(),
+            is_ended: false,
+        }
     }
 
     /// The number of keys in a range. Reads the pages at the ends of the range and the pages with unflushed changes
@@ -243,52 +251,91 @@ fn encode_range<'k>(range: &impl RangeBounds<&'k [u8]>) -> KeyRange {
 pub struct KeyValueRange {
     cursor: Cursor<'static, Arc<QueuedPages>>,
     pages: Arc<QueuedPages>,
-    rows: Rows,
-    /// Rows that are not decoded yet.
     chunk: Option<Chunk>,
+    /// Number of parts of the chunk that were begun. The last one is the current part.
+    begun: usize,
+    /// The next row of the current part, and their number.
+    row: usize,
+    rows: usize,
+    /// The last key, and the last value if it is not contiguous in its page.
+    key: Vec<u8>,
+    value: Vec<u8>,
     /// The iterator has returned an error.
     is_ended: bool,
 }
 
-/// Decoded rows, of which `returned` have been returned.
-#[derive(Debug, Default)]
-struct Rows {
-    columns: Option<[BinaryViewArray; 2]>,
-    returned: usize,
-}
-
 impl KeyValueRange {
-    /// The next key and its value, without a copy; `None` at the end. An error of the device may be temporary: the next
-    /// call repeats the read.
+    /// The next key and its value, without a copy of the value; `None` at the end. An error of the device may be temporary: the
+    /// next call repeats the read.
     ///
     /// # Errors
     /// As [`KeyValueSnapshot::get`].
     pub fn next_row(&mut self) -> Result<Option<(&[u8], &[u8])>> {
-        while self.rows.is_empty() {
-            if self.chunk.is_none() {
-                self.chunk = self.pages.block_on(self.cursor.next())?;
+        while self.row == self.rows {
+            if !self.begin_part()? {
+                return Ok(None);
             }
-            let Some(chunk) = &self.chunk else { return Ok(None) };
-            // The next call returns the error of a damaged column again.
-            let columns = chunk.to_arrays(&COLUMNS)?;
-            self.rows = Rows { columns: Some([0, 1].map(|i| columns[i].as_binary_view().clone())), returned: 0 };
-            self.chunk = None;
         }
-        Ok(self.rows.next())
+        let KeyValueRange { chunk: Some(chunk), begun, row, key, value, .. } = self else { return Ok(None) };
+        let at = *row;
+        let next: (&[u8], &[u8]) = match &chunk.parts()[*begun - 1] {
+            ChunkPart::Page { page, rows, reversed } => {
+                let row = if *reversed { rows.end as usize - 1 - at } else { rows.start as usize + at };
+                let ((head, tail), (prefix, suffix)) = (page.bytes_at(0, row), page.bytes_at(1, row));
+                replace(key, head, tail);
+                if prefix.is_empty() {
+                    (key, suffix)
+                } else {
+                    replace(value, prefix, suffix);
+                    (key, value)
+                }
+            }
+            ChunkPart::Row { key: encoded, value } => {
+                decode_key(encoded, key)?;
+                (key, value)
+            }
+            ChunkPart::Rows(batch) => {
+                decode_key(batch.key(at), key)?;
+                (key, batch.value(at))
+            }
+        };
+        *row += 1;
+        Ok(Some(next))
+    }
+
+    /// Begins the next part of the chunk, or of the next chunk; false at the end. A damaged column is an error again in the
+    /// next call.
+    fn begin_part(&mut self) -> Result<bool> {
+        if self.chunk.as_ref().is_none_or(|chunk| chunk.parts().len() == self.begun) {
+            self.chunk = self.pages.block_on(self.cursor.next())?;
+            self.begun = 0;
+        }
+        let Some(chunk) = &self.chunk else { return Ok(false) };
+        let Some(part) = chunk.parts().get(self.begun) else { return Ok(true) };
+        if let ChunkPart::Page { page, .. } = part {
+            page.check_columns(&COLUMNS)?;
+        }
+        self.begun += 1;
+        (self.row, self.rows) = (0, part.rows());
+        Ok(true)
     }
 }
 
-impl Rows {
-    fn is_empty(&self) -> bool {
-        self.columns.as_ref().is_none_or(|[keys, _]| keys.len() == self.returned)
-    }
+fn replace(bytes: &mut Vec<u8>, head: &[u8], tail: &[u8]) {
+    bytes.clear();
+    bytes.extend_from_slice(head);
+    bytes.extend_from_slice(tail);
+}
 
-    fn next(&mut self) -> Option<(&[u8], &[u8])> {
-        let [keys, values] = self.columns.as_ref()?;
-        let row = self.returned;
-        self.returned += 1;
-        Some((keys.value(row), values.value(row)))
-    }
+/// The reverse of [`encode_key`].
+///
+/// # Errors
+/// [`Error::InvalidKey`].
+fn decode_key(encoded: &[u8], key: &mut Vec<u8>) -> Result<()> {
+    let mut rest = encoded;
+    let decoded = take_escaped(&mut rest).filter(|_| rest.is_empty());
+    replace(key, &decoded.ok_or_else(|| invalid_key(encoded))?, &[]);
+    Ok(())
 }
 
 /// Ends after the first error.
@@ -321,7 +368,7 @@ fn encode_key(key: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::ArrayRef;
+    use arrow_array::{ArrayRef, BinaryViewArray};
 
     use super::*;
 

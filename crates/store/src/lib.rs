@@ -33,9 +33,9 @@ pub use base::{
     Schema, TreeId, TreeKind, UpsertFunction, UpsertFunctions, successor,
 };
 pub use engine::{
-    Backup, BulkWriter, Checked, CheckedTree, CommitStats, Damage, DamagedKeys, DamagedPart, Loaded, MemoryBuilder,
-    MemoryTreeStats, QuarantinedTree, Salvage, SalvagedRows, SalvagedState, SalvagedTree, Savepoint, Store, StoreStats,
-    Submitted, Transaction, Vacuumed,
+    Backup, BackupMode, BulkWriter, Checked, CheckedTree, CommitStats, Damage, DamagedKeys, DamagedPart, Loaded,
+    MemoryBuilder, MemoryTreeStats, QuarantinedTree, Salvage, SalvagedRows, SalvagedState, SalvagedTree, Savepoint,
+    Store, StoreStats, Submitted, Transaction, Vacuumed,
 };
 pub use locator::{Displacement, Goal, LocatorOptions, LocatorStats};
 pub use message::WriteBatch;

@@ -14,7 +14,7 @@ use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_device::{Device, Operation};
 use keyaki_primitives::Random;
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
-use keyaki_store::{Direction, Error, KeyRange, Options, Store, TreeId, UpsertFunctions, block_on};
+use keyaki_store::{Direction, Durability, Error, KeyRange, Options, Store, TreeId, UpsertFunctions, block_on};
 
 const TREE: TreeId = TreeId::new(1);
 const DIR: &str = "/db";
@@ -370,4 +370,44 @@ fn calls_after_closing_are_errors() {
     assert!(matches!(error, Error::Closed), "{error}");
     assert!(rows < model.len());
     assert!(matches!(range.next(), Some(Err(Error::Closed))) && range.next().is_none(), "the iterator ends");
+}
+
+/// Pages of deleted keys take more memory than a chunk may keep.
+#[test]
+fn rows_behind_many_deleted_ones_are_found() {
+    const ROWS: u64 = 300_000;
+    let options = Options {
+        buffer_bytes: 64 << 20,
+        cache_bytes: 8 << 20,
+        page_bytes: 8192,
+        leaf_bytes: 2 << 20,
+        node_buffer_bytes: 64 << 20,
+        durability: Durability::Off,
+        ..Options::default()
+    };
+    let store = Store::open(Simulated::new(SimulatedOptions::default()).device(), Path::new("/db"), options).unwrap();
+    let map = KeyValue::open(&store, TreeId::new(1)).unwrap();
+    // Incompressible keys in ascending order, so that a deleted one takes as many bytes as a row.
+    let key = |row: u64| [row.to_be_bytes(), Random::new(row).next_u64().to_be_bytes()].concat();
+    let commit = |rows: std::ops::Range<u64>, change: &dyn Fn(&mut KeyValueBatch, u64)| {
+        for first in rows.clone().step_by(1000) {
+            let mut batch = KeyValueBatch::default();
+            (first..rows.end.min(first + 1000)).for_each(|row| change(&mut batch, row));
+            map.commit(batch).unwrap();
+        }
+        store.checkpoint().unwrap();
+    };
+    commit(0..ROWS, &|batch, row| batch.insert(&map, &key(row), b""));
+    store.vacuum(|_| true, &|_, _| true).unwrap();
+    let written = store.stats().bytes_flushed;
+    commit(1000..ROWS - 1000, &|batch, row| batch.delete(&map, &key(row)));
+    assert!(store.stats().bytes_flushed > written, "the deletes are in a run");
+    for direction in [Direction::Ascending, Direction::Descending] {
+        let found: Vec<Vec<u8>> = map.range(.., direction).unwrap().map(|row| row.unwrap().0).collect();
+        let mut expected: Vec<Vec<u8>> = (0..1000).chain(ROWS - 1000..ROWS).map(key).collect();
+        if direction == Direction::Descending {
+            expected.reverse();
+        }
+        assert!(found == expected, "{} of {} rows, {direction:?}", found.len(), expected.len());
+    }
 }

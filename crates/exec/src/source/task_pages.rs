@@ -193,10 +193,14 @@ impl TaskPages {
                 stats.page_shared();
             }
             // A failed read-ahead is not final: the page is requested again below.
-            if let ReadOutcome::Page(Ok(page)) = read.wait().await
-                && page.has(needed)
+            if let ReadOutcome::Page(Ok(found)) = read.wait().await
+                && found.has(needed)
             {
-                return Ok(page);
+                if priority == Priority::Index {
+                    // Pages read ahead have the priority of a scan.
+                    self.runtime.store.cache().insert(page.offset, found.clone(), priority);
+                }
+                return Ok(found);
             }
         }
         let store = &self.runtime.store;

@@ -198,6 +198,35 @@ fn backups_have_all_objects() {
     assert_eq!(number("SELECT count(*) FROM keyaki_comments WHERE comment = 'texts'"), 1);
 }
 
+#[test]
+fn incremental_backups_update_a_copy() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = Connection::open_with(directory.path().join("db"), options()).unwrap();
+    fill(&connection);
+    let copy = directory.path().join("copy");
+    let backup = format!("BACKUP DATABASE TO '{}' INCREMENTAL", copy.display());
+    let bytes = || -> (i64, i64) {
+        connection.query_row(&backup, (), |row| Ok((row.get("bytes")?, row.get("kept_bytes")?))).unwrap()
+    };
+    let (all, kept) = bytes();
+    assert!(all > 100_000 && kept == 0, "{all} bytes, {kept} kept");
+    connection.execute("UPDATE t SET name = 'changed' WHERE id = 7", ()).unwrap();
+    let (written, kept) = bytes();
+    assert!(written > 0 && kept > all / 2, "{written} bytes, {kept} kept");
+    let wrong = connection.execute(&backup.replace("INCREMENTAL", "INCREMENTALLY"), ()).unwrap_err();
+    assert_eq!(wrong.sqlstate().code(), "42601", "{wrong}");
+    let copied = Connection::open_with(&copy, options()).unwrap();
+    assert!(check(&copied, "CHECK DATABASE").iter().all(|(.., problem, _)| problem.is_none()));
+    let name: String = copied.query_row("SELECT name FROM t WHERE id = 7", (), |row| row.get(0)).unwrap();
+    assert_eq!(name, "changed");
+    let open = connection.execute(&backup, ()).unwrap_err();
+    assert_eq!(open.sqlstate().code(), "55006", "{open}");
+    copied.execute("DELETE FROM t WHERE id = 7", ()).unwrap();
+    drop(copied);
+    let opened = connection.execute(&backup, ()).unwrap_err().to_string();
+    assert!(opened.contains("that was opened"), "{opened}");
+}
+
 /// An interrupt either leaves no copy, or comes too late: the backup is complete then.
 #[test]
 fn interrupted_backups_leave_no_copy() {

@@ -27,7 +27,7 @@ pub struct Options {
     /// Budget of the page cache in bytes.
     pub cache_bytes: usize,
     /// Budget in bytes of the messages in all root buffers together, counted as allocated (nodes, keys and values).
-    /// Memory trees do not count. At twice this size writers stall.
+    /// Memory trees do not count. Above one and a half times this size writers slow down, at twice this size they stall.
     pub buffer_bytes: usize,
     /// Bytes of log since the last checkpoint that trigger the next one.
     pub checkpoint_log_bytes: u64,

@@ -132,7 +132,8 @@ impl RowBatch {
 }
 
 impl ChunkPart {
-    fn rows(&self) -> usize {
+    /// Number of rows.
+    pub(crate) fn rows(&self) -> usize {
         match self {
             ChunkPart::Page { rows, .. } => rows.len(),
             ChunkPart::Row { .. } => 1,

@@ -215,7 +215,7 @@ impl KeyEncoder<'_> {
     }
 }
 
-fn invalid(key: &[u8]) -> Error {
+pub(crate) fn invalid(key: &[u8]) -> Error {
     Error::InvalidKey { len: key.len(), start: key[..key.len().min(64)].to_vec() }
 }
 

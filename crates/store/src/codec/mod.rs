@@ -37,6 +37,7 @@ pub use chunk::{Chunk, ChunkPart, RowBatch};
 pub(crate) use codecs::Codecs;
 pub use compact::{compact, compact_array};
 pub use key::{KeyCodec, KeyEncoder};
+pub(crate) use key::{invalid as invalid_key, take_escaped};
 pub(crate) use lists::encode as encode_lists;
 pub(crate) use page::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, filter_bytes};
 pub use page::{

@@ -131,17 +131,26 @@ impl Shared {
         }
     }
 
-    /// Blocks a writer while the buffers exceed twice their budget, unless its batch drops trees, and with them their
-    /// buffers.
+    /// Slows a writer down while the buffers exceed one and a half times their budget, and blocks it while they exceed it
+    /// twice, unless its batch drops trees, and with them their buffers.
     ///
     /// # Errors
     /// The error of a failed flush; [`Error::Poisoned`].
     pub fn wait_for_room(&self, batch: &WriteBatch) -> Result<()> {
-        if self.buffer_bytes() <= 2 * self.options.buffer_bytes || batch.frees_space()?.drops_trees {
+        let (used, budget) = (self.buffer_bytes(), self.options.buffer_bytes);
+        if used <= budget + budget / 2 || batch.frees_space()?.drops_trees {
+            return Ok(());
+        }
+        let delay = self.pacing.delay(batch.bytes.len(), used, budget);
+        if delay.is_none() && used <= 2 * budget {
             return Ok(());
         }
         let started = Instant::now();
         self.stalls.start(batch.bytes.len());
+        if let Some(delay) = delay {
+            self.ask_for_work(&mut self.work.lock());
+            std::thread::sleep(delay);
+        }
         let waited = self.wait_for_flush();
         self.stalls.complete(nanoseconds_since(started), waited.is_ok());
         waited
@@ -308,6 +317,9 @@ impl Shared {
             ..PARALLEL_BYTES_MIN => 1,
             _ => std::thread::available_parallelism().map_or(1, NonZero::get).min(FLUSH_THREADS_MAX).min(pending.len()),
         };
+        let frozen_bytes =
+            |version: &TreeVersion| version.frozen.iter().map(|buffer| buffer.message_bytes()).sum::<usize>();
+        let (bytes, started) = (pending.iter().map(|(_, version, _)| frozen_bytes(version)).sum(), Instant::now());
         let (pending, flushed, failed) = (Mutex::new(pending), Mutex::new(HashMap::new()), Mutex::new(None));
         let work = || {
             loop {
@@ -330,6 +342,7 @@ impl Shared {
             self.files.postponed.fetch_or(postponed, Ordering::Relaxed);
             return Err(error);
         }
+        self.pacing.flushed(bytes, self.options.buffer_bytes, started.elapsed());
         let mut flushed = flushed.into_inner();
         let all = trees.map(|(&tree, version)| {
             let flushed = flushed.remove(&tree).unwrap_or_else(|| version.without_buffers());
@@ -511,6 +524,7 @@ impl Shared {
             node_table_len: bytes.len() as u64,
             node_table_hash: xxhash_rust::xxh3::xxh3_64(&bytes),
             page_bytes: files.page_bytes,
+            database_id: self.database_id,
         };
         let written = files.write_at(place.0, &buffer).and_then(|()| files.sync());
         if let Err(error) = written {

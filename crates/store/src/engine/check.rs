@@ -68,7 +68,7 @@ pub enum DamagedPart {
 /// An extent to verify.
 pub(super) struct Item {
     pub extent: Arc<Extent>,
-    version: Arc<TreeVersion>,
+    pub version: Arc<TreeVersion>,
     pub part: DamagedPart,
     /// A leaf's keys are greater than or equal to the first and less than the second.
     bounds: (Option<Key>, Option<Key>),

@@ -14,6 +14,7 @@
 //! replay         checks of batches, replay of the log into buffers
 //! bulk_load      sorted rows written directly into extents
 //! background     flushes, checkpoints, installation of loaded rows
+//! pacing         slows commits down before the buffers are full
 //! node_table     the encoding of all trees in a checkpoint
 //! locator_thread the thread that keeps locators up to date
 //! memory_trees   trees without files
@@ -35,6 +36,7 @@ mod locator_thread;
 mod memory_trees;
 mod node_table;
 mod open;
+mod pacing;
 mod quarantine;
 mod replay;
 mod reserve;
@@ -45,7 +47,7 @@ mod vacuum;
 
 pub(crate) use apply::{RowChanges, apply};
 pub(crate) use background::{Spilled, Work, spawn};
-pub use backup::Backup;
+pub use backup::{Backup, BackupMode};
 pub use bulk_load::{BulkWriter, Loaded};
 pub(crate) use bulk_load::{LoadedRows, OTHER_SCHEMA, OTHER_TREE};
 pub use check::{Checked, CheckedTree, Damage, DamagedPart};
@@ -55,6 +57,7 @@ pub(crate) use conflicts::Transactions;
 pub(crate) use locator_thread::LocatorThread;
 pub(crate) use memory_trees::next_id;
 pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
+pub(crate) use pacing::Pacing;
 pub use quarantine::{DamagedKeys, QuarantinedTree};
 pub(crate) use replay::{BatchContents, Replay, check, check_new};
 pub(crate) use reserve::Place;

@@ -6,6 +6,7 @@
 //! *Invariants.* A data file gets its final name only when it is complete, so a crash during creation leaves no partial
 //! database. All bytes read are checked before they are used.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -16,9 +17,9 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::base::{Error, Malformed, Options, Result, TreeId};
 use crate::engine::Transactions;
-use crate::engine::{Checkpointed, CommitToken, LocatorThread, Replay, Shared, Visibility, node_table};
+use crate::engine::{Checkpointed, CommitToken, LocatorThread, Pacing, Replay, Shared, Visibility, node_table};
 use crate::locator::Locators;
-use crate::log::{Log, LogPosition};
+use crate::log::{Log, LogPosition, random_id};
 use crate::pages::{Files, RESERVED_BYTES, Space, Superblock};
 use crate::tree::{FULL_DISK_PARTS, StoreVersion};
 
@@ -110,6 +111,7 @@ pub(crate) fn create(device: &dyn Device, dir: &Path, options: &Options) -> Resu
         node_table_len: meta.len() as u64,
         node_table_hash: xxhash_rust::xxh3::xxh3_64(&meta),
         page_bytes: options.page_bytes as u32,
+        database_id: random_id(),
     };
     superblock.write(&*file)?;
     drop(file);
@@ -169,6 +171,7 @@ pub(crate) fn recover(
     replay.finish()?;
     Ok(Shared {
         locators: Arc::new(Locators::new(files.clone())),
+        database_id: superblock.database_id,
         files,
         log,
         state: RwLock::new(Arc::new(replay.state)),
@@ -191,6 +194,7 @@ pub(crate) fn recover(
         checkpoints: AtomicU64::new(0),
         commits: Meter::default(),
         stalls: Meter::default(),
+        pacing: Pacing::default(),
         futile: Mutex::default(),
         lock: Mutex::new(Some(lock)),
         options,
@@ -198,7 +202,7 @@ pub(crate) fn recover(
 }
 
 /// The error for a node table that cannot be decoded.
-pub(super) fn malformed_node_table(path: &Path, superblock: &Superblock, malformed: Malformed) -> Error {
+fn malformed_node_table(path: &Path, superblock: &Superblock, malformed: Malformed) -> Error {
     let Malformed { position, detail } = malformed;
     let offset = Some(superblock.node_table_offset + position as u64);
     Error::Corrupt { path: path.to_path_buf(), what: "node table", offset, detail }
@@ -213,7 +217,7 @@ fn corrupt_node_table(path: &Path, superblock: &Superblock, detail: &str) -> Err
 ///
 /// # Errors
 /// [`Error::Corrupt`] if they have another checksum, device errors.
-pub(super) fn read_node_table(data: &dyn File, path: &Path, superblock: &Superblock) -> Result<Vec<u8>> {
+fn read_node_table(data: &dyn File, path: &Path, superblock: &Superblock) -> Result<Vec<u8>> {
     let end = superblock.node_table_offset.checked_add(superblock.node_table_len);
     if end.is_none_or(|end| end > data.len().unwrap_or(0)) {
         return Err(corrupt_node_table(path, superblock, "the node table extends beyond the end of the file"));
@@ -225,4 +229,46 @@ pub(super) fn read_node_table(data: &dyn File, path: &Path, superblock: &Superbl
         return Err(corrupt_node_table(path, superblock, "checksum mismatch"));
     }
     Ok(bytes.to_vec())
+}
+
+/// The trees of a checkpoint in a data file that is only read, and the next tree id.
+///
+/// # Errors
+/// [`Error::Corrupt`], device errors.
+pub(super) fn read_checkpoint(
+    device: &Arc<dyn Device>,
+    data: &Arc<dyn File>,
+    path: &Path,
+    superblock: &Superblock,
+    options: &Options,
+) -> Result<(Arc<Files>, StoreVersion, TreeId)> {
+    let bytes = read_node_table(&**data, path, superblock)?;
+    let space = Space::of_read_only(data.clone());
+    let files = Arc::new(Files::new(device, data.clone(), path, space, superblock.page_bytes, options));
+    let decoded = node_table::decode(&bytes, &files);
+    let (state, next_tree) = decoded.map_err(|malformed| malformed_node_table(path, superblock, malformed))?;
+    check_disjoint(&state, path)?;
+    Ok((files, state, next_tree))
+}
+
+/// Checks that extents do not overlap. A file that is opened for writing also checks its length.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+fn check_disjoint(state: &StoreVersion, path: &Path) -> Result<()> {
+    let mut extents = BTreeMap::new();
+    for version in state.trees.values() {
+        version.visit_extents(&mut |extent| {
+            extents.insert(extent.meta.offset, extent.meta.len);
+        });
+    }
+    let mut end = 0;
+    for (offset, len) in extents {
+        if offset < end {
+            let (path, detail) = (path.to_path_buf(), format!("a range of {len} bytes is used twice"));
+            return Err(Error::Corrupt { path, what: "node table", offset: Some(offset), detail });
+        }
+        end = offset.saturating_add(len);
+    }
+    Ok(())
 }

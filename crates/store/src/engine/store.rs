@@ -25,7 +25,8 @@ use super::open;
 use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId, TreeKind};
 use crate::codec::{Page, PageRef, Projection};
 use crate::engine::{
-    BatchContents, CommitStats, LocatorThread, Place, Transactions, Work, apply, check, nanoseconds_since, next_id,
+    BatchContents, CommitStats, LocatorThread, Pacing, Place, Transactions, Work, apply, check, nanoseconds_since,
+    next_id,
 };
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition, LogReserve};
@@ -44,6 +45,8 @@ pub struct Store {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub options: Options,
+    /// See [`Superblock`](crate::pages::Superblock).
+    pub database_id: u64,
     pub files: Arc<Files>,
     pub log: Log,
     pub state: RwLock<Arc<StoreVersion>>,
@@ -73,8 +76,9 @@ pub(crate) struct Shared {
     pub checkpoints: AtomicU64,
     /// Commits with their bytes, until they are durable as required.
     pub commits: Meter,
-    /// Commits that have waited for a flush, because the buffers were full.
+    /// Commits that have waited for a flush, because the buffers exceeded one and a half times their budget.
     pub stalls: Meter,
+    pub pacing: Pacing,
     /// Newest sequence number and used bytes of the data file after the last call of [`Shared::make_space`] for a
     /// commit.
     pub futile: Mutex<Option<(u64, u64)>>,
@@ -281,7 +285,7 @@ impl Store {
     /// The first part of a commit: [`Store::latest`] and later commits see the changes, but other readers do not, and
     /// the changes need not be durable, before [`Submitted::wait`] has returned. A writer that holds a lock of its own
     /// can release it between the two, so that commits of several writers share one `fdatasync`. Blocks only while the
-    /// buffers are full, and for batches that create or drop trees.
+    /// buffers exceed one and a half times their budget, and for batches that create or drop trees.
     ///
     /// # Errors
     /// As [`Store::commit`].

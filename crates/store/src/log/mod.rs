@@ -250,7 +250,7 @@ impl Drop for Log {
 }
 
 /// An id that distinguishes logs. It need not be unpredictable.
-fn random_id() -> u64 {
+pub(crate) fn random_id() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::time::SystemTime::now())
 }

@@ -17,7 +17,7 @@ use crate::pages::{Files, Purpose, RESERVED_BYTES};
 
 /// A leaf has no filter if the filter would take more than this part of its data: the rows of such trees are small, as
 /// those of indexes, which are seldom looked up by their whole keys.
-const FILTER_SHARE: usize = 8;
+const FILTER_SHARE: usize = 5;
 
 /// Position and contents of an extent, as stored by checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,7 @@ pub(crate) struct Advice<'p> {
     pub schema: &'p Arc<Schema>,
     pub direction: Direction,
     pub leaf: Option<(&'p LeafIndex, Range<usize>)>,
-    /// Of the pages of the leaf.
+    /// Priority of the leaf's pages.
     pub priority: Priority,
     /// The pages of the leaf are read with all columns.
     pub whole: bool,
@@ -42,10 +42,17 @@ impl Advice<'_> {
         let of_leaf = pages.clone().map(|page| (false, index, page));
         let of_runs = self.runs.iter().flat_map(|(index, pages)| pages.clone().map(move |page| (true, index, page)));
         let mut all: Vec<(bool, &Arc<Page>, usize)> = of_leaf.chain(of_runs).collect();
-        all.sort_by(|(_, a, page_of_a), (_, b, page_of_b)| match self.direction {
-            Direction::Ascending => a.fence(*page_of_a).cmp(b.fence(*page_of_b)),
-            Direction::Descending => b.fence(*page_of_b).cmp(a.fence(*page_of_a)),
-        });
+        match self.direction {
+            Direction::Ascending => all.sort_by(|(_, a, of_a), (_, b, of_b)| a.fence(*of_a).cmp(b.fence(*of_b))),
+            Direction::Descending => {
+                // The upper fence of a page; the last page of an extent has none, and comes first.
+                let above = |index: &Page, page: usize| page + 1 == index.rows();
+                all.sort_by(|(_, a, of_a), (_, b, of_b)| match (above(a, *of_a), above(b, *of_b)) {
+                    (false, false) => b.fence(*of_b + 1).cmp(a.fence(*of_a + 1)),
+                    (a, b) => b.cmp(&a),
+                });
+            }
+        }
         for group in all.chunk_by(|(a, ..), (b, ..)| a == b) {
             let references: Vec<PageRef> = group.iter().map(|(_, index, page)| index.entry(*page).0).collect();
             match group[0].0 {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::base::{Direction, Error, Key, KeyRange, Result};
 use crate::buffer::{BufferCursor, RootBuffer, resolve};
-use crate::codec::{Chunk, ChunkPart, Page};
+use crate::codec::{Chunk, ChunkPart, Page, PageRef};
 use crate::message::{Change, MessageBytes, PageRow, Resolver};
 use crate::pages::{Extent, PageSource, Priority};
 use crate::tree::merge::MergedRows;
@@ -215,11 +215,11 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         {
             walk.rows = Some(BufferCursor::new(buffer.clone(), walk.range.clone(), sequence, self.direction));
         } else {
-            let known = |part: Part| {
-                let index = self.cached_index(&part.extent);
-                (part, index)
-            };
-            add_sources(&mut walk.messages, &self.view, &walk.range, path.parts.into_iter().map(known));
+            let reads_ahead = self.source.read_ahead_bytes() > 0 && !is_counted;
+            let indexes = if reads_ahead { self.run_indexes(&path, &walk.range).await? } else { Vec::new() };
+            let mut indexes = indexes.into_iter();
+            let parts = path.parts.into_iter().map(|part| (part, indexes.next()));
+            add_sources(&mut walk.messages, &self.view, &walk.range, parts);
             if self.source.read_ahead_bytes() > 0 {
                 self.source.prefetch_first(&walk.messages.first_pages(), self.view.schema());
             }
@@ -248,6 +248,8 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                     index => walk.set_pages(index, pages),
                 }
             }
+        } else if !is_counted && !self.point {
+            self.advise(None, Priority::Scan, walk.messages.known_pages());
         }
         // No await and no error below: the state changes completely or not at all.
         self.leaf = Some(walk);
@@ -258,6 +260,27 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         });
         self.range = self.range.take().filter(|rest| !rest.is_empty());
         Ok(true)
+    }
+
+    /// The index pages of the runs that have messages for a leaf. Missing index pages, including that of the leaf, are read
+    /// together.
+    async fn run_indexes(&self, path: &Path, range: &KeyRange) -> Result<Vec<Arc<Page>>> {
+        let schema = self.view.schema();
+        let of_leaf = path.extent.iter().filter(|extent| range.may_overlap(&extent.meta.first, &extent.meta.last));
+        let of_leaf = of_leaf.filter(|extent| self.known_index(extent, range).is_none());
+        let of_runs = path.parts.iter().map(|part| &part.extent);
+        let wanted = of_runs.filter(|extent| self.cached_index(extent).is_none()).chain(of_leaf);
+        let missing: Vec<PageRef> = wanted.map(|extent| extent.index()).collect();
+        if !missing.is_empty() {
+            self.source.prefetch_first(&missing, schema);
+        }
+        let mut indexes = Vec::with_capacity(path.parts.len());
+        for part in &path.parts {
+            let index = self.source.page(part.extent.index(), schema, Priority::Index).await?;
+            part.extent.check_index(&index)?;
+            indexes.push(index);
+        }
+        Ok(indexes)
     }
 
     /// The index of a leaf, and the pages that may hold rows of the range. A locator is used if its words decide and no
@@ -336,8 +359,15 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             let Some(merged) = &mut walk.merged else { return Ok(None) };
             if walk.messages.is_chunk(merged, self.merged_rows_max) {
                 let parts = std::mem::take(merged).parts;
-                self.merged_rows_max = (2 * self.merged_rows_max).min(MERGED_ROWS_MAX);
-                return Ok((!parts.is_empty()).then(|| Chunk { codecs: codecs.clone(), parts }));
+                if !parts.is_empty() {
+                    self.merged_rows_max = (2 * self.merged_rows_max).min(MERGED_ROWS_MAX);
+                    return Ok(Some(Chunk { codecs: codecs.clone(), parts }));
+                }
+                if walk.messages.is_empty() {
+                    return Ok(None);
+                }
+                // Messages without rows were taken.
+                continue;
             }
             match walk.messages.take_rows(merged, self.merged_rows_max, codecs, self.view.upserts()) {
                 Ok(true) => {}

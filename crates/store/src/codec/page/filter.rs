@@ -2,11 +2,12 @@
 //!
 //! A split-block Bloom filter (Putze, Sanders and Singler; as in Parquet): blocks of 256 bits, each eight words of 32. The
 //! hash's high half chooses the block, its low half one bit in each of the block's words, so that a query touches one
-//! cache line. With ten bits a key about one absent key in a hundred passes.
+//! cache line. With sixteen bits a key about one absent key in a thousand passes. A lookup probes the filter of every run on its
+//! path, and each false positive costs a read.
 
 /// Length of a block in bytes. Filters begin at multiples of it, so that no block straddles a cache line.
 pub(super) const BLOCK_BYTES: usize = 32;
-const BITS_PER_KEY: usize = 10;
+const BITS_PER_KEY: usize = 16;
 
 /// Odd multipliers that derive eight hashes from one (those of Parquet).
 const SALTS: [u32; 8] =
@@ -63,7 +64,7 @@ mod tests {
             (0..keys as u32).for_each(|i| insert(&mut filter, hash(i)));
             assert!((0..keys as u32).all(|i| contains(&filter, hash(i))));
             let passed = (1 << 30..(1 << 30) + 100_000).filter(|&i| contains(&filter, hash(i))).count();
-            assert!(passed < 2_500, "{passed} of 100,000 absent keys pass a filter of {keys}");
+            assert!(passed < 250, "{passed} of 100,000 absent keys pass a filter of {keys}");
         }
         assert!(contains(&[], hash(1)));
     }

@@ -282,6 +282,15 @@ impl Page {
         columns.get(column).map_or(Scalar::Null, |column| column.scalar(&self.bytes, ty, row, self.rows))
     }
 
+    /// The value of a column of bytes that is not null, as the concatenation of two parts. Requires a successful
+    /// [`Page::check_columns`]; empty if the column has another type.
+    pub(crate) fn bytes_at(&self, column: usize, row: usize) -> (&[u8], &[u8]) {
+        match self.scalar(column, ColumnType::Bytes, row) {
+            Scalar::Bytes(prefix, suffix) => (prefix, suffix),
+            _ => (&[], &[]),
+        }
+    }
+
     /// Appends the encoded key of `row` to `out`.
     ///
     /// # Panics

@@ -8,15 +8,14 @@
 //! The log has no rows of bulk loads and large transactions, only an empty record for each: a checkpoint has their rows.
 //! Behind an older checkpoint than the newest one, such records mean that rows may be lost.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use keyaki_device::{Device, File, OpenMode};
+use keyaki_device::{Device, OpenMode};
 
 use crate::base::{Error, Options, Result, TreeId};
-use crate::engine::open::{malformed_node_table, read_node_table};
-use crate::engine::{Replay, node_table};
+use crate::engine::Replay;
+use crate::engine::open::read_checkpoint;
 use crate::log::{Log, LogPosition, SalvagedLog};
 use crate::pages::{Files, Space, Superblock};
 use crate::tree::StoreVersion;
@@ -47,7 +46,7 @@ pub(super) fn restore(device: &Arc<dyn Device>, dir: &Path, options: &Options) -
         let candidates;
         (candidates, damaged) = Superblock::read_all(&**data)?;
         for superblock in candidates {
-            match decode(device, data, &data_path, &superblock, options) {
+            match read_checkpoint(device, data, &data_path, &superblock, options) {
                 Ok((files, state, next_tree)) => {
                     let (from, sequence) = (superblock.log, superblock.sequence);
                     let (state, log, empty_records) = replay(device, dir, state, next_tree, from, sequence)?;
@@ -77,45 +76,6 @@ pub(super) fn restore(device: &Arc<dyn Device>, dir: &Path, options: &Options) -
     let (state, from) = (StoreVersion::default(), LogPosition::default());
     let (state, log, empty_records) = replay(device, dir, state, TreeId::new(0), from, 0)?;
     Ok(Restored { files, state, superblock: None, log, damaged, empty_records })
-}
-
-/// The trees of a checkpoint.
-fn decode(
-    device: &Arc<dyn Device>,
-    data: &Arc<dyn File>,
-    path: &Path,
-    superblock: &Superblock,
-    options: &Options,
-) -> Result<(Arc<Files>, StoreVersion, TreeId)> {
-    let bytes = read_node_table(&**data, path, superblock)?;
-    let space = Space::of_read_only(data.clone());
-    let files = Arc::new(Files::new(device, data.clone(), path, space, superblock.page_bytes, options));
-    let decoded = node_table::decode(&bytes, &files);
-    let (state, next_tree) = decoded.map_err(|malformed| malformed_node_table(path, superblock, malformed))?;
-    check_disjoint(&state, path)?;
-    Ok((files, state, next_tree))
-}
-
-/// Checks that extents do not overlap. A file that is opened for writing also checks its length.
-///
-/// # Errors
-/// [`Error::Corrupt`].
-fn check_disjoint(state: &StoreVersion, path: &Path) -> Result<()> {
-    let mut extents = BTreeMap::new();
-    for version in state.trees.values() {
-        version.visit_extents(&mut |extent| {
-            extents.insert(extent.meta.offset, extent.meta.len);
-        });
-    }
-    let mut end = 0;
-    for (offset, len) in extents {
-        if offset < end {
-            let (path, detail) = (path.to_path_buf(), format!("a range of {len} bytes is used twice"));
-            return Err(Error::Corrupt { path, what: "node table", offset: Some(offset), detail });
-        }
-        end = offset.saturating_add(len);
-    }
-    Ok(())
 }
 
 /// Applies the intact records of the log to the state of a checkpoint. Also returns the number of empty records.

@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! 0 magic "KEYAKI\0\0" | 8 version u32 | 12 page_bytes u32 | 16 generation u64 | 24 sequence u64
-//! 32 log.segment u64 | 40 log.offset u64 | 48 node_table_offset u64 | 56 node_table_len u64 | 64 node_table_hash u64 | 72 zeros
+//! 32 log.segment u64 | 40 log.offset u64 | 48 node_table_offset u64 | 56 node_table_len u64 | 64 node_table_hash u64
+//! 72 database_id u64 | 80 zeros
 //! 4092 crc32c u32 of the 4092 bytes before                                        integers are little endian
 //! ```
 //!
@@ -35,10 +36,10 @@ const SLOT_OFFSETS: [u64; 2] = [0, 32 << 10];
 const CRC_AT: usize = BLOCK - 4;
 
 /// End of the fields. Zeros follow up to the checksum.
-const FIELDS_END: usize = 16 + 7 * 8;
+const FIELDS_END: usize = 16 + 8 * 8;
 
 const _: () = {
-    assert!(BLOCK == 4096 && FIELDS_END == 72 && FIELDS_END <= CRC_AT);
+    assert!(BLOCK == 4096 && FIELDS_END == 80 && FIELDS_END <= CRC_AT);
     // A torn write of a slot must not touch the other one.
     assert!(SLOT_OFFSETS[0].is_multiple_of(BLOCK as u64) && SLOT_OFFSETS[1].is_multiple_of(BLOCK as u64));
     assert!(SLOT_OFFSETS[0] + BLOCK as u64 <= SLOT_OFFSETS[1]);
@@ -60,6 +61,8 @@ pub struct Superblock {
     pub node_table_hash: u64,
     /// Default page length of the database in bytes.
     pub page_bytes: u32,
+    /// Random number of the database and its backups; 0 if an older program has written the file.
+    pub database_id: u64,
 }
 
 /// The contents of a slot.
@@ -199,6 +202,7 @@ impl Superblock {
             self.node_table_offset,
             self.node_table_len,
             self.node_table_hash,
+            self.database_id,
         ];
         for (i, word) in words.iter().enumerate() {
             block[16 + i * 8..24 + i * 8].copy_from_slice(&word.to_le_bytes());
@@ -238,6 +242,7 @@ fn decode(block: &[u8], file_len: u64) -> Slot {
         node_table_len: word(5),
         node_table_hash: word(6),
         page_bytes: u32_at(block, 12),
+        database_id: word(7),
     };
     let aligned = |bytes: u64| bytes.is_multiple_of(BLOCK as u64);
     if !aligned(u64::from(found.page_bytes)) || found.page_bytes == 0 || found.page_bytes as usize > PAGE_BYTES_MAX {

@@ -21,6 +21,7 @@ fn sample(generation: u64) -> Superblock {
         node_table_len: 1234,
         node_table_hash: 0x0123_4567_89ab_cdef,
         page_bytes: 8192,
+        database_id: 77,
     }
 }
 

@@ -1,7 +1,7 @@
 //! A part of a run, or a leaf, as a source of a merge: its rows in key order, page by page.
 //!
-//! The first rows of a page give their keys one by one, because short ranges need few of them. The keys of the other
-//! rows are then encoded together.
+//! The first rows of a page give their keys one by one, because short ranges need few of them. The keys of further rows
+//! are encoded together.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,8 +13,10 @@ use crate::message::{Resolver, prefix_of};
 use crate::pages::{Extent, PageSource, Priority};
 use crate::tree::Part;
 
-/// Number of rows of a page whose keys are encoded one by one.
+/// Number of rows of a page whose keys are encoded one by one, or of searches in the page of a leaf.
 const ROWS_ALONE: usize = 4;
+/// Maximum number of rows whose keys are encoded together.
+const KEYS_MAX: usize = 512;
 
 /// The remaining rows of a part.
 #[derive(Debug)]
@@ -48,8 +50,9 @@ struct OpenPage {
     number: usize,
     /// Rows not yet taken.
     rows: Range<usize>,
-    /// Number of rows taken one by one.
+    /// Number of rows taken one by one, or of searches.
     taken: usize,
+    /// The keys of the next rows; `None` unless they include the first of `rows` in the cursor's direction.
     keys: Option<PageKeys>,
     /// [`MergedRows`](super::MergedRows) has counted the memory of the page.
     is_counted: bool,
@@ -68,7 +71,7 @@ struct PageKeys {
     are_rows: bool,
 }
 
-/// What the newest message of a key decides without the older ones.
+/// The outcome that the newest message of a key determines without the older ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Settled {
     /// The row of the message is the row.
@@ -90,6 +93,10 @@ impl PageKeys {
         let is_row = |row| matches!(page.message(row), Some((MessageKind::Insert, _))) && page.is_complete(row);
         let are_rows = !page.is_run() || rows.clone().all(is_row);
         PageKeys { first: rows.start, bytes, starts, prefixes, are_rows }
+    }
+
+    fn has(&self, row: usize) -> bool {
+        row >= self.first && row - self.first < self.prefixes.len()
     }
 
     #[inline]
@@ -263,7 +270,7 @@ impl PartCursor {
         Ok(())
     }
 
-    /// What the message in the row of the head decides alone; `None` if older messages matter, or if it is invalid.
+    /// The outcome that the message in the row of the head determines; `None` if older messages matter, or if it is invalid.
     pub fn settled(&self) -> Option<Settled> {
         let (page, row) = self.current()?;
         if self.is_leaf() || self.keyed_row().is_some_and(|(keys, _)| keys.are_rows) {
@@ -286,6 +293,11 @@ impl PartCursor {
         let Some(open) = &mut self.open else { panic!("no page is open") };
         let Some(at) = &mut open.page else { panic!("no page is open") };
         let rows = at.rows.clone();
+        // Rows from the head on, in the cursor's direction.
+        let first_rows = |count: usize| match direction {
+            Direction::Ascending => rows.start..rows.start + count,
+            Direction::Descending => rows.end - count..rows.end,
+        };
         let is_whole_before = match bound {
             None => true,
             // The fences bound the keys of the page.
@@ -297,28 +309,41 @@ impl PartCursor {
         if is_leaf && is_whole_before {
             return rows;
         }
-        if at.keys.is_none() && (at.taken >= ROWS_ALONE || is_whole_before) {
-            at.keys = Some(PageKeys::new(&at.page, rows.clone(), schema, codec));
+        if at.keys.is_none() {
+            if let (true, false, Some((_, bound))) = (is_leaf, at.taken >= ROWS_ALONE, bound) {
+                at.taken += 1;
+                let count = match direction {
+                    Direction::Ascending => at.page.lower_bound_from(rows.start, bound).saturating_sub(rows.start),
+                    Direction::Descending => rows.end.saturating_sub(at.page.lower_bound_above(bound)),
+                };
+                return first_rows(count.clamp(1, rows.len()));
+            }
+            if at.taken >= ROWS_ALONE || is_whole_before {
+                at.keys = Some(PageKeys::new(&at.page, first_rows(rows.len().min(KEYS_MAX)), schema, codec));
+            }
         }
         let mut count = 1;
         if let Some(keys) = at.keys.as_ref().filter(|keys| keys.are_rows) {
+            let known = keys.prefixes.len();
+            // The keys begin at the head, or before it.
+            let count_max = match direction {
+                Direction::Ascending => (keys.first + known).min(rows.end) - rows.start,
+                Direction::Descending => rows.end - keys.first.max(rows.start),
+            };
             let row_at = |count: usize| match direction {
                 Direction::Ascending => rows.start + count,
                 Direction::Descending => rows.end - 1 - count,
             };
             match bound {
                 Some(bound) if !is_whole_before => {
-                    while count < rows.len() && keys.is_before(row_at(count), bound, direction) {
+                    while count < count_max && keys.is_before(row_at(count), bound, direction) {
                         count += 1;
                     }
                 }
-                _ => count = rows.len(),
+                _ => count = count_max,
             }
         }
-        match direction {
-            Direction::Ascending => rows.start..rows.start + count,
-            Direction::Descending => rows.end - count..rows.end,
-        }
+        first_rows(count)
     }
 
     /// Consumes the next `count` rows of the current page; returns the next head.
@@ -327,6 +352,8 @@ impl PartCursor {
         if let Some(at) = self.open.as_mut().and_then(|open| open.page.as_mut()) {
             step(&mut at.rows, direction, count);
             at.taken += usize::from(count == 1);
+            let next = end_of(&at.rows, direction);
+            at.keys = at.keys.take().filter(|keys| next.is_some_and(|row| keys.has(row)));
         }
         let head = self.head();
         if head.is_none() {
@@ -338,6 +365,10 @@ impl PartCursor {
     /// Consumes the current row, whose message is added to `resolver`; returns the next head.
     pub fn take(&mut self, resolver: &mut Resolver, codec: &RowCodec) -> Result<Option<HeadState>> {
         if let Some((page, row)) = self.current() {
+            if self.is_leaf() && !resolver.is_settled() {
+                // An upsert is applied to all columns.
+                page.check_all_columns()?;
+            }
             resolver.add_row(page, row, codec)?;
         }
         Ok(self.advance(1))

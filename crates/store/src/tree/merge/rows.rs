@@ -101,7 +101,9 @@ impl Merge {
     fn take_settled(&mut self, source: usize, rows: &mut MergedRows, codecs: &Codecs) -> bool {
         let Source::Part(part) = &mut self.sources[source] else { return false };
         let Some(settled) = part.settled() else { return false };
-        rows.bytes += part.take_page_bytes();
+        if settled == Settled::Row {
+            rows.bytes += part.take_page_bytes();
+        }
         self.order.pop();
         let direction = self.direction;
         let mut compared = std::mem::take(&mut self.compared);
@@ -151,7 +153,7 @@ impl Merge {
         }
     }
 
-    /// True if the newest message of the next key is an upsert of a row of the leaf whose page has not all columns.
+    /// True if the newest message of the next key is an upsert of a row of the leaf whose page lacks columns.
     fn lacks_columns(&self) -> bool {
         let Some(newest) = self.order.last() else { return false };
         if matches!(&self.sources[newest.source], Source::Buffer(cursor) if !cursor.is_upsert()) {
