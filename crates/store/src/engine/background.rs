@@ -224,6 +224,7 @@ impl Shared {
                 work.requested = false;
                 std::mem::take(&mut work.reclaim)
             };
+            self.drop_released();
             self.collect_garbage();
             let has_much = self.buffer_bytes() > self.options.buffer_bytes;
             let result = if reclaims || (has_much && self.files.space.is_full()) {
@@ -260,6 +261,7 @@ impl Shared {
                 self.0.poison_after_panic("a flush or checkpoint panicked");
             }
         }
+        self.drop_released();
         let unfinished = Unfinished(self);
         let result = change();
         std::mem::forget(unfinished);

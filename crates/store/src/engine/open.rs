@@ -175,6 +175,7 @@ pub(crate) fn recover(
         files,
         log,
         state: RwLock::new(Arc::new(replay.state)),
+        released: Mutex::default(),
         generation: AtomicU64::new(0),
         observer: Default::default(),
         commit: CommitToken::new_lock(),

@@ -50,6 +50,9 @@ pub(crate) struct Shared {
     pub files: Arc<Files>,
     pub log: Log,
     pub state: RwLock<Arc<StoreVersion>>,
+    /// Replaced states that commits have used. The background thread drops them: the last reference frees the messages of
+    /// buffers and the extents of a flush, which takes much longer than a commit.
+    pub released: Mutex<Vec<Arc<StoreVersion>>>,
     /// Number of replacements of `state`; changed under its write lock.
     pub generation: AtomicU64,
     /// See [`Store::observe_generations`].
@@ -183,6 +186,7 @@ impl Drop for Closer {
             drop(thread.join());
         }
         self.shared.locator_thread.stop();
+        self.shared.drop_released();
         if let Err(error) = self.shared.checkpoint() {
             tracing::warn!(%error, "could not write a checkpoint on closing; the next open replays the log");
         }
@@ -621,10 +625,13 @@ impl Shared {
             }
         }
         // Dropped after the commit lock is released: freeing the extents of a dropped tree may take long.
-        let state;
-        let (sequence, logged) = {
+        let (state, generation);
+        let (sequence, logged, changes_trees) = {
             let commit = self.commit.lock();
-            state = self.state.read().clone();
+            (state, generation) = {
+                let current = self.state.read();
+                (current.clone(), self.generation.load(Ordering::Relaxed))
+            };
             check(&state)?;
             let changes_trees = self.check_commit(&state, batch)?;
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
@@ -651,10 +658,25 @@ impl Shared {
                 self.apply_in_memory(&commit, &mut state, sequence, batch)?;
                 self.set_inserted(&commit, sequence);
             }
-            (sequence, logged)
+            (sequence, logged, changes_trees)
         };
+        if !changes_trees && self.generation.load(Ordering::Acquire) != generation {
+            self.release(state);
+        }
         self.request_work();
         Ok((sequence, logged))
+    }
+
+    /// Leaves a replaced state to the background thread.
+    fn release(&self, state: Arc<StoreVersion>) {
+        self.released.lock().push(state);
+        self.ask_for_work(&mut self.work.lock());
+    }
+
+    /// Drops the states that commits have left.
+    pub fn drop_released(&self) {
+        let released = std::mem::take(&mut *self.released.lock());
+        drop(released);
     }
 
     /// Checks that a batch can be committed to a state. Returns true if it creates or drops trees.
