@@ -210,7 +210,7 @@ pub struct CalibrateArguments {
 pub struct BackupArguments {
     /// The database to copy
     pub database: PathBuf,
-    /// The directory of the copy, which must not exist or be empty
+    /// The directory of the copy, which must not exist or be empty, unless an earlier copy is updated
     pub directory: PathBuf,
     /// Update an earlier copy in the directory, if there is one: write only the changed extents
     #[arg(long)]

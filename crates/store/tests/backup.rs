@@ -331,7 +331,7 @@ fn an_incremental_backup_updates_only_copies_that_were_not_opened() {
     insert(&rows, 500..501);
     drop((copy, rows));
     let error = update(&store).unwrap_err().to_string();
-    assert!(error.contains("that was opened"), "{error}");
+    assert!(error.contains("that was changed"), "{error}");
     // A damaged page of the copy that is not needed any more, and one whose index page differs.
     remove_files(&simulated, Path::new(COPY));
     let all = update(&store).unwrap().expect("a complete backup");
@@ -377,4 +377,39 @@ fn an_incremental_backup_keeps_a_copy_that_it_must_not_replace() {
     let (copy, copied) = open(&simulated, COPY);
     assert_eq!(keys(&copied), 2000);
     drop((copy, copied));
+}
+
+/// A full disk, a cancellation and a read error before anything is replaced leave the earlier copy as it was.
+#[test]
+fn failed_incremental_backups_leave_the_earlier_copy() {
+    let simulated = simulated();
+    let (store, tree) = open(&simulated, DATABASE);
+    insert(&tree, 0..1000);
+    update(&store).unwrap().expect("a complete backup");
+    let data = Path::new("/copy/data");
+    let len = || simulated.open(data, OpenMode::Read).unwrap().len().unwrap();
+    let before = len();
+    (0..1000).for_each(|key| tree.insert(&key_bytes(key), &value(key + 1_000_000)).unwrap());
+    store.vacuum(|tree| tree == TREE, &|_, _| true).unwrap();
+    (0..1000).for_each(|key| tree.insert(&key_bytes(key), &value(key)).unwrap());
+    insert(&tree, 1000..4000);
+    store.checkpoint().unwrap();
+    for calls in 0..20 {
+        let left = AtomicU32::new(calls);
+        let progress =
+            |_, _| left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        let ended = store.backup(Path::new(COPY), BackupMode::Incremental, &progress, &|| true).unwrap();
+        assert_eq!((ended, len()), (None, before), "after {calls} calls");
+    }
+    let ended = store.backup(Path::new(COPY), BackupMode::Incremental, &|_, _| true, &|| false).unwrap();
+    assert_eq!((ended, len()), (None, before));
+    simulated.set_capacity(Some(simulated.used_bytes() + 20_000));
+    let error = update(&store).unwrap_err();
+    assert!(matches!(error, Error::DiskFull { .. } | Error::Device(_)), "{error}");
+    assert_eq!(len(), before);
+    simulated.set_capacity(None);
+    copy_files(&simulated, Path::new(COPY), Path::new("/unchanged"));
+    assert_eq!(keys(&open(&simulated, "/unchanged").1), 1000);
+    update(&store).unwrap().expect("a complete backup");
+    assert_eq!(keys(&open(&simulated, COPY).1), 4000);
 }

@@ -196,9 +196,10 @@ impl TaskPages {
             if let ReadOutcome::Page(Ok(found)) = read.wait().await
                 && found.has(needed)
             {
-                if priority == Priority::Index {
+                let cache = self.runtime.store.cache();
+                if priority == Priority::Index && !cache.is_pinned(page.offset) {
                     // Pages read ahead have the priority of a scan.
-                    self.runtime.store.cache().insert(page.offset, found.clone(), priority);
+                    cache.insert(page.offset, found.clone(), priority);
                 }
                 return Ok(found);
             }

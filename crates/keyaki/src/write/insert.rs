@@ -334,7 +334,7 @@ async fn commit_keeping(
         submitted.wait()?;
         finish(engine, applied)
     };
-    if !is_small {
+    if !is_small || engine.store.slows_commits() {
         // The thread ends the commit even if this future is dropped.
         let engine = engine.clone();
         let task = tokio::task::spawn_blocking(move || wait(&engine, apply(&engine)));
@@ -381,7 +381,7 @@ pub(crate) async fn submit_upserts(
             Err(error) => Err(error),
         }
     };
-    match rows <= ROWS_INLINE_MAX as u64 {
+    match rows <= ROWS_INLINE_MAX as u64 && !statement.engine.store.slows_commits() {
         true => submit(&statement.engine),
         false => statement.blocking(submit).await,
     }

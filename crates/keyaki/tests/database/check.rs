@@ -224,7 +224,7 @@ fn incremental_backups_update_a_copy() {
     copied.execute("DELETE FROM t WHERE id = 7", ()).unwrap();
     drop(copied);
     let opened = connection.execute(&backup, ()).unwrap_err().to_string();
-    assert!(opened.contains("that was opened"), "{opened}");
+    assert!(opened.contains("that was changed"), "{opened}");
 }
 
 /// An interrupt either leaves no copy, or comes too late: the backup is complete then.

@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 
 use crate::base::{Durability, Error, Result, TreeId};
 use crate::engine::{
-    Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, nanoseconds_since, node_table,
+    Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, nanoseconds_since, node_table, pacing_start,
 };
 use crate::log::{LogPosition, LogReserve};
 use crate::message::WriteBatch;
@@ -138,7 +138,7 @@ impl Shared {
     /// The error of a failed flush; [`Error::Poisoned`].
     pub fn wait_for_room(&self, batch: &WriteBatch) -> Result<()> {
         let (used, budget) = (self.buffer_bytes(), self.options.buffer_bytes);
-        if used <= budget + budget / 2 || batch.frees_space()?.drops_trees {
+        if used <= pacing_start(budget) || batch.frees_space()?.drops_trees {
             return Ok(());
         }
         let delay = self.pacing.delay(batch.bytes.len(), used, budget);
@@ -552,6 +552,8 @@ impl Shared {
         files.space.set_spare_bytes(spare_bytes + place.1 - len);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         // A failure does not matter to the checkpoint.
+        // Their extents are free.
+        self.drop_released();
         if let Err(error) = files.trim(Kept::Growth).and_then(|()| files.top_up()) {
             tracing::warn!(%error, "could not adapt the length of the data file after a checkpoint");
         }

@@ -10,9 +10,9 @@
 //!
 //! *Invariant.* A data file has its final name only while it is a complete and durable copy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use keyaki_device::{Buffer, Device, File, Lock, OpenMode};
 use parking_lot::Mutex;
@@ -55,6 +55,7 @@ type Progress<'p> = &'p (dyn Fn(u64, u64) -> bool + Sync);
 /// An earlier copy.
 struct Earlier {
     generation: u64,
+    sequence: u64,
     /// By position.
     extents: BTreeMap<u64, ExtentMeta>,
     /// Ranges that the copy uses, by their start: its extents and its node table.
@@ -80,7 +81,7 @@ impl Store {
     /// # Errors
     /// [`Error::Locked`] if the directory is a database that is open, or the target of another copy;
     /// [`Error::NotADatabase`] if it has files, lies within a database, or is a copy of another database, with newer commits, or
-    /// opened since;
+    /// changed since;
     /// [`Error::Corrupt`] for the first damaged page; those of [`Store::checkpoint`]; [`Error::DiskFull`], device errors. The
     /// directory has no database then, unless only its last sync failed, or an earlier copy is intact.
     pub fn backup(
@@ -129,7 +130,7 @@ impl Store {
         }
         let file = device.open(new, OpenMode::CreateNew)?;
         let items: Vec<Item> = state.trees.values().flat_map(items_of).collect();
-        if !self.copy_extents(&items, &*file, &Rows::of(&items), progress)? {
+        if !self.copy_extents(&items, &*file, &Rows::of(&items), &|| (), progress)? {
             return Ok(None);
         }
         self.finish_copy(state, &*file, sequence, 1)?;
@@ -149,45 +150,93 @@ impl Store {
         let (data, new) = (dir.join("data"), dir.join("data.new"));
         let file = device.open(&data, OpenMode::ReadWrite)?;
         let earlier = self.read_earlier(dir, &file, sequence)?;
-        let (mut kept, mut free, mut occupied) = (Vec::new(), Vec::new(), Vec::new());
-        for item in state.trees.values().flat_map(items_of) {
-            if self.is_kept(&earlier, &item, &*file)? {
-                kept.push(item);
-            } else if earlier.uses(&item.extent.meta) {
-                occupied.push(item);
-            } else {
-                free.push(item);
-            }
-        }
+        let Some([kept, free, occupied]) = self.divide(state, &earlier, &*file, progress)? else { return Ok(None) };
         let rows = Rows::of(kept.iter().chain(&free).chain(&occupied));
         rows.done.store(kept.iter().map(|item| item.extent.meta.rows).sum(), Ordering::Relaxed);
         let (bytes, kept_bytes) = (bytes_of(&free) + bytes_of(&occupied), bytes_of(&kept));
-        if !self.copy_extents(&free, &*file, &rows, progress)?
-            || !self.prepare(state, sequence, &occupied, &*file, progress)?
-        {
-            return Ok(None);
+        let backup = Backup { sequence, bytes, kept_bytes };
+        if bytes == 0 && earlier.sequence == sequence {
+            // It has this state already.
+            return Ok(publish().then_some(backup));
         }
-        file.sync_data()?;
-        if !publish() {
-            return Ok(None);
+        let len = file.len()?;
+        let prepare = || {
+            let is_ready = self.copy_extents(&free, &*file, &rows, &|| (), progress)?
+                && self.prepare(state, sequence, &occupied, &*file, &rows, progress)?;
+            if is_ready {
+                file.sync_data()?;
+            }
+            Ok(is_ready && publish())
+        };
+        let prepared = prepare();
+        if !matches!(prepared, Ok(true)) {
+            // All that the copy uses lies before.
+            let _ = file.truncate(len);
+            return prepared.map(|_| None);
         }
-        if let Err(error) = device.rename(&data, &new).and_then(|()| device.sync_dir(dir)) {
-            // The earlier copy is still complete.
-            let _ = device.rename(&new, &data);
-            return Err(error.into());
-        }
+        let written = AtomicBool::new(false);
         let replace = || {
-            self.copy_extents(&occupied, &*file, &rows, &|done, total| {
-                // The copy cannot be ended any more.
+            device.rename(&data, &new)?;
+            device.sync_dir(dir)?;
+            // The copy cannot be ended any more.
+            let progress = |done, total| {
                 progress(done, total);
                 true
-            })?;
-            let end = self.finish_copy(state, &*file, sequence, earlier.generation + 1)?;
-            file.truncate(end)?;
-            file.sync_data()?;
-            Ok(Some(Backup { sequence, bytes, kept_bytes }))
+            };
+            self.copy_extents(&occupied, &*file, &rows, &|| written.store(true, Ordering::Relaxed), &progress)?;
+            written.store(true, Ordering::Relaxed);
+            self.finish_copy(state, &*file, sequence, earlier.generation + 1)
         };
-        self.publish(dir, replace(), &|| true)
+        match replace() {
+            Ok(end) => {
+                if let Err(error) = file.truncate(end) {
+                    tracing::warn!(%error, "could not shorten the data file of a backup");
+                }
+                device.rename(&new, &data)?;
+                device.sync_dir(dir)?;
+                Ok(Some(backup))
+            }
+            Err(error) => {
+                match written.load(Ordering::Relaxed) {
+                    true => self.remove_incomplete(dir),
+                    // The earlier copy is still complete.
+                    false => _ = device.rename(&new, &data).and_then(|()| device.sync_dir(dir)),
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The extents of a state that an earlier copy in `file` has, those at positions that are free in it, and those at
+    /// positions that it uses for others. `None` if `progress` has ended the copy.
+    fn divide(
+        &self,
+        state: &StoreVersion,
+        earlier: &Earlier,
+        file: &dyn File,
+        progress: Progress<'_>,
+    ) -> Result<Option<[Vec<Item>; 3]>> {
+        let items: Vec<Item> = state.trees.values().flat_map(items_of).collect();
+        let total = Rows::of(&items).total;
+        let (found, failed) = (Mutex::new(BTreeSet::new()), Mutex::new(None));
+        let is_complete = in_parallel(&items, |item| match self.is_kept(earlier, item, file) {
+            Ok(is_kept) => {
+                if is_kept {
+                    found.lock().insert(item.extent.meta.offset);
+                }
+                progress(0, total)
+            }
+            Err(error) => {
+                failed.lock().get_or_insert(error);
+                false
+            }
+        });
+        failed.into_inner().map_or(Ok(()), Err)?;
+        let found = found.into_inner();
+        let (kept, changed): (Vec<Item>, Vec<Item>) =
+            items.into_iter().partition(|item| found.contains(&item.extent.meta.offset));
+        let (occupied, free) = changed.into_iter().partition(|item| earlier.uses(&item.extent.meta));
+        Ok(is_complete.then_some([kept, free, occupied]))
     }
 
     /// Verifies the extents that replace others, and allocates their space and that of the node table. Returns false if
@@ -198,14 +247,14 @@ impl Store {
         sequence: u64,
         items: &[Item],
         file: &dyn File,
+        rows: &Rows,
         progress: Progress<'_>,
     ) -> Result<bool> {
         let failed = Mutex::new(None);
-        let total = items.iter().map(|item| item.extent.meta.rows).sum();
         let is_complete = in_parallel(items, |item| {
             let meta = &item.extent.meta;
             match self.read_verified(item).and_then(|_| Ok(file.allocate(meta.offset, meta.len)?)) {
-                Ok(()) => progress(0, total),
+                Ok(()) => progress(rows.done.load(Ordering::Relaxed), rows.total),
                 Err(error) => {
                     failed.lock().get_or_insert(error);
                     false
@@ -240,28 +289,33 @@ impl Store {
             failed => failed,
         };
         if !matches!(published, Ok(Some(_))) {
-            // The first error says more than one of the removal.
-            let _ = device.remove(&new);
-            let _ = device.remove(&dir.join("LOCK"));
+            self.remove_incomplete(dir);
         }
         published
+    }
+
+    fn remove_incomplete(&self, dir: &Path) {
+        let device = &*self.files().device;
+        // The first error says more than one of the removal.
+        let _ = device.remove(&dir.join("data.new"));
+        let _ = device.remove(&dir.join("LOCK"));
     }
 
     /// The extents of an earlier copy.
     ///
     /// # Errors
-    /// [`Error::NotADatabase`] if it was opened, has newer commits than `sequence`, or is of another database; those of opening it.
+    /// [`Error::NotADatabase`] if it was changed, has newer commits than `sequence`, or is of another database; those of opening it.
     fn read_earlier(&self, dir: &Path, file: &std::sync::Arc<dyn File>, sequence: u64) -> Result<Earlier> {
         let device = &self.files().device;
         let superblock = Superblock::read(&**file)?;
-        // A copy has no log. Opening it creates one, which its next checkpoint names.
+        // A copy has no log. Its first commit creates one, which its next checkpoint names.
         let has_log = device.list(dir)?.iter().any(|name| name.starts_with("log-"));
         if has_log || superblock.log != LogPosition::default() {
-            let detail = "it is a database that was opened, not an unchanged copy (name another directory)".into();
+            let detail = "it is a database that was changed, not a copy as it was made (name another directory)".into();
             return Err(Error::NotADatabase { path: dir.to_path_buf(), detail });
         }
         let ids = [superblock.database_id, self.shared.database_id];
-        let is_other = ids[0] != ids[1] && !ids.contains(&0);
+        let is_other = ids[0] != ids[1];
         if is_other || superblock.page_bytes != self.files().page_bytes || superblock.sequence > sequence {
             let detail = match is_other {
                 true => "it is a copy of another database (name another directory)",
@@ -279,7 +333,7 @@ impl Store {
                 extents.insert(extent.meta.offset, extent.meta.clone());
             });
         }
-        Ok(Earlier { generation: superblock.generation, extents, used })
+        Ok(Earlier { generation: superblock.generation, sequence: superblock.sequence, extents, used })
     }
 
     /// True if an earlier copy in `file` has the extent: the same entry in its node table and the same index page, which has
@@ -303,10 +357,17 @@ impl Store {
         Ok(file.read_at(index.offset, &mut there).is_ok() && *here == *there)
     }
 
-    /// Copies extents. Returns false if `progress` has ended the copy.
-    fn copy_extents(&self, items: &[Item], file: &dyn File, rows: &Rows, progress: Progress<'_>) -> Result<bool> {
+    /// Copies extents. `before_write` is called before each write. Returns false if `progress` has ended the copy.
+    fn copy_extents(
+        &self,
+        items: &[Item],
+        file: &dyn File,
+        rows: &Rows,
+        before_write: &(dyn Fn() + Sync),
+        progress: Progress<'_>,
+    ) -> Result<bool> {
         let failed = Mutex::new(None);
-        let is_complete = in_parallel(items, |item| match self.copy_extent(item, file) {
+        let is_complete = in_parallel(items, |item| match self.copy_extent(item, file, before_write) {
             Ok(()) => {
                 let copied = item.extent.meta.rows;
                 progress(rows.done.fetch_add(copied, Ordering::Relaxed) + copied, rows.total)
@@ -319,8 +380,10 @@ impl Store {
         failed.into_inner().map_or(Ok(is_complete), Err)
     }
 
-    fn copy_extent(&self, item: &Item, file: &dyn File) -> Result<()> {
-        Ok(file.write_at(item.extent.meta.offset, &self.read_verified(item)?)?)
+    fn copy_extent(&self, item: &Item, file: &dyn File, before_write: &(dyn Fn() + Sync)) -> Result<()> {
+        let bytes = self.read_verified(item)?;
+        before_write();
+        Ok(file.write_at(item.extent.meta.offset, &bytes)?)
     }
 
     /// The bytes of an extent.

@@ -10,7 +10,7 @@ pub struct CommitStats {
     /// Commits, the bytes of their changes, and their latencies until they are as durable as
     /// [`Durability`](crate::Durability) requires. A commit has no latency if its writer does not wait for it.
     pub commits: Metered,
-    /// Waits of commits, also of refused ones, for a flush, because the buffers exceeded one and a half times their
+    /// Waits of commits, also of refused ones, because the buffers exceeded one and a half times their
     /// budget.
     pub stalls: Metered,
 }

@@ -57,7 +57,7 @@ pub(crate) use conflicts::Transactions;
 pub(crate) use locator_thread::LocatorThread;
 pub(crate) use memory_trees::next_id;
 pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
-pub(crate) use pacing::Pacing;
+pub(crate) use pacing::{Pacing, pacing_start};
 pub use quarantine::{DamagedKeys, QuarantinedTree};
 pub(crate) use replay::{BatchContents, Replay, check, check_new};
 pub(crate) use reserve::Place;

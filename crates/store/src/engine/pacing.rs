@@ -48,9 +48,14 @@ impl Pacing {
     }
 }
 
+/// Bytes in buffers of a budget of `budget` bytes from which on commits slow down.
+pub(crate) fn pacing_start(budget: usize) -> usize {
+    budget + budget / 2
+}
+
 /// The debt of a commit: `None` while the buffers have room.
 fn cost(bytes: usize, used: usize, budget: usize, rate: u64) -> Option<Duration> {
-    let (start, end) = (budget + budget / 2, 2 * budget);
+    let (start, end) = (pacing_start(budget), 2 * budget);
     if used <= start || rate == 0 {
         return None;
     }

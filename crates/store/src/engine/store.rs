@@ -26,7 +26,7 @@ use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId,
 use crate::codec::{Page, PageRef, Projection};
 use crate::engine::{
     BatchContents, CommitStats, LocatorThread, Pacing, Place, Transactions, Work, apply, check, nanoseconds_since,
-    next_id,
+    next_id, pacing_start,
 };
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition, LogReserve};
@@ -79,7 +79,7 @@ pub(crate) struct Shared {
     pub checkpoints: AtomicU64,
     /// Commits with their bytes, until they are durable as required.
     pub commits: Meter,
-    /// Commits that have waited for a flush, because the buffers exceeded one and a half times their budget.
+    /// Commits that have waited, because the buffers exceeded one and a half times their budget.
     pub stalls: Meter,
     pub pacing: Pacing,
     /// Newest sequence number and used bytes of the data file after the last call of [`Shared::make_space`] for a
@@ -306,6 +306,11 @@ impl Store {
     /// Drops all pages from the page cache, including index pages.
     pub fn drop_caches(&self) {
         self.shared.files.cache.clear();
+    }
+
+    /// True if commits may sleep or wait for a flush, because the buffers exceed one and a half times their budget.
+    pub fn slows_commits(&self) -> bool {
+        self.shared.buffer_bytes() > pacing_start(self.shared.options.buffer_bytes)
     }
 
     /// All commits so far, as one to wait for.

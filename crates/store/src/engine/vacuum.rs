@@ -170,6 +170,7 @@ impl Shared {
         let mut len = u64::MAX;
         for pass in 0..=PASSES_MAX {
             self.run_structural_change(|| self.lower_node_tables(&mut self.maintenance.lock()))?;
+            self.drop_released();
             self.files.trim(Kept::Room)?;
             let (_, now) = self.files.space.usage();
             if now >= len || pass == PASSES_MAX {

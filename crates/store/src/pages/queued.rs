@@ -345,7 +345,8 @@ impl PageSource for QueuedPages {
     async fn page(&self, page: PageRef, schema: &Arc<Schema>, priority: Priority) -> Result<Arc<Page>> {
         let mut joined = None;
         let read = poll_fn(|context| self.poll_read(&mut joined, page, schema, priority, context)).await?;
-        if priority == Priority::Index && joined.is_some_and(|read| read.priority == Priority::Scan) {
+        let is_ahead = joined.is_some_and(|read| read.priority == Priority::Scan);
+        if priority == Priority::Index && is_ahead && !self.files.cache.is_pinned(page.offset) {
             // It was read ahead.
             self.files.cache.insert(page.offset, read.clone(), priority);
         }

@@ -296,7 +296,7 @@ impl TransactionSlot {
         };
         decision.reach(Stage::Begun);
         let (engine, decision) = (engine.clone(), decision.clone());
-        let is_small = running.is_small();
+        let is_small = running.is_small() && !engine.store.slows_commits();
         let work = move || {
             let _lock = lock;
             running.commit(&engine, &decision)
