@@ -20,26 +20,24 @@ pub(crate) struct Advice<'p> {
     pub priority: Priority,
     /// The pages of the leaf are read with all columns.
     pub whole: bool,
-    /// With the index pages of their extents.
+    /// Pages of runs, with the index pages of their extents.
     pub runs: Vec<(Arc<Page>, Range<usize>)>,
 }
 
 impl Advice<'_> {
     /// Advises `source` to read the pages in the order in which they are needed.
     pub fn give(&self, source: &impl PageSource) {
-        let (Some((LeafIndex::Page(index), pages)), false) = (&self.leaf, self.runs.is_empty()) else {
-            // The pages of one run after another, because there is no order between these and the entries of a locator.
-            for (index, pages) in &self.runs {
-                let references = pages_of(pages, self.direction).map(|page| index.entry(page).0).collect::<Vec<_>>();
-                source.prefetch(&references, self.schema);
+        let leaf = match &self.leaf {
+            Some((LeafIndex::Page(index), pages)) => Some((index, pages)),
+            Some((located, pages)) => {
+                // The entries of a locator have no fences.
+                self.give_leaf(source, &located.references(pages.clone(), self.direction));
+                None
             }
-            if let Some((index, pages)) = &self.leaf {
-                self.give_leaf(source, &index.references(pages.clone(), self.direction));
-            }
-            return;
+            None => None,
         };
-        // With false for a page of the leaf.
-        let of_leaf = pages.clone().map(|page| (false, index, page));
+        // With true for a page of a run.
+        let of_leaf = leaf.into_iter().flat_map(|(index, pages)| pages.clone().map(move |page| (false, index, page)));
         let of_runs = self.runs.iter().flat_map(|(index, pages)| pages.clone().map(move |page| (true, index, page)));
         let mut all: Vec<(bool, &Arc<Page>, usize)> = of_leaf.chain(of_runs).collect();
         match self.direction {
@@ -67,12 +65,5 @@ impl Advice<'_> {
             true => source.prefetch(references, self.schema),
             false => source.prefetch_leaf_pages(references, self.schema, self.priority),
         }
-    }
-}
-
-fn pages_of(pages: &Range<usize>, direction: Direction) -> Box<dyn Iterator<Item = usize>> {
-    match direction {
-        Direction::Ascending => Box::new(pages.clone()),
-        Direction::Descending => Box::new(pages.clone().rev()),
     }
 }
