@@ -595,6 +595,41 @@ fn serializable_transactions_have_no_write_skew() {
     }
 }
 
+/// As by TRUNCATE and DROP INDEX, which leave later commits without a message to the tree that was read.
+#[test]
+fn reads_of_a_dropped_tree_are_a_dependency() {
+    for (reads, drops) in [(true, true), (true, false), (false, true)] {
+        let store = new_store(8, Durability::Full, 1 << 20);
+        let read = TreeId::new(90);
+        let mut batch = WriteBatch::new();
+        batch.create_tree(read, &schema());
+        store.commit(batch).unwrap();
+        let mut transaction = store.begin();
+        transaction.track_reads();
+        if reads {
+            let snapshot = transaction.snapshot();
+            let view = snapshot.tree(read).unwrap();
+            assert!(
+                block_on(view.cursor(store.blocking(), KeyRange::all(), Direction::Ascending).next())
+                    .unwrap()
+                    .is_none()
+            );
+        }
+        transaction.write(put(1000, 1)).unwrap();
+        if drops {
+            let mut batch = WriteBatch::new();
+            batch.drop_tree(read);
+            store.commit(batch).unwrap();
+        } else {
+            store.commit(put(5, 1)).unwrap();
+        }
+        match transaction.commit() {
+            Err(Error::Conflict { tree }) => assert!(reads && drops && tree == read, "{tree}"),
+            committed => assert!(committed.is_ok() && !(reads && drops), "{committed:?}"),
+        }
+    }
+}
+
 /// A serializable transaction depends on the ranges of all its reads, and on nothing else.
 #[test]
 fn every_form_of_read_is_a_dependency() {

@@ -295,7 +295,13 @@ impl Transaction {
             }
         }
         if let Some(reads) = &self.reads {
-            reads.try_for_each(|tree, range| checker.check_range(tree, range, self.base.sequence))?;
+            reads.try_for_each(|tree, range| {
+                // A commit has dropped the tree, as TRUNCATE does. Trees that the transaction itself creates are in neither state.
+                if !state.trees.contains_key(&tree) && self.base.state.trees.contains_key(&tree) {
+                    return Err(Error::Conflict { tree });
+                }
+                checker.check_range(tree, range, self.base.sequence)
+            })?;
         }
         // The messages of spilled statements to trees on disk are in runs.
         let on_disk: Vec<_> =
