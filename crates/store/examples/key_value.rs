@@ -4,8 +4,7 @@
 //! cargo run --release -p keyaki-store --example key_value -- DIRECTORY [keys] [option=value …]
 //! ```
 //! Options: `page_bytes`, `leaf_bytes`, `fan_out`, `node_buffer_bytes`, `runs_per_node`, `buffer_bytes`, `cache_bytes`;
-//! `reads_only=1` reads what an earlier
-//! run has written, and changes nothing.
+//! `reads_only=1` reads the rows of an earlier run and changes nothing.
 
 use std::sync::Arc;
 use std::time::Instant;

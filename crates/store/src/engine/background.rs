@@ -31,9 +31,7 @@ use keyaki_device::Buffer;
 use parking_lot::Mutex;
 
 use crate::base::{Durability, Error, Result, TreeId};
-use crate::engine::{
-    Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, nanoseconds_since, node_table, pacing_start,
-};
+use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, node_table};
 use crate::log::{LogPosition, LogReserve};
 use crate::message::WriteBatch;
 use crate::pages::{Kept, NODE_TABLE_BYTES_MAX, Purpose, Superblock};
@@ -131,33 +129,11 @@ impl Shared {
         }
     }
 
-    /// Slows a writer down while the buffers exceed one and a half times their budget, and blocks it while they exceed it
-    /// twice, unless its batch drops trees, and with them their buffers.
+    /// Blocks while the buffers exceed twice their budget.
     ///
     /// # Errors
-    /// The error of a failed flush; [`Error::Poisoned`].
-    pub fn wait_for_room(&self, batch: &WriteBatch) -> Result<()> {
-        let (used, budget) = (self.buffer_bytes(), self.options.buffer_bytes);
-        if used <= pacing_start(budget) || batch.frees_space()?.drops_trees {
-            return Ok(());
-        }
-        let delay = self.pacing.delay(batch.bytes.len(), used, budget);
-        if delay.is_none() && used <= 2 * budget {
-            return Ok(());
-        }
-        let started = Instant::now();
-        self.stalls.start(batch.bytes.len());
-        if let Some(delay) = delay {
-            self.ask_for_work(&mut self.work.lock());
-            std::thread::sleep(delay);
-        }
-        let waited = self.wait_for_flush();
-        self.stalls.complete(nanoseconds_since(started), waited.is_ok());
-        waited
-    }
-
-    /// Blocks while the buffers exceed twice their budget.
-    fn wait_for_flush(&self) -> Result<()> {
+    /// The error of a failed flush; [`Error::Poisoned`], [`Error::Closed`].
+    pub fn wait_for_flush(&self) -> Result<()> {
         let mut work = self.work.lock();
         let attempt = work.attempts;
         while self.buffer_bytes() > 2 * self.options.buffer_bytes {

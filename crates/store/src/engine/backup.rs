@@ -5,13 +5,14 @@
 //!
 //! *Incremental copies.* Extents never change. An earlier copy is updated by writing only the extents that it does not
 //! have. First come those at positions that are free in the earlier copy, which therefore remains usable if the update ends
-//! early. Then the others are verified, and their space is allocated. Only now the data file is renamed, and they
-//! are written.
+//! early. Then the store verifies the others and allocates their space. Finally it renames the data file and writes
+//! them.
 //!
 //! *Invariant.* A data file has its final name only while it is a complete and durable copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use keyaki_device::{Buffer, Device, File, Lock, OpenMode};
@@ -304,8 +305,9 @@ impl Store {
     /// The extents of an earlier copy.
     ///
     /// # Errors
-    /// [`Error::NotADatabase`] if it was changed, has newer commits than `sequence`, or is of another database; those of opening it.
-    fn read_earlier(&self, dir: &Path, file: &std::sync::Arc<dyn File>, sequence: u64) -> Result<Earlier> {
+    /// [`Error::NotADatabase`] if it was changed, has newer commits than `sequence`, or is of another database; those of
+    /// opening it.
+    fn read_earlier(&self, dir: &Path, file: &Arc<dyn File>, sequence: u64) -> Result<Earlier> {
         let device = &self.files().device;
         let superblock = Superblock::read(&**file)?;
         // A copy has no log. Its first commit creates one, which its next checkpoint names.

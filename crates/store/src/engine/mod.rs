@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! store          handles, snapshots, commits, the lock order
+//! submitted      commits that wait for their durability
 //! commit_stats   counters and latencies of commits
 //! apply          application of a commit to the buffers and counts of its trees
 //! open           creation and recovery of a database directory
@@ -42,6 +43,7 @@ mod replay;
 mod reserve;
 mod salvage;
 mod store;
+mod submitted;
 mod transaction;
 mod vacuum;
 
@@ -63,6 +65,7 @@ pub(crate) use replay::{BatchContents, Replay, check, check_new};
 pub(crate) use reserve::Place;
 pub use salvage::{Salvage, SalvagedRows, SalvagedState, SalvagedTree};
 pub(crate) use store::{Checkpointed, CommitToken, Shared, Visibility};
-pub use store::{Store, StoreStats, Submitted};
+pub use store::{Store, StoreStats};
+pub use submitted::Submitted;
 pub use transaction::{Savepoint, Transaction};
 pub use vacuum::Vacuumed;

@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::base::Result;
+use crate::engine::{Shared, nanoseconds_since};
+use crate::message::WriteBatch;
+
 /// Debt up to which commits do not sleep.
 const SLACK: Duration = Duration::from_millis(1);
 /// Longest wait of a commit.
@@ -45,6 +49,33 @@ impl Pacing {
         *paid = Some(until.min(now + WAIT_MAX));
         let debt = until - now;
         (debt > SLACK).then_some(debt.min(WAIT_MAX))
+    }
+}
+
+impl Shared {
+    /// Slows a writer down while the buffers exceed one and a half times their budget, and blocks it while they exceed it
+    /// twice, unless its batch drops trees, and with them their buffers.
+    ///
+    /// # Errors
+    /// The error of a failed flush; [`Error::Poisoned`].
+    pub fn wait_for_room(&self, batch: &WriteBatch) -> Result<()> {
+        let (used, budget) = (self.buffer_bytes(), self.options.buffer_bytes);
+        if used <= pacing_start(budget) || batch.frees_space()?.drops_trees {
+            return Ok(());
+        }
+        let delay = self.pacing.delay(batch.bytes.len(), used, budget);
+        if delay.is_none() && used <= 2 * budget {
+            return Ok(());
+        }
+        let started = Instant::now();
+        self.stalls.start(batch.bytes.len());
+        if let Some(delay) = delay {
+            self.ask_for_work(&mut self.work.lock());
+            std::thread::sleep(delay);
+        }
+        let waited = self.wait_for_flush();
+        self.stalls.complete(nanoseconds_since(started), waited.is_ok());
+        waited
     }
 }
 

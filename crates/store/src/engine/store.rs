@@ -25,8 +25,8 @@ use super::open;
 use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId, TreeKind};
 use crate::codec::{Page, PageRef, Projection};
 use crate::engine::{
-    BatchContents, CommitStats, LocatorThread, Pacing, Place, Transactions, Work, apply, check, nanoseconds_since,
-    next_id, pacing_start,
+    BatchContents, CommitStats, LocatorThread, Pacing, Place, Submitted, Transactions, Work, apply, check, next_id,
+    pacing_start,
 };
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition, LogReserve};
@@ -465,56 +465,6 @@ impl Store {
     }
 }
 
-/// A commit that waits for its durability; made by [`Store::submit`]. It takes place even if this is dropped.
-#[derive(Debug)]
-#[must_use = "the changes may be neither visible nor durable before `wait` returns"]
-pub struct Submitted {
-    shared: Arc<Shared>,
-    sequence: u64,
-    /// The newest logged sequence number at the time of the commit.
-    logged: u64,
-    /// When the commit began, if it is measured.
-    started: Option<Instant>,
-}
-
-impl Submitted {
-    /// A commit that a checkpoint has made durable.
-    pub(crate) fn installed(shared: &Arc<Shared>, sequence: u64) -> Submitted {
-        Submitted { shared: shared.clone(), sequence, logged: sequence, started: None }
-    }
-
-    /// Waits until the changes are durable as far as [`crate::Durability`] requires, and visible. Returns the sequence
-    /// number of the commit. Blocks.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`], errors of the log's device. The changes may or may not survive then.
-    pub fn wait(self) -> Result<u64> {
-        let logged = self.shared.log.commit(self.logged);
-        self.finish(logged)
-    }
-
-    /// Like [`Submitted::wait`], without blocking: a thread of the store waits for the device.
-    ///
-    /// # Errors
-    /// As [`Submitted::wait`].
-    pub async fn committed(self) -> Result<u64> {
-        let logged = self.shared.log.committed(self.logged).await;
-        self.finish(logged)
-    }
-
-    fn finish(self, logged: Result<()>) -> Result<u64> {
-        if let Some(started) = self.started {
-            self.shared.commits.complete(nanoseconds_since(started), logged.is_ok());
-        }
-        self.shared.checked(logged)?;
-        if self.logged < self.sequence {
-            // The commit has no log record of its own, and the commits before it are durable as required.
-            self.shared.raise_floor(self.sequence);
-        }
-        Ok(self.sequence)
-    }
-}
-
 impl Shared {
     /// The newest sequence number that readers may see.
     pub fn visible(&self) -> u64 {
@@ -577,7 +527,7 @@ impl Shared {
     }
 
     /// Spreads the poison of the data file or the log after an error of a commit.
-    fn checked<T>(&self, result: Result<T>) -> Result<T> {
+    pub fn checked<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             // Only for its effect; the error of the commit is more specific.
             let _ = self.check_poison();
@@ -588,7 +538,7 @@ impl Shared {
     /// See [`Store::pending`].
     pub fn pending(self: &Arc<Self>) -> Submitted {
         let logged = self.logged.load(Ordering::Acquire);
-        Submitted { shared: self.clone(), sequence: logged, logged, started: None }
+        Submitted::through(self, logged)
     }
 
     /// See [`Store::submit`]. Under the commit lock, `check` decides on the current state whether the batch may commit.
@@ -609,7 +559,7 @@ impl Shared {
         }
         let (sequence, logged) = submitted?;
         self.commits.start(batch.bytes.len());
-        Ok(Submitted { shared: self.clone(), sequence, logged, started: Some(started) })
+        Ok(Submitted::new(self, sequence, logged, started))
     }
 
     /// Applies a batch. Returns its sequence number, and the newest logged one. With [`LogReserve::Keep`], the batch is

@@ -2,8 +2,8 @@
 //!
 //! A split-block Bloom filter (Putze, Sanders and Singler; as in Parquet): blocks of 256 bits, each eight words of 32. The
 //! hash's high half chooses the block, its low half one bit in each of the block's words, so that a query touches one
-//! cache line. With sixteen bits a key about one absent key in a thousand passes. A lookup probes the filter of every run on its
-//! path, and each false positive costs a read.
+//! cache line. With sixteen bits a key about one absent key in a thousand passes. A lookup probes the filter of every run
+//! on its path, and each false positive costs a read.
 
 /// Length of a block in bytes. Filters begin at multiples of it, so that no block straddles a cache line.
 pub(super) const BLOCK_BYTES: usize = 32;

@@ -286,7 +286,7 @@ impl Transaction {
         };
         let shared = &self.shared;
         let sequence = shared.run_structural_change(|| shared.install(&self.batch, Vec::new(), admit))?;
-        Ok(Submitted::installed(shared, sequence))
+        Ok(Submitted::through(shared, sequence))
     }
 
     /// Checks that no commit which the transaction does not see has changed a key in the spills.
