@@ -95,6 +95,28 @@ pub(crate) fn locks(fixture: &Fixture) {
     assert!(fixture.device.lock(&fixture.path("no/where")).unwrap_err().is_not_found());
 }
 
+pub(crate) fn marks(fixture: &Fixture) {
+    let (device, path) = (&fixture.device, fixture.path("lock"));
+    assert!(device.mark(&path, 7).unwrap_err().is_not_found());
+    assert!(device.marks(&path).unwrap_err().is_not_found());
+    let lock = device.lock(&path).unwrap();
+    assert!(device.marks(&path).unwrap().is_empty());
+    let largest = (1 << 62) - 1;
+    let marks = [7, 0, largest, 7, 8].map(|number| device.mark(&path, number).unwrap());
+    assert_eq!(device.marks(&path).unwrap(), [0, 7, 8, largest]);
+    let [seven, zero, last, again, eight] = marks;
+    drop((seven, zero));
+    assert_eq!(device.marks(&path).unwrap(), [7, 8, largest]);
+    drop(lock);
+    assert_eq!(device.marks(&path).unwrap(), [7, 8, largest], "the lock is independent of the marks");
+    let _lock = device.lock(&path).unwrap();
+    drop((again, last, eight));
+    assert!(device.marks(&path).unwrap().is_empty());
+    let _other = device.open(&fixture.path("other"), OpenMode::CreateNew).unwrap();
+    let _mark = device.mark(&fixture.path("other"), 1).unwrap();
+    assert!(device.marks(&path).unwrap().is_empty());
+}
+
 pub(crate) fn read_back(fixture: &Fixture) {
     let file = fixture.file("file", 600);
     for (first, blocks) in [(0, 1), (599, 1), (0, 600), (17, 300)] {

@@ -26,8 +26,8 @@ macro_rules! conformance {
     };
     ($fixture:path) => {
         $crate::conformance::conformance!($fixture:
-            names_and_directories, open_modes, lengths, locks, read_back, errors, queue_round_trip, short_reads,
-            backlog, invalid_requests, buffers, wakers, wake_storm, time_outs, drop_in_flight, sync_requests,
+            names_and_directories, open_modes, lengths, locks, marks, read_back, errors, queue_round_trip,
+            short_reads, backlog, invalid_requests, buffers, wakers, wake_storm, time_outs, drop_in_flight, sync_requests,
             many_requests, deep_queue, many_wakers, moved_queue, movable_queue, independent_queues);
     };
 }

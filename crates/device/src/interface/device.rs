@@ -98,11 +98,26 @@ pub trait Device: Send + Sync + Debug {
     /// As [`lock`](Device::lock); [`Error::is_not_found`](crate::Error::is_not_found) if the file does not exist.
     fn lock_existing(&self, path: &Path) -> Result<Box<dyn Lock>>;
 
+    /// Marks the file at `path`, which must exist, with a number below 2^62. Any number of openers may hold equal or different
+    /// marks, also while another one holds the lock. The file is neither written nor opened for writing. The mark ends when
+    /// the guard is dropped or the process dies.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`](crate::Error::is_not_found) if the file does not exist. An error of the operating system if its
+    /// file system has no locks of byte ranges.
+    fn mark(&self, path: &Path, number: u64) -> Result<Box<dyn Lock>>;
+
+    /// The different numbers with which openers have marked the file at `path`, in ascending order.
+    ///
+    /// # Errors
+    /// As [`mark`](Device::mark).
+    fn marks(&self, path: &Path) -> Result<Vec<u64>>;
+
     /// Nanoseconds since the device was created: real time, or the virtual time of a simulated device. Never decreases.
     fn now_ns(&self) -> u64;
 }
 
-/// Holds an exclusive lock. Dropping it releases the lock.
+/// Holds an exclusive lock or a mark. Dropping it releases the lock or mark.
 pub trait Lock: Send + Sync + Debug {}
 
 /// An open file with blocking calls; see [`Queue`] for asynchronous ones. Any number of threads may use it.

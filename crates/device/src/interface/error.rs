@@ -64,6 +64,8 @@ pub enum Operation {
     SyncDir,
     /// Taking a lock.
     Lock,
+    /// Marking a file, or listing its marks.
+    Mark,
     /// Selecting the device by `KEYAKI_IO`.
     SelectDevice,
     /// Setting up io_uring.
@@ -106,6 +108,7 @@ impl Operation {
             Operation::Rename => "rename",
             Operation::SyncDir => "fsync directory",
             Operation::Lock => "lock",
+            Operation::Mark => "mark",
             Operation::SelectDevice => "select an I/O device",
             Operation::SetUpRing => "set up io_uring",
             Operation::CreateQueue => "create an I/O queue",
@@ -132,8 +135,11 @@ pub enum ErrorKind {
     #[error("unexpected end of file")]
     EndOfFile,
     /// Another process, or another opener in this one, holds the lock.
-    #[error("locked by another process or another open handle")]
-    Locked,
+    #[error("locked by {}", .holder.as_deref().unwrap_or("another process or another open handle"))]
+    Locked {
+        /// The process with the lock, for example `process 1234 (keyaki)`; `None` if it is unknown.
+        holder: Option<String>,
+    },
     /// The path does not exist.
     #[error("no such file or directory")]
     NotFound,
@@ -269,7 +275,16 @@ impl Error {
 
     /// The lock is held by another opener.
     pub fn is_locked(&self) -> bool {
-        matches!(self.kind, ErrorKind::Locked)
+        matches!(self.kind, ErrorKind::Locked { .. })
+    }
+
+    /// The process that holds the lock, for example `process 1234 (keyaki)`, if this is an error of a lock and the process
+    /// is known.
+    pub fn lock_holder(&self) -> Option<&str> {
+        match &self.kind {
+            ErrorKind::Locked { holder } => holder.as_deref(),
+            _ => None,
+        }
     }
 
     /// The path does not exist.

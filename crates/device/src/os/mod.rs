@@ -4,6 +4,7 @@
 //! `uring` and `threads` implement it.
 
 mod file;
+mod locks;
 mod paths;
 
 use std::fmt::Debug;
@@ -85,13 +86,22 @@ impl<B: Backend> Device for OsDevice<B> {
     }
 
     fn lock(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        let lock = paths::OsLock::take(path, true).map_err(|kind| Error::new(Operation::Lock, path, kind))?;
+        let lock = locks::OsLock::take(path, true).map_err(|kind| Error::new(Operation::Lock, path, kind))?;
         Ok(Box::new(lock))
     }
 
     fn lock_existing(&self, path: &Path) -> Result<Box<dyn Lock>> {
-        let lock = paths::OsLock::take(path, false).map_err(|kind| Error::new(Operation::Lock, path, kind))?;
+        let lock = locks::OsLock::take(path, false).map_err(|kind| Error::new(Operation::Lock, path, kind))?;
         Ok(Box::new(lock))
+    }
+
+    fn mark(&self, path: &Path, number: u64) -> Result<Box<dyn Lock>> {
+        let mark = locks::mark(path, number).map_err(|kind| Error::new(Operation::Mark, path, kind))?;
+        Ok(Box::new(mark))
+    }
+
+    fn marks(&self, path: &Path) -> Result<Vec<u64>> {
+        locks::marks(path).map_err(|kind| Error::new(Operation::Mark, path, kind))
     }
 
     fn now_ns(&self) -> u64 {

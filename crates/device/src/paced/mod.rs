@@ -130,6 +130,14 @@ impl Device for Paced {
         self.inner.lock_existing(path)
     }
 
+    fn mark(&self, path: &Path, number: u64) -> Result<Box<dyn Lock>> {
+        self.inner.mark(path, number)
+    }
+
+    fn marks(&self, path: &Path) -> Result<Vec<u64>> {
+        self.inner.marks(path)
+    }
+
     fn now_ns(&self) -> u64 {
         self.pace.clock.now_ns()
     }

@@ -315,6 +315,15 @@ impl Device for Simulated {
         Ok(Box::new(SimulatedLock { shared: self.shared.clone(), number }))
     }
 
+    fn mark(&self, path: &Path, number: u64) -> Result<Box<dyn Lock>> {
+        let id = self.call(Operation::Mark, path, |world| world.mark(path, number))?;
+        Ok(Box::new(SimulatedLock { shared: self.shared.clone(), number: id }))
+    }
+
+    fn marks(&self, path: &Path) -> Result<Vec<u64>> {
+        self.call(Operation::Mark, path, |world| world.marks(path))
+    }
+
     fn now_ns(&self) -> u64 {
         self.shared.world.lock().now_ns
     }

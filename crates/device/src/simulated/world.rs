@@ -10,7 +10,7 @@
 //!
 //! Invariants: the clock never runs backwards. No event and no deadline of a waiting queue lies before the clock.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -43,6 +43,9 @@ pub(super) struct World {
     pub(super) faults: Faults,
     /// Locked paths, with the number of each lock.
     locks: BTreeMap<PathBuf, u64>,
+    /// Marks of files by the number of their guard.
+    marks: BTreeMap<u64, (PathBuf, u64)>,
+    /// Number of locks and marks made.
     locks_made: u64,
     /// Number of restarts. Handles of earlier generations are invalid.
     pub(super) generation: u64,
@@ -101,6 +104,7 @@ impl World {
             space: Arc::new(Space::new(options.capacity_bytes)),
             faults: Faults::default(),
             locks: BTreeMap::new(),
+            marks: BTreeMap::new(),
             locks_made: 0,
             generation: 0,
             down: false,
@@ -292,16 +296,33 @@ impl World {
         self.namespace.file(path)?;
         let path = normal(path);
         if self.locks.contains_key(&path) {
-            return Err(ErrorKind::Locked);
+            return Err(ErrorKind::Locked { holder: None });
         }
         self.locks_made += 1;
         self.locks.insert(path, self.locks_made);
         Ok(self.locks_made)
     }
 
-    /// Releases a lock, unless a restart has released it before.
+    /// Marks the file at `path` with `mark`. Returns the number of the guard.
+    pub(super) fn mark(&mut self, path: &Path, mark: u64) -> Result<u64, ErrorKind> {
+        self.namespace.file(path)?;
+        self.locks_made += 1;
+        self.marks.insert(self.locks_made, (normal(path), mark));
+        Ok(self.locks_made)
+    }
+
+    /// The marks of the file at `path`.
+    pub(super) fn marks(&self, path: &Path) -> Result<Vec<u64>, ErrorKind> {
+        self.namespace.file(path)?;
+        let path = normal(path);
+        let marks: BTreeSet<u64> = self.marks.values().filter(|mark| mark.0 == path).map(|mark| mark.1).collect();
+        Ok(marks.into_iter().collect())
+    }
+
+    /// Releases a lock or mark, unless a restart has released it before.
     pub(super) fn unlock(&mut self, number: u64) {
         self.locks.retain(|_, held| *held != number);
+        self.marks.remove(&number);
     }
 
     /// Cuts the power if it is on, decides which unsynced changes survive, and restarts.
@@ -326,6 +347,7 @@ impl World {
         });
         self.faults.clear();
         self.locks.clear();
+        self.marks.clear();
         self.generation += 1;
         self.down = false;
     }

@@ -152,6 +152,12 @@ impl Device for Hooked {
     fn lock_existing(&self, path: &Path) -> Result<Box<dyn Lock>> {
         Ok(Box::new(HookedLock { inner: Some(self.inner.lock_existing(path)?), hook: self.hook.clone() }))
     }
+    fn mark(&self, path: &Path, number: u64) -> Result<Box<dyn Lock>> {
+        self.inner.mark(path, number)
+    }
+    fn marks(&self, path: &Path) -> Result<Vec<u64>> {
+        self.inner.marks(path)
+    }
     fn now_ns(&self) -> u64 {
         self.inner.now_ns()
     }
