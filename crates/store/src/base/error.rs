@@ -3,7 +3,7 @@
 //! The documentation of each variant names the closest SQLSTATE condition of PostgreSQL. The SQL layer does the
 //! mapping.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_schema::{ArrowError, DataType};
@@ -127,11 +127,17 @@ pub enum Error {
 
     // The state of the store.
     /// Another process, or another handle of this process, has the database open. SQLSTATE 55006 `object_in_use`.
-    #[error("database \"{}\" is locked: another process, or another handle of this process, has it open", .path.display())]
+    #[error("database \"{}\" is locked: {} has it open", .path.display(), .holder.as_deref().unwrap_or(UNKNOWN_HOLDER))]
     Locked {
         /// The directory of the database.
         path: PathBuf,
+        /// The process that has it open, for example `process 1234 (keyaki)`, if it is known.
+        holder: Option<String>,
     },
+    /// The database was opened by [`Store::open_read_only`](crate::Store::open_read_only). SQLSTATE 25006
+    /// `read_only_sql_transaction`.
+    #[error("the database is open read-only")]
+    ReadOnly,
     /// An earlier write or sync failed, so the contents of the medium are unknown. This handle refuses further writes;
     /// reads continue to work. Reopening the database recovers. SQLSTATE 58030 `io_error`.
     #[error("writes are disabled after an earlier failure (reopen the database to recover): {cause}")]
@@ -284,7 +290,23 @@ pub enum Error {
     PageSource(Arc<dyn std::error::Error + Send + Sync>),
 }
 
+/// The holder of a lock in [`Error::Locked`] if it is not known.
+const UNKNOWN_HOLDER: &str = "another process, or another handle of this process,";
+
 impl Error {
+    /// The error of a call that locks the database in `dir`.
+    pub(crate) fn of_lock(dir: &Path, error: keyaki_device::Error) -> Error {
+        match error.is_locked() {
+            true => Error::Locked { path: dir.to_path_buf(), holder: error.lock_holder().map(str::to_owned) },
+            false => error.into(),
+        }
+    }
+
+    /// True for a device error because a file does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Error::Device(error) if error.is_not_found())
+    }
+
     /// True for errors that come from a damaged or unreadable part of a tree.
     pub(crate) fn is_damage(&self) -> bool {
         match self {

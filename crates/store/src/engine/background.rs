@@ -205,7 +205,8 @@ impl Shared {
             let has_much = self.buffer_bytes() > self.options.buffer_bytes;
             let result = if reclaims || (has_much && self.files.space.is_full()) {
                 self.make_space()
-            } else if self.log.bytes() > self.options.checkpoint_log_bytes {
+            } else if self.log.bytes() > self.options.checkpoint_log_bytes || (has_much && self.has_readers()) {
+                // Readers of other processes keep the messages of the log in memory.
                 self.checkpoint()
             } else if has_much {
                 self.flush_buffers()
@@ -434,6 +435,7 @@ impl Shared {
     /// last one, only with `again`.
     pub fn advance_checkpoint(&self, checkpointed: &mut Checkpointed, again: bool) -> Result<()> {
         self.check_poison()?;
+        self.release_pins(checkpointed);
         let (frozen, sequence, position) = {
             let commit = self.commit.lock();
             let sequence = self.inserted.load(Ordering::Relaxed);
@@ -518,13 +520,12 @@ impl Shared {
             return Err(error);
         }
         let generation = superblock.generation;
-        let spare_table = checkpointed.spare_table;
-        let new = Checkpointed { generation, sequence, log, meta: place, spare_table, state, doubtful: None };
+        let (spare_table, pinned) = (checkpointed.spare_table, std::mem::take(&mut checkpointed.pinned));
+        let new = Checkpointed { generation, sequence, log, meta: place, spare_table, state, pinned, doubtful: None };
         let old = std::mem::replace(checkpointed, new);
-        self.set_table_aside(checkpointed, old.meta, len);
-        drop(old);
+        // After the superblock was written: readers that have not pinned the old checkpoint by now use the new one.
+        self.retire(checkpointed, old, len);
         let spare_bytes = checkpointed.spare_table.map_or(0, |spare| spare.1);
-        assert!(spare_bytes >= len, "{spare_bytes} bytes for the node table after one of {len} bytes");
         files.space.set_spare_bytes(spare_bytes + place.1 - len);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         // A failure does not matter to the checkpoint.

@@ -459,12 +459,14 @@ fn bytes_of(items: &[Item]) -> u64 {
 /// The lock of the directory of a copy.
 ///
 /// # Errors
-/// [`Error::Locked`], device errors.
+/// [`Error::Locked`], also if a process reads the copy; device errors.
 fn lock(device: &dyn Device, dir: &Path) -> Result<Box<dyn Lock>> {
-    device.lock(&dir.join("LOCK")).map_err(|error| match error.is_locked() {
-        true => Error::Locked { path: dir.to_path_buf() },
-        false => error.into(),
-    })
+    let path = dir.join("LOCK");
+    let lock = device.lock(&path).map_err(|error| Error::of_lock(dir, error))?;
+    match device.marks(&path)?.is_empty() {
+        true => Ok(lock),
+        false => Err(Error::Locked { path: dir.to_path_buf(), holder: Some("a process that reads it".into()) }),
+    }
 }
 
 /// Checks that a directory does not lie within a database, which may remove files of its directory.

@@ -14,6 +14,8 @@
 //! reserve        commits that free space, and checkpoints, on a full disk
 //! replay         checks of batches, replay of the log into buffers
 //! bulk_load      sorted rows written directly into extents
+//! follow         reading beside the process that writes
+//! pins           checkpoints that readers of other processes use
 //! background     flushes, checkpoints, installation of loaded rows
 //! pacing         slows commits down before the buffers are full
 //! node_table     the encoding of all trees in a checkpoint
@@ -33,11 +35,13 @@ mod bulk_load;
 mod check;
 mod commit_stats;
 mod conflicts;
+mod follow;
 mod locator_thread;
 mod memory_trees;
 mod node_table;
 mod open;
 mod pacing;
+mod pins;
 mod quarantine;
 mod replay;
 mod reserve;
@@ -56,10 +60,13 @@ pub use check::{Checked, CheckedTree, Damage, DamagedPart};
 pub use commit_stats::CommitStats;
 pub(crate) use commit_stats::nanoseconds_since;
 pub(crate) use conflicts::Transactions;
+pub(crate) use follow::Follower;
+pub use follow::Refreshed;
 pub(crate) use locator_thread::LocatorThread;
 pub(crate) use memory_trees::next_id;
 pub use memory_trees::{MemoryBuilder, MemoryTreeStats};
 pub(crate) use pacing::{Pacing, pacing_start};
+pub(crate) use pins::Pinned;
 pub use quarantine::{DamagedKeys, QuarantinedTree};
 pub(crate) use replay::{BatchContents, Replay, check, check_new};
 pub(crate) use reserve::Place;

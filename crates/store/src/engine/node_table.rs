@@ -26,7 +26,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use keyaki_device::BLOCK;
+use keyaki_device::{BLOCK, Lock};
 use keyaki_primitives::HyperLogLog;
 
 use crate::base::{Column, Key, Malformed, Reader, TreeId};
@@ -209,12 +209,16 @@ fn skip_node(reader: &mut Reader<'_>, depth: usize) -> Result<()> {
 ///
 /// # Errors
 /// [`Malformed`] if the bytes are not a node table.
-pub(crate) fn decode(bytes: &[u8], files: &Arc<Files>) -> Result<(StoreVersion, TreeId)> {
+pub(crate) fn decode(bytes: &[u8], files: &Arc<Files>, pin: Option<&Arc<dyn Lock>>) -> Result<(StoreVersion, TreeId)> {
     let mut reader = Reader::new(bytes);
-    read_state(&mut reader, files)
+    read_state(&mut reader, files, pin)
 }
 
-fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(StoreVersion, TreeId)> {
+fn read_state(
+    reader: &mut Reader<'_>,
+    files: &Arc<Files>,
+    pin: Option<&Arc<dyn Lock>>,
+) -> Result<(StoreVersion, TreeId)> {
     let (trees, next_tree) = (reader.u32()?, TreeId::new(reader.u32()?));
     if next_tree > TreeId::DISK_END {
         return Err(reader.malformed(format!("the next tree id, {next_tree}, is above the last id of a tree on disk")));
@@ -232,7 +236,10 @@ fn read_state(reader: &mut Reader<'_>, files: &Arc<Files>) -> Result<(StoreVersi
         for _ in 0..reader.count(EXTENT_MIN)? {
             let mut meta = decode_extent(reader, tree)?;
             meta.net_rows = counts.next_extent(&meta)?;
-            decoder.extents.push(Arc::new(Extent::new(meta, files.clone())));
+            decoder.extents.push(Arc::new(match pin {
+                Some(pin) => Extent::pinned(meta, files.clone(), pin.clone()),
+                None => Extent::new(meta, files.clone()),
+            }));
         }
         decoder.leaves.resize(decoder.extents.len(), false);
         let Node::Inner(root) = decoder.node(reader, 0, (None, None))? else {

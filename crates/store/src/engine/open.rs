@@ -15,9 +15,11 @@ use keyaki_device::metered::Meter;
 use keyaki_device::{BLOCK, Buffer, Device, File, Lock, OpenMode};
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::base::{Error, Malformed, Options, Result, TreeId};
+use crate::base::{Durability, Error, Malformed, Options, Result, TreeId};
 use crate::engine::Transactions;
-use crate::engine::{Checkpointed, CommitToken, LocatorThread, Pacing, Replay, Shared, Visibility, node_table};
+use crate::engine::{
+    Checkpointed, CommitToken, Follower, LocatorThread, Pacing, Pinned, Replay, Shared, Visibility, node_table,
+};
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition, random_id};
 use crate::pages::{Files, RESERVED_BYTES, Space, Superblock};
@@ -129,15 +131,7 @@ pub(crate) fn recover(
     let data_path = dir.join("data");
     let data = device.open(&data_path, OpenMode::ReadWrite)?;
     let superblock = Superblock::read(&*data)?;
-    options.page_bytes = superblock.page_bytes as usize;
-    // The page length in the superblock is valid, but may contradict the other options.
-    check_options(&options).map_err(|error| match error {
-        Error::InvalidArgument { argument, detail } => {
-            let detail = format!("{detail}; \"{}\" has pages of {} bytes", data_path.display(), superblock.page_bytes);
-            Error::InvalidArgument { argument, detail }
-        }
-        other => other,
-    })?;
+    set_page_bytes(&mut options, &superblock, &data_path)?;
     let bytes = read_node_table(&*data, &data_path, &superblock)?;
     let in_meta = |malformed: Malformed| malformed_node_table(&data_path, &superblock, malformed);
     let meta_space = (superblock.node_table_offset, superblock.node_table_len.next_multiple_of(4096));
@@ -148,7 +142,10 @@ pub(crate) fn recover(
     let slot_bytes = (extent_bytes + extent_bytes / 4 + 2 * options.page_bytes).next_multiple_of(BLOCK) as u64;
     let space = Space::new(data.clone(), used, slot_bytes)?;
     let files = Arc::new(Files::new(&device, data, &data_path, space, superblock.page_bytes, &options));
-    let (state, next_tree) = node_table::decode(&bytes, &files).map_err(in_meta)?;
+    let (state, next_tree) = node_table::decode(&bytes, &files, None).map_err(in_meta)?;
+    // Without buffers, so that the checkpoint does not keep messages of later commits in memory.
+    let without_buffers = Arc::new(state.without_buffers());
+    let pinned = Pinned::find(dir, &files, superblock.generation, &without_buffers)?;
     let checkpointed = Checkpointed {
         generation: superblock.generation,
         sequence: superblock.sequence,
@@ -156,8 +153,8 @@ pub(crate) fn recover(
         meta: meta_space,
         // Before anything else is allocated: the range that the previous process has set aside is still free.
         spare_table: files.space.find(meta_space.1).map(|offset| (offset, meta_space.1)),
-        // Without buffers, so that the checkpoint does not keep messages of later commits in memory.
-        state: Arc::new(state.without_buffers()),
+        state: without_buffers,
+        pinned,
         doubtful: None,
     };
     files.space.set_spare_bytes(checkpointed.spare_table.map_or(0, |spare| spare.1));
@@ -169,7 +166,63 @@ pub(crate) fn recover(
         replay.apply(sequence, payload)
     })?;
     replay.finish()?;
-    Ok(Shared {
+    Ok(shared(&superblock, files, log, replay, checkpointed, options, Some(lock), None))
+}
+
+/// Opens a database for reading, see [`Store::open_read_only`](super::Store::open_read_only).
+pub(super) fn open_read_only(device: Arc<dyn Device>, dir: &Path, options: Options) -> Result<Shared> {
+    let path = dir.join("data");
+    let data = device.open(&path, OpenMode::Read).map_err(|error| match error.is_not_found() {
+        true => Error::DatabaseNotFound { path: dir.to_path_buf() },
+        false => error.into(),
+    })?;
+    let mut options = Options { durability: Durability::Off, ..options };
+    let superblock = Superblock::read(&*data)?;
+    set_page_bytes(&mut options, &superblock, &path)?;
+    let files = read_only_files(&device, &data, &path, &superblock, &options);
+    files.set_read_only();
+    let (follower, opened) = Follower::open(&files, dir)?;
+    let log = Log::without_files(device, dir);
+    let checkpointed = Checkpointed {
+        generation: opened.superblock.generation,
+        sequence: opened.superblock.sequence,
+        log: opened.superblock.log,
+        meta: (opened.superblock.node_table_offset, opened.superblock.node_table_len),
+        spare_table: None,
+        state: Arc::default(),
+        pinned: Pinned::default(),
+        doubtful: None,
+    };
+    Ok(shared(&opened.superblock, files, log, opened.replay, checkpointed, options, None, Some(Mutex::new(follower))))
+}
+
+/// Sets the page length of a database in the options of its store.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if it contradicts the others.
+fn set_page_bytes(options: &mut Options, superblock: &Superblock, data_path: &Path) -> Result<()> {
+    options.page_bytes = superblock.page_bytes as usize;
+    check_options(options).map_err(|error| match error {
+        Error::InvalidArgument { argument, detail } => {
+            let detail = format!("{detail}; \"{}\" has pages of {} bytes", data_path.display(), superblock.page_bytes);
+            Error::InvalidArgument { argument, detail }
+        }
+        other => other,
+    })
+}
+
+/// The shared part of a store after recovery.
+fn shared(
+    superblock: &Superblock,
+    files: Arc<Files>,
+    log: Log,
+    replay: Replay,
+    checkpointed: Checkpointed,
+    options: Options,
+    lock: Option<Box<dyn Lock>>,
+    follower: Option<Mutex<Follower>>,
+) -> Shared {
+    Shared {
         locators: Arc::new(Locators::new(files.clone())),
         database_id: superblock.database_id,
         files,
@@ -197,9 +250,10 @@ pub(crate) fn recover(
         stalls: Meter::default(),
         pacing: Pacing::default(),
         futile: Mutex::default(),
-        lock: Mutex::new(Some(lock)),
+        lock: Mutex::new(lock),
+        follower,
         options,
-    })
+    }
 }
 
 /// The error for a node table that cannot be decoded.
@@ -243,13 +297,39 @@ pub(super) fn read_checkpoint(
     superblock: &Superblock,
     options: &Options,
 ) -> Result<(Arc<Files>, StoreVersion, TreeId)> {
-    let bytes = read_node_table(&**data, path, superblock)?;
-    let space = Space::of_read_only(data.clone());
-    let files = Arc::new(Files::new(device, data.clone(), path, space, superblock.page_bytes, options));
-    let decoded = node_table::decode(&bytes, &files);
-    let (state, next_tree) = decoded.map_err(|malformed| malformed_node_table(path, superblock, malformed))?;
-    check_disjoint(&state, path)?;
+    let files = read_only_files(device, data, path, superblock, options);
+    let (state, next_tree) = decode_checkpoint(&files, superblock, None)?;
     Ok((files, state, next_tree))
+}
+
+/// The files of a store that reads the data file only.
+fn read_only_files(
+    device: &Arc<dyn Device>,
+    data: &Arc<dyn File>,
+    path: &Path,
+    superblock: &Superblock,
+    options: &Options,
+) -> Arc<Files> {
+    let space = Space::of_read_only(data.clone());
+    Arc::new(Files::new(device, data.clone(), path, space, superblock.page_bytes, options))
+}
+
+/// The trees of a checkpoint in a data file that is only read, and the next tree id. `pin` keeps another process from
+/// using the space of the checkpoint again.
+///
+/// # Errors
+/// [`Error::Corrupt`], device errors.
+pub(super) fn decode_checkpoint(
+    files: &Arc<Files>,
+    superblock: &Superblock,
+    pin: Option<&Arc<dyn Lock>>,
+) -> Result<(StoreVersion, TreeId)> {
+    let path = &files.data_path;
+    let bytes = read_node_table(&*files.data, path, superblock)?;
+    let decoded = node_table::decode(&bytes, files, pin);
+    let decoded = decoded.map_err(|malformed| malformed_node_table(path, superblock, malformed))?;
+    check_disjoint(&decoded.0, path)?;
+    Ok(decoded)
 }
 
 /// Checks that extents do not overlap. A file that is opened for writing also checks its length.

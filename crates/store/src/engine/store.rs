@@ -25,8 +25,8 @@ use super::open;
 use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId, TreeKind};
 use crate::codec::{Page, PageRef, Projection};
 use crate::engine::{
-    BatchContents, CommitStats, LocatorThread, Pacing, Place, Submitted, Transactions, Work, apply, check, next_id,
-    pacing_start,
+    BatchContents, CommitStats, Follower, LocatorThread, Pacing, Pinned, Place, Submitted, Transactions, Work, apply,
+    check, next_id, pacing_start,
 };
 use crate::locator::Locators;
 use crate::log::{Log, LogPosition, LogReserve};
@@ -86,6 +86,8 @@ pub(crate) struct Shared {
     /// commit.
     pub futile: Mutex<Option<(u64, u64)>>,
     pub lock: Mutex<Option<Box<dyn Lock>>>,
+    /// Of a store that is open read-only.
+    pub follower: Option<Mutex<Follower>>,
 }
 
 /// Proof that the commit lock is held: the value exists only inside the lock, so a function that takes a reference to
@@ -166,6 +168,8 @@ pub(crate) struct Checkpointed {
     pub spare_table: Option<Place>,
     /// Keeps the checkpoint's extents from being freed.
     pub state: Arc<StoreVersion>,
+    /// Earlier checkpoints that readers use.
+    pub pinned: Pinned,
     /// A checkpoint whose superblock write failed and may or may not be on the medium. Keeps its extents from being
     /// freed.
     pub doubtful: Option<Arc<StoreVersion>>,
@@ -187,7 +191,9 @@ impl Drop for Closer {
         }
         self.shared.locator_thread.stop();
         self.shared.drop_released();
-        if let Err(error) = self.shared.checkpoint() {
+        if self.shared.follower.is_none()
+            && let Err(error) = self.shared.checkpoint()
+        {
             tracing::warn!(%error, "could not write a checkpoint on closing; the next open replays the log");
         }
         self.shared.log.close();
@@ -245,10 +251,7 @@ impl Store {
             }
             open::prepare_directory(&*device, dir)?;
         }
-        let lock = device.lock(&dir.join("LOCK")).map_err(|error| match error.is_locked() {
-            true => Error::Locked { path: dir.to_path_buf() },
-            false => error.into(),
-        })?;
+        let lock = device.lock(&dir.join("LOCK")).map_err(|error| Error::of_lock(dir, error))?;
         if !device.exists(&data_path)? {
             open::check_no_log(&*device, dir)?;
             open::create(&*device, dir, &options)?;
@@ -257,6 +260,24 @@ impl Store {
         let background = crate::engine::spawn(&shared)?;
         let closer = Closer { shared: shared.clone(), background: Mutex::new(Some(background)) };
         Ok(Store { shared, _closer: Arc::new(closer) })
+    }
+
+    /// Opens the database directory `dir` for reading, also while another process has it open for reading and writing.
+    /// Nothing is written. The store has the commits of the newest checkpoint and of the log; [`Store::refresh`] brings it
+    /// up to date. It has no memory trees. `options` are those of [`Store::open`]; `create` and `durability` have no effect.
+    ///
+    /// # Errors
+    /// As [`Store::open`], without [`Error::Locked`] and [`Error::DiskFull`].
+    pub fn open_read_only(device: Arc<dyn Device>, dir: &Path, options: Options) -> Result<Store> {
+        open::check_options(&options)?;
+        let shared = Arc::new(open::open_read_only(device, dir, options)?);
+        let closer = Closer { shared: shared.clone(), background: Mutex::new(None) };
+        Ok(Store { shared, _closer: Arc::new(closer) })
+    }
+
+    /// True if the store was opened by [`Store::open_read_only`].
+    pub fn is_read_only(&self) -> bool {
+        self.shared.follower.is_some()
     }
 
     /// A snapshot of all acknowledged commits.
@@ -347,10 +368,13 @@ impl Store {
         self.shared.generation.load(Ordering::Acquire)
     }
 
-    /// Changes the durability of later commits. Switching to `Full` also makes all earlier commits durable, and blocks
+    /// Changes the durability of later commits. No effect if the store is open read-only. Switching to `Full` also makes all earlier commits durable, and blocks
     /// until they are. If that fails, later commits return [`Error::Poisoned`].
     pub fn set_durability(&self, durability: Durability) {
         let shared = &self.shared;
+        if shared.follower.is_some() {
+            return;
+        }
         {
             let commit = shared.commit.lock();
             shared.visibility.set_durability(&commit, durability, shared.visible());

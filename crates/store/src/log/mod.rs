@@ -20,15 +20,18 @@
 
 mod format;
 mod gate;
+mod groups;
 mod recover;
 mod segment;
 mod state;
+mod tail;
 mod writer;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use recover::SalvagedLog;
+pub(crate) use tail::{LogTail, Record};
 
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
@@ -106,6 +109,14 @@ impl Log {
             })
             .map_err(|source| Error::StartThread { thread: "keyaki-log", source: Arc::new(source) })?;
         Ok(Log { writer, background: Mutex::new(Some(background)) })
+    }
+
+    /// A log that refuses all records and has no files, for a database that is only read.
+    pub fn without_files(device: Arc<dyn Device>, dir: &Path) -> Log {
+        let segments = LogSegments { device, dir: dir.to_path_buf(), log_id: 0 };
+        let writer = Arc::new(Writer::new(segments, State::new(Durability::Off, 0, 0, None), 0));
+        writer.poison("the database is open read-only");
+        Log { writer, background: Mutex::new(None) }
     }
 
     /// As [`open`](Self::open), for a damaged log, without writing: calls `apply` with the records before the first damaged

@@ -19,13 +19,11 @@ use std::sync::Arc;
 use keyaki_device::{BLOCK, Buffer, Device, File, OpenMode};
 
 use super::LogPosition;
-use super::format::{GroupHeader, HEADER_BYTES, NoHeader, segment_name, split_record};
+use super::format::{GroupHeader, segment_name, split_record};
+use super::groups::{Reader, Stop, Stream, damaged};
 use super::segment::{LogSegments, capacity_of, cut_tail};
 use super::state::Tail;
-use crate::base::{Error, FORMAT_VERSION, Result};
-
-/// Bytes read at a time.
-const WINDOW_BYTES: usize = 4 << 20;
+use crate::base::{Error, Result};
 
 /// The result of recovery.
 #[derive(Debug)]
@@ -116,7 +114,7 @@ pub(super) fn salvage(
         0 => Ok(()),
         _ => recovery
             .read_segments(from, found)
-            .and_then(|(index, offset, stop)| recovery.check_end(from, found, index, offset, &stop).map(drop)),
+            .and_then(|(index, offset, stop)| recovery.stream.check_end(from, found, index, offset, &stop).map(drop)),
     };
     let problem = match read {
         Ok(()) => missing,
@@ -128,17 +126,8 @@ pub(super) fn salvage(
     Ok(SalvagedLog { last, newest_known, problem })
 }
 
-fn damaged(path: &Path, offset: u64, detail: String) -> Error {
-    Error::Corrupt { path: path.to_path_buf(), what: "log", offset: Some(offset), detail }
-}
-
 struct Recovery<'a> {
-    segments: LogSegments,
-    log_id: Option<u64>,
-    /// Records before this one are in the checkpoint.
-    first: u64,
-    /// The next sequence number, once the first group was read.
-    expected: Option<u64>,
+    stream: Stream,
     bytes: u64,
     /// Groups whose durability no later group proves, oldest first.
     unproven: VecDeque<Unproven>,
@@ -153,14 +142,6 @@ struct Unproven {
     last: u64,
 }
 
-/// The reason why the stream of records ends.
-enum Stop {
-    /// The segment ends, or was never written from here on.
-    End,
-    /// The bytes are not the next group of the stream.
-    Unsound(String),
-}
-
 impl<'a> Recovery<'a> {
     fn new(
         device: &Arc<dyn Device>,
@@ -168,14 +149,13 @@ impl<'a> Recovery<'a> {
         first: u64,
         apply: &'a mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Recovery<'a> {
-        let segments = LogSegments { device: device.clone(), dir: dir.to_path_buf(), log_id: 0 };
-        Recovery { segments, log_id: None, first, expected: None, bytes: 0, unproven: VecDeque::new(), apply }
+        Recovery { stream: Stream::new(device, dir, first), bytes: 0, unproven: VecDeque::new(), apply }
     }
 
     fn run(&mut self, from: LogPosition, numbers: &[u64]) -> Result<Recovered> {
         let (index, offset, stop) = self.read_segments(from, numbers)?;
-        let stale = self.check_end(from, numbers, index, offset, &stop)?;
-        if self.expected.is_none() {
+        let stale = self.stream.check_end(from, numbers, index, offset, &stop)?;
+        if self.stream.expected.is_none() {
             return self.discard_unopened(numbers);
         }
         self.finish(numbers, index, offset, &stale)
@@ -186,7 +166,7 @@ impl<'a> Recovery<'a> {
     fn read_segments(&mut self, from: LogPosition, numbers: &[u64]) -> Result<(usize, u64, Stop)> {
         let mut end: Option<(usize, u64, Stop)> = None;
         for (index, &number) in numbers.iter().enumerate() {
-            let mut reader = Reader::open(&self.segments, number)?;
+            let mut reader = Reader::open(&self.stream.segments, number)?;
             let start = if index == 0 { from.offset } else { 0 };
             let (offset, stop) = self.read_segment(&mut reader, start)?;
             if index > 0 && offset == 0 {
@@ -202,48 +182,17 @@ impl<'a> Recovery<'a> {
     fn read_segment(&mut self, reader: &mut Reader, start: u64) -> Result<(u64, Stop)> {
         let mut offset = start;
         loop {
-            let header = match reader.header(offset)? {
-                Ok(header) => header,
-                Err(NoHeader::Empty) => return Ok((offset, Stop::End)),
-                Err(NoHeader::Unsound) => return Ok((offset, Stop::Unsound("no valid group header".into()))),
-                Err(NoHeader::Version(found)) => {
-                    let path = reader.file.path().to_path_buf();
-                    return Err(Error::FormatVersion { path, found, supported: FORMAT_VERSION });
+            match self.stream.next(reader, offset)? {
+                Ok((header, body)) => {
+                    self.apply_group(&header, body)?;
+                    offset += header.span();
                 }
-            };
-            if let Err(detail) = self.continues(&header) {
-                return Ok((offset, Stop::Unsound(detail)));
+                Err(stop) => return Ok((offset, stop)),
             }
-            let Some(bytes) = reader.bytes(offset, HEADER_BYTES as u64 + header.body_len)? else {
-                return Ok((offset, Stop::Unsound("the segment ends inside the group".into())));
-            };
-            let body = &bytes[HEADER_BYTES..];
-            if crc32c::crc32c(body) != header.body_crc || !well_formed(&header, body) {
-                return Ok((offset, Stop::Unsound("the checksum or a record of the group is wrong".into())));
-            }
-            self.apply_group(&header, body)?;
-            offset += header.span();
-        }
-    }
-
-    /// Checks that a group is the next one of the stream.
-    fn continues(&self, header: &GroupHeader) -> std::result::Result<(), String> {
-        if self.log_id.is_some_and(|id| id != header.log_id) {
-            return Err("a group of another log".into());
-        }
-        let found = header.first_sequence;
-        let expected = self.expected.unwrap_or(self.first);
-        // Records that the checkpoint contains may be missing.
-        if Some(found) == self.expected || (found <= self.first && self.expected.is_none_or(|next| next < found)) {
-            Ok(())
-        } else {
-            Err(format!("a group begins with record {found} instead of {expected}"))
         }
     }
 
     fn apply_group(&mut self, header: &GroupHeader, mut body: &[u8]) -> Result<()> {
-        self.log_id = Some(header.log_id);
-        self.expected = header.next_sequence();
         self.bytes += header.body_len;
         while self.unproven.front().is_some_and(|group| group.last <= header.synced_through) {
             self.unproven.pop_front();
@@ -252,9 +201,9 @@ impl<'a> Recovery<'a> {
         let (segment, offset) = (header.segment, header.offset);
         self.unproven.push_back(Unproven { segment, offset, span: header.span(), last });
         while let Some((sequence, payload, rest)) = split_record(body) {
-            if sequence >= self.first {
+            if sequence >= self.stream.first {
                 (self.apply)(sequence, payload).map_err(|error| match is_unsound(&error) {
-                    true => damaged(&self.segments.path(segment), offset, format!("record {sequence}: {error}")),
+                    true => damaged(&self.stream.segments.path(segment), offset, format!("record {sequence}: {error}")),
                     false => error,
                 })?;
             }
@@ -263,80 +212,14 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    /// Searches behind the end of the stream for a group header which proves that a missing record was durable; this is
-    /// damage. Returns the offsets of the group headers in the rest of the segment in which the stream ends.
-    fn check_end(
-        &self,
-        from: LogPosition,
-        numbers: &[u64],
-        index: usize,
-        offset: u64,
-        stop: &Stop,
-    ) -> Result<Vec<u64>> {
-        let path = self.segments.path(numbers[index]);
-        let missing = self.missing();
-        let detail = match stop {
-            Stop::End => "the log ends here",
-            Stop::Unsound(detail) => detail.as_str(),
-        };
-        if self.expected.is_none() && from != LogPosition::default() {
-            return Err(damaged(
-                &path,
-                offset,
-                format!("{detail}, but the checkpoint expects the log to continue here"),
-            ));
-        }
-        let mut stale = Vec::new();
-        for (at, &number) in numbers.iter().enumerate().skip(index) {
-            let mut reader = Reader::open(&self.segments, number)?;
-            let last = at + 1 == numbers.len();
-            let opened = matches!(reader.header(0)?, Ok(header) if self.is_ours(&header));
-            if (!last && !opened) || (opened && self.expected.is_none()) {
-                let detail = "invalid opening group".into();
-                return Err(damaged(reader.file.path(), 0, detail));
-            }
-            let headers = self.find_headers(&mut reader, if at == index { offset } else { 0 })?;
-            // Without a valid opening group, every other group proves damage: the opening group was durable before it.
-            if let Some((witness, _)) = headers.iter().find(|(_, synced)| *synced >= missing || !opened) {
-                let file = reader.file.path().display();
-                let detail = format!(
-                    "{detail}, but the group at offset {witness} of {file} proves that record {missing} was durable"
-                );
-                return Err(damaged(&path, offset, detail));
-            }
-            if at == index {
-                stale = headers.into_iter().map(|(offset, _)| offset).collect();
-            }
-        }
-        Ok(stale)
-    }
-
-    /// Returns the offset and the `synced_through` of each valid group header from `start` on.
-    fn find_headers(&self, reader: &mut Reader, start: u64) -> Result<Vec<(u64, u64)>> {
-        let mut found = Vec::new();
-        for offset in (start..reader.len).step_by(BLOCK) {
-            if let Ok(header) = reader.header(offset)?
-                && self.is_ours(&header)
-            {
-                found.push((offset, header.synced_through));
-            }
-        }
-        Ok(found)
-    }
-
-    /// Sequence number of the first record that was not found.
-    fn missing(&self) -> u64 {
-        self.expected.map_or(self.first, |expected| expected.max(self.first))
-    }
-
     /// The newest sequence number of a record that a valid group header of the segments states. Unreadable parts are
     /// skipped.
     fn newest_known(&self, numbers: &[u64]) -> u64 {
         let mut newest = 0;
-        for mut reader in numbers.iter().filter_map(|&number| Reader::open(&self.segments, number).ok()) {
+        for mut reader in numbers.iter().filter_map(|&number| Reader::open(&self.stream.segments, number).ok()) {
             for offset in (0..reader.len).step_by(BLOCK) {
                 if let Ok(Ok(header)) = reader.header(offset)
-                    && self.is_ours(&header)
+                    && self.stream.is_ours(&header)
                 {
                     newest = newest.max(header.next_sequence().map_or(0, |next| next - 1));
                 }
@@ -345,24 +228,20 @@ impl<'a> Recovery<'a> {
         newest
     }
 
-    fn is_ours(&self, header: &GroupHeader) -> bool {
-        self.log_id.is_none_or(|id| id == header.log_id)
-    }
-
     /// Removes the first segment, whose creation was interrupted.
     fn discard_unopened(&self, numbers: &[u64]) -> Result<Recovered> {
         self.remove_from(numbers)?;
-        Ok(Recovered { log_id: None, next_sequence: self.first, next_segment: 0, bytes: 0, tail: None })
+        Ok(Recovered { log_id: None, next_sequence: self.stream.first, next_segment: 0, bytes: 0, tail: None })
     }
 
     /// Truncates the log at the end of the stream, and makes the stream durable.
     fn finish(&self, numbers: &[u64], index: usize, offset: u64, stale: &[u64]) -> Result<Recovered> {
         self.remove_from(&numbers[index + 1..])?;
         // The disk is full, so the log continues in its last segment.
-        let continues = !self.segments.has_spare()? && self.expected == Some(self.missing());
+        let continues = !self.stream.segments.has_spare()? && self.stream.expected == Some(self.stream.missing());
         let mut last = None;
         for &number in &numbers[..=index] {
-            let file = self.segments.device.open(&self.segments.path(number), OpenMode::ReadWrite)?;
+            let file = self.stream.segments.device.open(&self.stream.segments.path(number), OpenMode::ReadWrite)?;
             for group in self.unproven.iter().filter(|group| group.segment == number) {
                 write_again(&*file, group)?;
             }
@@ -374,22 +253,29 @@ impl<'a> Recovery<'a> {
             let capacity = if number == numbers[index] { capacity_of(&*file, offset)? } else { offset };
             last = Some(Tail { number, file, capacity, offset, written_to: offset });
         }
-        self.segments.device.sync_dir(&self.segments.dir)?;
+        self.stream.segments.device.sync_dir(&self.stream.segments.dir)?;
         let number = numbers[index];
         let next_segment = number
             .checked_add(1)
-            .ok_or_else(|| damaged(&self.segments.path(number), 0, "segment numbers are exhausted".into()))?;
+            .ok_or_else(|| damaged(&self.stream.segments.path(number), 0, "segment numbers are exhausted".into()))?;
         // A segment with only an opening group can be filled, if this group states the next sequence number.
-        let tail =
-            last.filter(|tail| continues || tail.offset == BLOCK as u64 && self.expected == Some(self.missing()));
-        Ok(Recovered { log_id: self.log_id, next_sequence: self.missing(), next_segment, bytes: self.bytes, tail })
+        let tail = last.filter(|tail| {
+            continues || tail.offset == BLOCK as u64 && self.stream.expected == Some(self.stream.missing())
+        });
+        Ok(Recovered {
+            log_id: self.stream.log_id,
+            next_sequence: self.stream.missing(),
+            next_segment,
+            bytes: self.bytes,
+            tail,
+        })
     }
 
     /// Removes segments, newest first, so that no gap arises.
     fn remove_from(&self, numbers: &[u64]) -> Result<()> {
         for &number in numbers.iter().rev() {
-            self.segments.device.remove(&self.segments.path(number))?;
-            self.segments.device.sync_dir(&self.segments.dir)?;
+            self.stream.segments.device.remove(&self.stream.segments.path(number))?;
+            self.stream.segments.device.sync_dir(&self.stream.segments.dir)?;
         }
         Ok(())
     }
@@ -417,67 +303,4 @@ fn write_again(file: &dyn File, group: &Unproven) -> Result<()> {
     let mut buffer = Buffer::zeroed(group.span as usize);
     file.read_at(group.offset, &mut buffer)?;
     Ok(file.write_at(group.offset, &buffer)?)
-}
-
-/// Returns true if the body consists of the records that the header declares.
-fn well_formed(header: &GroupHeader, mut body: &[u8]) -> bool {
-    for (expected, _) in (header.first_sequence..).zip(0..header.count) {
-        match split_record(body) {
-            Some((sequence, _, rest)) if sequence == expected => body = rest,
-            _ => return false,
-        }
-    }
-    body.is_empty()
-}
-
-/// Reads a segment in large pieces.
-struct Reader {
-    file: Arc<dyn File>,
-    number: u64,
-    /// Length in bytes, whole blocks.
-    len: u64,
-    window: Buffer,
-    start: u64,
-}
-
-impl Reader {
-    fn open(segments: &LogSegments, number: u64) -> Result<Reader> {
-        let file = segments.device.open(&segments.path(number), OpenMode::Read)?;
-        let len = file.len()? / BLOCK as u64 * BLOCK as u64;
-        Ok(Reader { file, number, len, window: Buffer::zeroed(0), start: 0 })
-    }
-
-    /// The group header at `offset` (a multiple of the block length).
-    fn header(&mut self, offset: u64) -> Result<std::result::Result<GroupHeader, NoHeader>> {
-        let number = self.number;
-        Ok(match self.bytes(offset, HEADER_BYTES as u64)? {
-            Some(bytes) => GroupHeader::decode(bytes, number, offset),
-            None => Err(NoHeader::Empty),
-        })
-    }
-
-    /// `len` bytes from `offset` (a multiple of the block length) on; `None` if the segment ends before.
-    fn bytes(&mut self, offset: u64, len: u64) -> Result<Option<&[u8]>> {
-        let Some(end) = offset.checked_add(len).filter(|&end| end <= self.len) else { return Ok(None) };
-        if offset < self.start || end > self.start + self.window.len() as u64 {
-            let wanted = len.next_multiple_of(BLOCK as u64).max(WINDOW_BYTES as u64).min(self.len - offset);
-            if self.window.len() as u64 != wanted {
-                self.window = Buffer::zeroed(wanted as usize);
-            }
-            let needed = len.next_multiple_of(BLOCK as u64).min(self.len - offset);
-            let mut read = self.file.read_at(offset, &mut self.window);
-            if read.is_err() && needed < wanted {
-                // A block after the needed ones may be unreadable.
-                self.window = Buffer::zeroed(needed as usize);
-                read = self.file.read_at(offset, &mut self.window);
-            }
-            if let Err(error) = read {
-                self.window = Buffer::zeroed(0);
-                return Err(error.into());
-            }
-            self.start = offset;
-        }
-        let at = (offset - self.start) as usize;
-        Ok(Some(&self.window[at..at + len as usize]))
-    }
 }

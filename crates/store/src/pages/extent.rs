@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef};
-use keyaki_device::{BLOCK, Buffer};
+use keyaki_device::{BLOCK, Buffer, Lock};
 
 use crate::base::{Error, Result, Schema, TreeId};
 use crate::codec::{
@@ -53,15 +53,28 @@ impl ExtentMeta {
 pub(crate) struct Extent {
     pub meta: ExtentMeta,
     files: Arc<Files>,
+    /// Keeps the process that writes the file from using the space again.
+    pin: Option<Arc<dyn Lock>>,
 }
 
 impl Extent {
     /// Takes ownership of an allocated range.
     pub fn new(meta: ExtentMeta, files: Arc<Files>) -> Self {
+        Extent::with_pin(meta, files, None)
+    }
+
+    fn with_pin(meta: ExtentMeta, files: Arc<Files>, pin: Option<Arc<dyn Lock>>) -> Self {
         let aligned = |bytes: u64| bytes.is_multiple_of(BLOCK as u64);
         assert!(aligned(meta.offset) && aligned(meta.len) && aligned(meta.index_len.into()), "{meta:?}");
         assert!(meta.offset >= RESERVED_BYTES && u64::from(meta.index_len) < meta.len, "{meta:?}");
-        Extent { meta, files }
+        Extent { meta, files, pin }
+    }
+
+    /// An extent of a file that another process may write. `pin` keeps it from using the space again. Extents of several
+    /// checkpoints at one offset are the same extent as long as one of them lives, and share their cached pages.
+    pub fn pinned(meta: ExtentMeta, files: Arc<Files>, pin: Arc<dyn Lock>) -> Self {
+        *files.replicas.lock().entry(meta.offset).or_default() += 1;
+        Extent::with_pin(meta, files, Some(pin))
     }
 
     /// Returns true if the extent lies in this data file.
@@ -141,6 +154,18 @@ impl Extent {
 
 impl Drop for Extent {
     fn drop(&mut self) {
+        if self.pin.is_some() {
+            let mut replicas = self.files.replicas.lock();
+            let count = replicas.get_mut(&self.meta.offset);
+            if let Some(count) = count.filter(|count| **count > 1) {
+                *count -= 1;
+                return;
+            }
+            // Under the lock, and before the pin ends: the next extent at this offset may have other pages.
+            replicas.remove(&self.meta.offset);
+            self.files.cache.remove(self.meta.offset..self.meta.offset + self.meta.len);
+            return;
+        }
         self.files.cache.remove(self.meta.offset..self.meta.offset + self.meta.len);
         self.files.space.free(self.meta.offset, self.meta.len);
     }

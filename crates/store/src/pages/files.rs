@@ -4,12 +4,13 @@
 //! therefore passes a gate. Closing the store waits for accesses in progress and rejects later ones, except for reads of
 //! queues, whose pages are not used after that. After a failed write or sync, the gate rejects writes.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use keyaki_device::{Buffer, Device, File};
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::base::{Error, Options, Result, Schema, TreeId, UpsertFunctions};
 use crate::codec::{Page, PageRef, Projection};
@@ -30,6 +31,8 @@ pub(crate) struct Files {
     /// Number of times that messages moved down a tree.
     pub moves: AtomicU64,
     pub queues: IdleQueues,
+    /// Number of extents at each offset that several states of a store that is open read-only have.
+    pub replicas: Replicas,
     /// Held in shared mode during each access to the data file, and in exclusive mode to change the permitted accesses.
     pub gate: RwLock<Gate>,
 }
@@ -39,11 +42,16 @@ pub(crate) struct Files {
 pub(crate) enum Gate {
     #[default]
     Open,
+    /// Reads only: the store was opened so.
+    ReadOnly,
     /// Reads only: a write or sync failed, with this error text, so the contents of the medium are unknown.
     Poisoned(String),
     /// None.
     Closed,
 }
+
+/// See [`Files::replicas`].
+pub(crate) type Replicas = Mutex<HashMap<u64, usize>>;
 
 impl Files {
     /// The files of a store with these options. Reads and writes are permitted.
@@ -67,6 +75,7 @@ impl Files {
             postponed: AtomicBool::new(false),
             moves: AtomicU64::new(0),
             queues: IdleQueues::default(),
+            replicas: Replicas::default(),
             gate: RwLock::default(),
         }
     }
@@ -98,7 +107,7 @@ impl Files {
     /// Checks that the data file may be written.
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Poisoned`].
+    /// [`Error::Closed`], [`Error::ReadOnly`], [`Error::Poisoned`].
     pub fn check_writable(&self) -> Result<()> {
         self.enter_to_write().map(drop)
     }
@@ -112,6 +121,7 @@ impl Files {
         let gate = self.gate.read();
         match &*gate {
             Gate::Open => Ok(gate),
+            Gate::ReadOnly => Err(Error::ReadOnly),
             Gate::Poisoned(cause) => Err(Error::Poisoned { cause: cause.clone() }),
             Gate::Closed => Err(Error::Closed),
         }
@@ -123,6 +133,11 @@ impl Files {
         if matches!(*gate, Gate::Open) {
             *gate = Gate::Poisoned(cause.to_owned());
         }
+    }
+
+    /// Rejects all writes.
+    pub fn set_read_only(&self) {
+        *self.gate.write() = Gate::ReadOnly;
     }
 
     /// Waits for accesses in progress and rejects all later ones.

@@ -81,8 +81,7 @@ impl Salvage {
         let lock = match device.lock_existing(&dir.join("LOCK")) {
             Ok(lock) => Some(lock),
             Err(error) if error.is_not_found() => None,
-            Err(error) if error.is_locked() => return Err(Error::Locked { path: dir.to_path_buf() }),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(Error::of_lock(dir, error)),
         };
         let Restored { files, state, superblock, log, damaged, empty_records } =
             checkpoint::restore(device, dir, options)?;

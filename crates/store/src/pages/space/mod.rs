@@ -129,7 +129,8 @@ impl Space {
 
     /// The space of a file that is only read. All of it is in use, and ranges that are freed stay in use.
     pub fn of_read_only(file: Arc<dyn File>) -> Space {
-        let free = Free { slot_bytes: BLOCK as u64, ..Free::default() };
+        let file_len = file.len().unwrap_or(0);
+        let free = Free { slot_bytes: BLOCK as u64, file_len, ..Free::default() };
         let (is_full, spare_bytes) = (AtomicBool::new(false), AtomicU64::new(0));
         Space { file, free: Mutex::new(free), is_full, spare_bytes, is_read_only: true }
     }
@@ -176,6 +177,16 @@ impl Space {
         }
         free.take_from(offset, found, len);
         Some(offset)
+    }
+
+    /// Allocates all free ranges, (offset, length) each.
+    pub fn withhold(&self) -> Vec<(u64, u64)> {
+        let mut free = self.free.lock();
+        let ranges: Vec<(u64, u64)> = free.by_offset.iter().map(|(&offset, &len)| (offset, len)).collect();
+        for &(offset, len) in &ranges {
+            free.remove(offset, len);
+        }
+        ranges
     }
 
     /// The length of the file in bytes if there were no free space in it but the reserve.
