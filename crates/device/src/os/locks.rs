@@ -48,17 +48,31 @@ pub(super) fn mark(path: &Path, number: u64) -> Result<OsLock, ErrorKind> {
 /// The different marks of a file, in ascending order.
 pub(super) fn marks(path: &Path) -> Result<Vec<u64>, ErrorKind> {
     let file = fs::File::open(path)?;
-    let (mut found, mut ranges) = (Vec::new(), vec![(0, u64::MAX)]);
-    // A query finds any locked byte of a range, so that the ranges before and behind it remain.
-    while let Some((start, end)) = ranges.pop() {
-        if let Some(number) = bytes::find(&file, start, end)? {
-            assert!((start..end).contains(&number), "a lock at {number} outside of {start}..{end}");
-            found.push(number);
-            ranges.extend([(start, number), (number + 1, end)].into_iter().filter(|range| range.0 < range.1));
+    let (mut found, mut ranges) = (Vec::new(), vec![0..u64::MAX]);
+    // A query finds any lock of a range, so that the ranges before and behind it remain.
+    while let Some(range) = ranges.pop() {
+        let Some(lock) = bytes::find(&file, &range)? else { continue };
+        ranges.extend(
+            [range.start..lock.bytes.start, lock.bytes.end..range.end].into_iter().filter(|rest| !rest.is_empty()),
+        );
+        if lock.bytes.end - lock.bytes.start == 1 && lock.is_shared {
+            found.push(lock.bytes.start);
+        } else if lock.is_shared {
+            let problem = "another program has a lock that may hide marks";
+            return Err(std::io::Error::other(problem).into());
         }
+        // Network file systems implement `flock` as an exclusive lock of all bytes, beside which there are no marks.
     }
     found.sort_unstable();
     Ok(found)
+}
+
+/// A lock of bytes.
+#[derive(Debug)]
+struct Found {
+    /// The part within the range of the query.
+    bytes: std::ops::Range<u64>,
+    is_shared: bool,
 }
 
 /// The process that holds the `flock` of a file, according to `/proc/locks`.
@@ -93,7 +107,10 @@ fn holder(_file: &fs::File) -> Option<String> {
 mod bytes {
     use std::fs;
     use std::io;
+    use std::ops::Range;
     use std::os::fd::AsRawFd;
+
+    use super::Found;
 
     /// A request for `len` bytes from `start` on; 0 stands for all.
     fn request(kind: libc::c_int, start: u64, len: u64) -> libc::flock {
@@ -121,17 +138,30 @@ mod bytes {
 
     /// Takes the shared lock of a byte.
     pub(super) fn lock(file: &fs::File, at: u64) -> io::Result<()> {
-        call(file, libc::F_OFD_SETLK, &mut request(libc::F_RDLCK, at, 1))
+        lock_range(file, libc::F_RDLCK, at, 1)
     }
 
-    /// A byte of `start..end` that another opener has locked.
-    pub(super) fn find(file: &fs::File, start: u64, end: u64) -> io::Result<Option<u64>> {
-        let len = if end == u64::MAX { 0 } else { end - start };
-        let mut found = request(libc::F_WRLCK, start, len);
-        call(file, libc::F_OFD_GETLK, &mut found)?;
-        let is_free = found.l_type == libc::F_UNLCK as libc::c_short;
-        // A lock may begin before the range.
-        Ok((!is_free).then_some((found.l_start as u64).max(start)))
+    pub(super) fn lock_range(file: &fs::File, kind: libc::c_int, start: u64, len: u64) -> io::Result<()> {
+        call(file, libc::F_OFD_SETLK, &mut request(kind, start, len))
+    }
+
+    /// A lock in a range that another opener has. None where the system or the file system has no such locks.
+    pub(super) fn find(file: &fs::File, range: &Range<u64>) -> io::Result<Option<Found>> {
+        let len = if range.end == u64::MAX { 0 } else { range.end - range.start };
+        let mut found = request(libc::F_WRLCK, range.start, len);
+        if let Err(error) = call(file, libc::F_OFD_GETLK, &mut found) {
+            let is_unknown =
+                matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP));
+            return if is_unknown { Ok(None) } else { Err(error) };
+        }
+        if found.l_type == libc::F_UNLCK as libc::c_short {
+            return Ok(None);
+        }
+        // The lock may begin before the range, and end behind it.
+        let start = found.l_start as u64;
+        let end = if found.l_len == 0 { u64::MAX } else { start + found.l_len as u64 };
+        let bytes = start.max(range.start)..end.min(range.end);
+        Ok(Some(Found { bytes, is_shared: found.l_type == libc::F_RDLCK as libc::c_short }))
     }
 }
 
@@ -139,13 +169,16 @@ mod bytes {
 mod bytes {
     use std::fs;
     use std::io;
+    use std::ops::Range;
+
+    use super::Found;
 
     pub(super) fn lock(_file: &fs::File, _at: u64) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Nobody can lock a byte.
-    pub(super) fn find(_file: &fs::File, _start: u64, _end: u64) -> io::Result<Option<u64>> {
+    pub(super) fn find(_file: &fs::File, _range: &Range<u64>) -> io::Result<Option<Found>> {
         Ok(None)
     }
 }
@@ -153,6 +186,21 @@ mod bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn locks_of_several_bytes_are_no_marks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let wide = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        let _mark = mark(&path, 3).unwrap();
+        // As a network file system implements the lock of the writer, but for the marked byte.
+        bytes::lock_range(&wide, libc::F_WRLCK, 4, 0).unwrap();
+        assert_eq!(marks(&path).unwrap(), [3]);
+        assert!(mark(&path, 5).is_err());
+        bytes::lock_range(&wide, libc::F_RDLCK, 4, 0).unwrap();
+        assert!(marks(&path).is_err());
+    }
 
     #[test]
     #[cfg(target_os = "linux")]

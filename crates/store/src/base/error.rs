@@ -138,6 +138,13 @@ pub enum Error {
     /// `read_only_sql_transaction`.
     #[error("the database is open read-only")]
     ReadOnly,
+    /// The process that writes the database has replaced each checkpoint before it was read completely. The call can be
+    /// repeated. SQLSTATE 55006 `object_in_use`.
+    #[error("database \"{}\" changes too fast: its checkpoints are replaced before they are read (try again)", .path.display())]
+    Overtaken {
+        /// The directory of the database.
+        path: PathBuf,
+    },
     /// An earlier write or sync failed, so the contents of the medium are unknown. This handle refuses further writes;
     /// reads continue to work. Reopening the database recovers. SQLSTATE 58030 `io_error`.
     #[error("writes are disabled after an earlier failure (reopen the database to recover): {cause}")]

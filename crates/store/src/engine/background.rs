@@ -497,7 +497,7 @@ impl Shared {
         let len = buffer.len() as u64;
         let place = self.place_table(checkpointed, len)?;
         let superblock = Superblock {
-            generation: checkpointed.generation + 1,
+            generation: checkpointed.pinned.next_generation(checkpointed.generation),
             sequence,
             log,
             node_table_offset: place.0,

@@ -179,6 +179,8 @@ impl Store {
         let replace = || {
             device.rename(&data, &new)?;
             device.sync_dir(dir)?;
+            // A reader that marks the copy later does not find the data file.
+            check_unread(device, dir)?;
             // The copy cannot be ended any more.
             let progress = |done, total| {
                 progress(done, total);
@@ -461,10 +463,18 @@ fn bytes_of(items: &[Item]) -> u64 {
 /// # Errors
 /// [`Error::Locked`], also if a process reads the copy; device errors.
 fn lock(device: &dyn Device, dir: &Path) -> Result<Box<dyn Lock>> {
-    let path = dir.join("LOCK");
-    let lock = device.lock(&path).map_err(|error| Error::of_lock(dir, error))?;
-    match device.marks(&path)?.is_empty() {
-        true => Ok(lock),
+    let lock = device.lock(&dir.join("LOCK")).map_err(|error| Error::of_lock(dir, error))?;
+    check_unread(device, dir)?;
+    Ok(lock)
+}
+
+/// Checks that no process reads a copy.
+///
+/// # Errors
+/// [`Error::Locked`], device errors.
+fn check_unread(device: &dyn Device, dir: &Path) -> Result<()> {
+    match device.marks(&dir.join("LOCK"))?.is_empty() {
+        true => Ok(()),
         false => Err(Error::Locked { path: dir.to_path_buf(), holder: Some("a process that reads it".into()) }),
     }
 }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use keyaki_device::{Lock, OpenMode};
+use keyaki_device::{File, Lock};
 
 use super::open::decode_checkpoint;
 use crate::base::{Error, Result, TreeId, TreeKind};
@@ -32,21 +32,23 @@ use crate::pages::{Files, Superblock};
 
 /// Bytes of records that are read before they are applied, about.
 const RECORD_BYTES_MAX: usize = 16 << 20;
-/// Number of times that a state is built again because the writer has written a checkpoint meanwhile. After the last one,
-/// the state may lack the newest commits.
-const ATTEMPTS: usize = 5;
+/// Number of times that a state is built again because the writer has written a checkpoint meanwhile.
+const ATTEMPTS: usize = 20;
+/// Number of times that the superblock is read if it seems damaged: the writer may be writing it.
+const SUPERBLOCK_READS: usize = 5;
 
 /// The position of a reader.
 #[derive(Debug)]
 pub(crate) struct Follower {
     dir: PathBuf,
-    /// Generation of the checkpoint of the current state.
-    generation: u64,
+    /// The checkpoint of the current state.
+    superblock: Superblock,
+    /// `None` if the database has no lock file: no process has it open for writing, and none can change it without an error
+    /// of the next refresh.
+    pin: Option<Arc<dyn Lock>>,
     /// The position in the log; `None` if records before it may not have been applied. The next refresh builds the state
     /// again then.
     tail: Option<LogTail>,
-    /// False if the checkpoint could not be pinned, because the directory cannot be written to. Nothing is followed then.
-    is_pinned: bool,
 }
 
 /// The effect of a refresh.
@@ -70,88 +72,103 @@ pub(crate) struct Opened {
     pub superblock: Superblock,
     /// The trees and the newest sequence number.
     pub replay: Replay,
-    /// No later checkpoint existed when the last record was read.
-    is_newest: bool,
 }
 
 impl Follower {
-    /// Reads the newest state.
+    /// Reads the newest state. Makes sure that the log is complete.
     ///
     /// # Errors
-    /// [`Error::Corrupt`], also if an acknowledged record of the log is missing; [`Error::FormatVersion`]; device errors.
+    /// [`Error::Corrupt`], also if an acknowledged record of the log is missing; [`Error::FormatVersion`],
+    /// [`Error::Overtaken`]; device errors.
     pub fn open(files: &Arc<Files>, dir: &Path) -> Result<(Follower, Opened)> {
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            match Follower::read(files, dir, true) {
-                Ok((follower, opened)) if opened.is_newest || attempt >= ATTEMPTS => return Ok((follower, opened)),
-                // The writer may have removed files of the log while they were read.
-                Err(error) if attempt >= ATTEMPTS || !may_be_outdated(&error) => return Err(error),
-                Ok(_) | Err(_) => {}
-            }
-        }
+        Follower::read(files, dir, true)
     }
 
-    /// Reads a state; with `checks`, makes sure that the log is complete.
     fn read(files: &Arc<Files>, dir: &Path, checks: bool) -> Result<(Follower, Opened)> {
+        for attempt in 1..=ATTEMPTS {
+            match Follower::try_read(files, dir, checks) {
+                Ok(Some(read)) => return Ok(read),
+                Ok(None) => {}
+                // The writer may have removed files of the log while they were read.
+                Err(error) if attempt < ATTEMPTS && (error.is_not_found() || error.is_damage()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Overtaken { path: dir.to_path_buf() })
+    }
+
+    /// Reads a state; `None` if a new checkpoint was written meanwhile. With `checks`, makes sure that the log is complete.
+    fn try_read(files: &Arc<Files>, dir: &Path, checks: bool) -> Result<Option<(Follower, Opened)>> {
         let (superblock, pin) = pin(files, dir)?;
         let (state, next_tree) = decode_checkpoint(files, &superblock, pin.as_ref())?;
         let mut tail = LogTail::new(&files.device, dir, superblock.log, superblock.sequence + 1);
         let mut replay = Replay::new(state, next_tree, superblock.sequence);
-        let is_newest = loop {
-            let records = tail.read(RECORD_BYTES_MAX)?;
-            if Superblock::read(&*files.data)?.generation != superblock.generation {
-                // These records may need the new checkpoint.
-                break false;
-            }
-            if !records.is_empty() {
-                records.iter().try_for_each(|(sequence, payload)| replay.apply(*sequence, payload))?;
-                continue;
-            }
-            if checks && let Err(error) = tail.check_end() {
-                // The writer may have gone on since.
-                let records = tail.read(RECORD_BYTES_MAX)?;
-                if Superblock::read(&*files.data)?.generation != superblock.generation {
-                    break false;
+        loop {
+            let mut records = tail.read(RECORD_BYTES_MAX)?;
+            if records.is_empty() {
+                let problem = if checks { tail.check_end().err() } else { None };
+                if let Some(problem) = problem {
+                    // The writer may have gone on since.
+                    records = tail.read(RECORD_BYTES_MAX)?;
+                    if records.is_empty() && newest(&*files.data)? == superblock {
+                        return Err(problem);
+                    }
                 }
-                if records.is_empty() {
-                    return Err(error);
-                }
-                records.iter().try_for_each(|(sequence, payload)| replay.apply(*sequence, payload))?;
-                continue;
             }
-            break true;
-        };
+            if newest(&*files.data)? != superblock {
+                // The records may need the new checkpoint.
+                return Ok(None);
+            }
+            if records.is_empty() {
+                break;
+            }
+            records.iter().try_for_each(|(sequence, payload)| replay.apply(*sequence, payload))?;
+        }
         replay.finish()?;
-        let (dir, generation) = (dir.to_path_buf(), superblock.generation);
-        // Without the tail if records were read that were not applied.
-        let follower = Follower { dir, generation, tail: is_newest.then_some(tail), is_pinned: pin.is_some() };
-        Ok((follower, Opened { superblock, replay, is_newest }))
+        let follower = Follower { dir: dir.to_path_buf(), superblock: superblock.clone(), pin, tail: Some(tail) };
+        Ok(Some((follower, Opened { superblock, replay })))
     }
 }
 
-/// True for errors that the writer can cause by a checkpoint during a read.
-fn may_be_outdated(error: &Error) -> bool {
-    error.is_not_found() || error.is_damage()
-}
-
-/// Pins the newest checkpoint. There is no pin if the lock file does not exist and cannot be created.
+/// The newest superblock.
 ///
 /// # Errors
-/// [`Error::Corrupt`], [`Error::FormatVersion`], device errors.
+/// As [`Superblock::read`].
+pub(super) fn newest(data: &dyn File) -> Result<Superblock> {
+    let mut read = Superblock::read(data);
+    for _ in 1..SUPERBLOCK_READS {
+        let is_torn = matches!(&read, Err(error) if error.is_damage() || matches!(error, Error::NotADatabase { .. }));
+        if !is_torn {
+            break;
+        }
+        read = Superblock::read(data);
+    }
+    read
+}
+
+/// Pins the newest checkpoint. There is no pin without a lock file.
+///
+/// # Errors
+/// [`Error::DatabaseNotFound`] if the data file was removed or is being replaced; [`Error::Corrupt`],
+/// [`Error::FormatVersion`], device errors.
 fn pin(files: &Files, dir: &Path) -> Result<(Superblock, Option<Arc<dyn Lock>>)> {
     let (device, path) = (&files.device, dir.join("LOCK"));
-    let mut superblock = Superblock::read(&*files.data)?;
-    if !device.exists(&path)? && device.open(&path, OpenMode::CreateNew).is_err() && !device.exists(&path)? {
-        return Ok((superblock, None));
-    }
+    let mut superblock = newest(&*files.data)?;
     loop {
-        let pin: Arc<dyn Lock> = device.mark(&path, superblock.generation)?.into();
-        let newest = Superblock::read(&*files.data)?;
-        if newest.generation == superblock.generation {
+        let pin: Arc<dyn Lock> = match device.mark(&path, superblock.generation) {
+            Ok(pin) => pin.into(),
+            Err(error) if error.is_not_found() => return Ok((superblock, None)),
+            Err(error) => return Err(error.into()),
+        };
+        // A backup that replaces the file renames it, and then looks for marks.
+        if !device.exists(&dir.join("data"))? {
+            return Err(Error::DatabaseNotFound { path: dir.to_path_buf() });
+        }
+        let again = newest(&*files.data)?;
+        if again == superblock {
             return Ok((superblock, Some(pin)));
         }
-        superblock = newest;
+        superblock = again;
     }
 }
 
@@ -178,8 +195,12 @@ impl Store {
 
 impl Shared {
     fn follow(&self, follower: &mut Follower, before: &dyn Fn(), refreshed: &mut Refreshed) -> Result<()> {
-        if !follower.is_pinned {
-            return Ok(());
+        if follower.pin.is_none() {
+            if !self.files.device.exists(&follower.dir.join("LOCK"))? {
+                return Ok(());
+            }
+            let holder = "a process that has created its lock file since";
+            return Err(Error::Locked { path: follower.dir.clone(), holder: Some(holder.into()) });
         }
         loop {
             // Taken out: records that were read and not applied must not be skipped.
@@ -187,7 +208,7 @@ impl Shared {
                 return self.follow_anew(follower, before, refreshed);
             };
             let records = tail.read(RECORD_BYTES_MAX)?;
-            if Superblock::read(&*self.files.data)?.generation != follower.generation {
+            if newest(&*self.files.data)? != follower.superblock {
                 return self.follow_anew(follower, before, refreshed);
             }
             if records.is_empty() {
@@ -202,31 +223,25 @@ impl Shared {
 
     /// Builds the state from the newest checkpoint.
     fn follow_anew(&self, follower: &mut Follower, before: &dyn Fn(), refreshed: &mut Refreshed) -> Result<()> {
-        for attempt in 1.. {
-            let (new, opened) = match Follower::read(&self.files, &follower.dir, false) {
-                Err(error) if attempt < ATTEMPTS && may_be_outdated(&error) => continue,
-                read => read?,
-            };
-            if !opened.is_newest && attempt < ATTEMPTS {
-                continue;
-            }
-            before();
-            let commit = self.commit.lock();
-            let mut current = self.state.write();
-            if !opened.is_newest && opened.replay.inserted < self.inserted.load(Ordering::Relaxed) {
-                // The current state is newer. The next refresh tries again.
-                break;
-            }
-            let replaced = current.clone();
-            self.replace_state(&mut current, opened.replay.state);
-            self.inserted.store(opened.replay.inserted, Ordering::Release);
-            refreshed.is_rebuilt = true;
-            *follower = new;
-            drop((current, commit));
-            // Frees the extents that only the replaced state has.
-            drop(replaced);
-            break;
+        let (new, opened) = Follower::read(&self.files, &follower.dir, false)?;
+        before();
+        let commit = self.commit.lock();
+        let mut current = self.state.write();
+        let inserted = self.inserted.load(Ordering::Relaxed);
+        if opened.replay.inserted < inserted {
+            // A failed sync of the writer, or damage to the log.
+            let (path, what) = (follower.dir.clone(), "database");
+            let detail = format!("commits after {} that were read before are missing", opened.replay.inserted);
+            return Err(Error::Corrupt { path, what, offset: None, detail });
         }
+        let replaced = current.clone();
+        self.replace_state(&mut current, opened.replay.state);
+        self.inserted.store(opened.replay.inserted, Ordering::Release);
+        refreshed.is_rebuilt = true;
+        *follower = new;
+        drop((current, commit));
+        // Frees the extents that only the replaced state has.
+        drop(replaced);
         Ok(())
     }
 

@@ -237,7 +237,12 @@ fn read_state(
             let mut meta = decode_extent(reader, tree)?;
             meta.net_rows = counts.next_extent(&meta)?;
             decoder.extents.push(Arc::new(match pin {
-                Some(pin) => Extent::pinned(meta, files.clone(), pin.clone()),
+                Some(pin) => {
+                    let offset = meta.offset;
+                    Extent::pinned(meta, files.clone(), pin.clone()).ok_or_else(|| {
+                        reader.malformed(format!("the extent at {offset} overwrote another one that is in use"))
+                    })?
+                }
                 None => Extent::new(meta, files.clone()),
             }));
         }

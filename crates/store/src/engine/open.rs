@@ -15,6 +15,7 @@ use keyaki_device::metered::Meter;
 use keyaki_device::{BLOCK, Buffer, Device, File, Lock, OpenMode};
 use parking_lot::{Condvar, Mutex, RwLock};
 
+use super::follow::newest;
 use crate::base::{Durability, Error, Malformed, Options, Result, TreeId};
 use crate::engine::Transactions;
 use crate::engine::{
@@ -177,7 +178,7 @@ pub(super) fn open_read_only(device: Arc<dyn Device>, dir: &Path, options: Optio
         false => error.into(),
     })?;
     let mut options = Options { durability: Durability::Off, ..options };
-    let superblock = Superblock::read(&*data)?;
+    let superblock = newest(&*data)?;
     set_page_bytes(&mut options, &superblock, &path)?;
     let files = read_only_files(&device, &data, &path, &superblock, &options);
     files.set_read_only();

@@ -27,10 +27,11 @@ pub(crate) struct Pinned {
     earlier: Option<Earlier>,
 }
 
-/// What the process found when it opened the database, if checkpoints before the newest one were pinned.
+/// What the process found when it opened the database, if checkpoints other than the newest one were pinned.
 #[derive(Debug)]
 struct Earlier {
-    generation: u64,
+    /// The marks of these checkpoints. Later ones than the newest are possible if writing their superblock failed.
+    marks: Vec<u64>,
     /// The free space, which is allocated meanwhile.
     withheld: Vec<Place>,
     /// Keeps the extents of the checkpoint from being freed.
@@ -63,9 +64,17 @@ impl Pinned {
     /// # Errors
     /// Device errors.
     pub fn find(dir: &Path, files: &Files, generation: u64, state: &Arc<StoreVersion>) -> Result<Pinned> {
-        let is_pinned = marks(&*files.device, dir)?.iter().any(|&mark| mark < generation);
-        let earlier = || Earlier { generation, withheld: files.space.withhold(), _state: state.clone() };
+        let mut marks = marks(&*files.device, dir)?;
+        marks.retain(|&mark| mark != generation);
+        let is_pinned = !marks.is_empty();
+        let earlier = || Earlier { marks, withheld: files.space.withhold(), _state: state.clone() };
         Ok(Pinned { checkpoints: Vec::new(), earlier: is_pinned.then(earlier) })
+    }
+
+    /// The generation of the checkpoint after `generation`: one that no reader has pinned.
+    pub fn next_generation(&self, generation: u64) -> u64 {
+        let marks = self.earlier.iter().flat_map(|earlier| &earlier.marks);
+        marks.copied().max().unwrap_or(0).max(generation) + 1
     }
 }
 
@@ -89,7 +98,7 @@ impl Shared {
             return;
         }
         let Some(marks) = self.marked() else { return };
-        let is_unused = |earlier: &mut Earlier| marks.iter().all(|&mark| mark >= earlier.generation);
+        let is_unused = |earlier: &mut Earlier| !earlier.marks.iter().any(|mark| marks.contains(mark));
         if let Some(earlier) = pinned.earlier.take_if(is_unused) {
             for (offset, len) in earlier.withheld {
                 self.files.space.free(offset, len);

@@ -113,6 +113,8 @@ impl Shared {
     fn try_make_space(&self) -> Result<()> {
         let current = || Some((self.inserted.load(Ordering::Acquire), self.files.space.usage().0));
         let mut futile = self.futile.lock();
+        // Readers of other processes may have ended.
+        self.release_pins(&mut self.maintenance.lock());
         if *futile == current() {
             return Ok(());
         }

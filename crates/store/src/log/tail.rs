@@ -13,7 +13,7 @@ use std::sync::Arc;
 use keyaki_device::Device;
 
 use super::LogPosition;
-use super::format::split_record;
+use super::format::{RECORD_HEADER_BYTES, split_record};
 use super::groups::{Reader, Stop, Stream};
 use super::segment::LogSegments;
 use crate::base::Result;
@@ -47,6 +47,10 @@ impl LogTail {
     /// [`crate::Error::FormatVersion`], device errors.
     pub fn read(&mut self, bytes_max: usize) -> Result<Vec<Record>> {
         let (mut records, mut bytes) = (Vec::new(), 0);
+        if self.stream.expected.is_none() {
+            // A recovering process may have replaced the segment.
+            self.reader = None;
+        }
         match &mut self.reader {
             Some(reader) => reader.refresh()?,
             None => self.reader = open(&self.stream, self.segment)?,
@@ -58,7 +62,7 @@ impl LogTail {
                 Ok((header, mut body)) => {
                     while let Some((sequence, payload, rest)) = split_record(body) {
                         if sequence >= self.stream.first {
-                            bytes += payload.len();
+                            bytes += RECORD_HEADER_BYTES + payload.len();
                             records.push((sequence, payload.into()));
                         }
                         body = rest;

@@ -41,7 +41,14 @@ pub(crate) struct ExtentMeta {
     pub last: Arc<[u8]>,
 }
 
+/// Identifies an extent among all that were written at its offset: tree, length, length and checksum of the index page.
+pub(crate) type ExtentId = (TreeId, u64, u32, u32);
+
 impl ExtentMeta {
+    pub fn id(&self) -> ExtentId {
+        (self.tree, self.len, self.index_len, self.index_checksum)
+    }
+
     /// Length of the data pages in bytes.
     pub fn data_bytes(&self) -> u64 {
         self.len - u64::from(self.index_len)
@@ -72,9 +79,17 @@ impl Extent {
 
     /// An extent of a file that another process may write. `pin` keeps it from using the space again. Extents of several
     /// checkpoints at one offset are the same extent as long as one of them lives, and share their cached pages.
-    pub fn pinned(meta: ExtentMeta, files: Arc<Files>, pin: Arc<dyn Lock>) -> Self {
-        *files.replicas.lock().entry(meta.offset).or_default() += 1;
-        Extent::with_pin(meta, files, Some(pin))
+    /// `None` if the space was used again nevertheless: another extent at the offset lives.
+    pub fn pinned(meta: ExtentMeta, files: Arc<Files>, pin: Arc<dyn Lock>) -> Option<Self> {
+        let id = meta.id();
+        let mut replicas = files.replicas.lock();
+        let (found, count) = replicas.entry(meta.offset).or_insert((id, 0));
+        if *found != id {
+            return None;
+        }
+        *count += 1;
+        drop(replicas);
+        Some(Extent::with_pin(meta, files, Some(pin)))
     }
 
     /// Returns true if the extent lies in this data file.
@@ -156,8 +171,8 @@ impl Drop for Extent {
     fn drop(&mut self) {
         if self.pin.is_some() {
             let mut replicas = self.files.replicas.lock();
-            let count = replicas.get_mut(&self.meta.offset);
-            if let Some(count) = count.filter(|count| **count > 1) {
+            let replica = replicas.get_mut(&self.meta.offset);
+            if let Some((_, count)) = replica.filter(|(_, count)| *count > 1) {
                 *count -= 1;
                 return;
             }

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::base::{Error, Options, Result, Schema, TreeId, UpsertFunctions};
 use crate::codec::{Page, PageRef, Projection};
-use crate::pages::{Cache, Extent, IdleQueues, Kept, Priority, Purpose, Space};
+use crate::pages::{Cache, Extent, ExtentId, IdleQueues, Kept, Priority, Purpose, Space};
 
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -31,7 +31,7 @@ pub(crate) struct Files {
     /// Number of times that messages moved down a tree.
     pub moves: AtomicU64,
     pub queues: IdleQueues,
-    /// Number of extents at each offset that several states of a store that is open read-only have.
+    /// The extents of a store that is open read-only, by their offset.
     pub replicas: Replicas,
     /// Held in shared mode during each access to the data file, and in exclusive mode to change the permitted accesses.
     pub gate: RwLock<Gate>,
@@ -50,8 +50,8 @@ pub(crate) enum Gate {
     Closed,
 }
 
-/// See [`Files::replicas`].
-pub(crate) type Replicas = Mutex<HashMap<u64, usize>>;
+/// See [`Files::replicas`]. Each has the number of its objects: several states may have it.
+pub(crate) type Replicas = Mutex<HashMap<u64, (ExtentId, usize)>>;
 
 impl Files {
     /// The files of a store with these options. Reads and writes are permitted.

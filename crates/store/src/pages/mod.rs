@@ -22,7 +22,7 @@ mod space;
 mod superblock;
 
 pub use cache::{Cache, Priority};
-pub(crate) use extent::{Extent, ExtentMeta, ExtentWriter};
+pub(crate) use extent::{Extent, ExtentId, ExtentMeta, ExtentWriter};
 pub(crate) use files::Files;
 pub(crate) use queued::{IdleQueues, QueuedPages, READS_MAX};
 pub use source::{BlockingPages, PageSource, block_on};

@@ -145,7 +145,7 @@ impl Superblock {
     /// [`Error::TooMany`] if there were more checkpoints or commits than a superblock can count; device errors.
     pub fn write(&self, file: &dyn File) -> Result<()> {
         for (what, count) in [("checkpoints", self.generation), ("commits", self.sequence)] {
-            if count > COUNT_MAX {
+            if count >= COUNT_MAX {
                 return Err(Error::TooMany { what, limit: COUNT_MAX });
             }
         }
@@ -248,7 +248,7 @@ fn decode(block: &[u8], file_len: u64) -> Slot {
     if !aligned(u64::from(found.page_bytes)) || found.page_bytes == 0 || found.page_bytes as usize > PAGE_BYTES_MAX {
         return Slot::Damaged("the page length is not a multiple of 4096 up to 2^30");
     }
-    if found.generation > COUNT_MAX || found.sequence > COUNT_MAX {
+    if found.generation >= COUNT_MAX || found.sequence >= COUNT_MAX {
         return Slot::Damaged("the generation or the sequence number is above 2^62");
     }
     if !aligned(found.log.offset) || !aligned(found.node_table_offset) {
