@@ -66,6 +66,9 @@ pub struct OpenArguments {
     /// Fail if the database does not exist
     #[arg(long)]
     pub no_create: bool,
+    /// Open an existing database for reading, also while another process has it open for writing
+    #[arg(long)]
+    pub readonly: bool,
     /// Slow the files down to the speed of a device: array(N ssd), cloud(LATENCY, N iops[, N MB/s]), disk(LATENCY) or nvme
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceSpec>,
@@ -75,6 +78,7 @@ impl OpenArguments {
     pub fn options(&self) -> Result<keyaki::Options> {
         let options = keyaki::Options {
             must_exist: self.no_create,
+            read_only: self.readonly,
             memory_bytes: self.memory.map(|size| size.0),
             threads: self.threads.map(usize::from),
             durability: self.durability.into(),

@@ -18,6 +18,9 @@ use crate::base::progress::Progress;
 pub struct Options {
     /// Fail if the database does not exist instead of creating it.
     pub must_exist: bool,
+    /// Open an existing database for reading, also while another process has it open for writing. Statements see the commits
+    /// before their start, of whichever process. In-memory indexes are not used.
+    pub read_only: bool,
     /// Memory in bytes for page cache, root buffers and queries together, at least 16 MiB; `None` for a quarter of the
     /// machine's memory.
     pub memory_bytes: Option<usize>,

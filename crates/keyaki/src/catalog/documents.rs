@@ -251,15 +251,32 @@ impl Catalog {
     /// Reads the catalog as of `snapshot`, and the keys of all positions. Returns `None` if the database has no catalog
     /// tree. Blocks.
     pub fn read(store: &Store, snapshot: &Snapshot) -> Result<Option<(Catalog, BTreeSet<u64>)>> {
-        let Some(documents) = documents(store, snapshot)? else { return Ok(None) };
+        let Some(documents) = Catalog::documents(store, snapshot)? else { return Ok(None) };
         let prefix = DocumentKind::SequencePosition.key(&"");
         let positions = documents.keys().filter_map(|key| key.strip_prefix(&prefix)?.parse().ok()).collect();
         let catalog = Catalog::decode(&documents, || store.new_memory_tree_id())?;
         Ok(Some((catalog, positions)))
     }
 
+    /// All documents as of `snapshot`, by key; `None` if the database has no catalog tree. Blocks.
+    pub fn documents(store: &Store, snapshot: &Snapshot) -> Result<Option<BTreeMap<String, Vec<u8>>>> {
+        let Ok(view) = snapshot.tree(CATALOG_TREE) else { return Ok(None) };
+        let source = store.blocking();
+        let mut documents = BTreeMap::new();
+        let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Ascending);
+        while let Some(chunk) = block_on(cursor.next())? {
+            let columns = chunk.to_arrays(&[0, 1])?;
+            let (keys, values) = (binary(&columns[0])?, binary(&columns[1])?);
+            for row in 0..chunk.rows() {
+                let key = String::from_utf8_lossy(keys.value(row)).into_owned();
+                documents.insert(key, values.value(row).to_vec());
+            }
+        }
+        Ok(Some(documents))
+    }
+
     /// Decodes the documents. `memory_tree` allocates tree ids for in-memory indexes; the caller builds these trees.
-    fn decode(documents: &BTreeMap<String, Vec<u8>>, memory_tree: impl Fn() -> TreeId) -> Result<Catalog> {
+    pub fn decode(documents: &BTreeMap<String, Vec<u8>>, memory_tree: impl Fn() -> TreeId) -> Result<Catalog> {
         let format: Option<FormatDocument> =
             documents.get(&DocumentKind::Meta.key(&"format")).map(|d| parse("meta/format", d)).transpose()?;
         match format {
@@ -299,23 +316,6 @@ impl Catalog {
     }
 }
 
-/// All documents as of `snapshot`, by key; `None` if the database has no catalog tree. Blocks.
-fn documents(store: &Store, snapshot: &Snapshot) -> Result<Option<BTreeMap<String, Vec<u8>>>> {
-    let Ok(view) = snapshot.tree(CATALOG_TREE) else { return Ok(None) };
-    let source = store.blocking();
-    let mut documents = BTreeMap::new();
-    let mut cursor = view.cursor(&source, KeyRange::all(), Direction::Ascending);
-    while let Some(chunk) = block_on(cursor.next())? {
-        let columns = chunk.to_arrays(&[0, 1])?;
-        let (keys, values) = (binary(&columns[0])?, binary(&columns[1])?);
-        for row in 0..chunk.rows() {
-            let key = String::from_utf8_lossy(keys.value(row)).into_owned();
-            documents.insert(key, values.value(row).to_vec());
-        }
-    }
-    Ok(Some(documents))
-}
-
 /// The positions of sequences as of `snapshot`, by their keys. Blocks.
 ///
 /// # Errors
@@ -323,7 +323,7 @@ fn documents(store: &Store, snapshot: &Snapshot) -> Result<Option<BTreeMap<Strin
 pub(crate) fn positions_at(store: &Store, snapshot: &Snapshot) -> Result<BTreeMap<u64, SequencePosition>> {
     let prefix = DocumentKind::SequencePosition.key(&"");
     let mut positions = BTreeMap::new();
-    for (key, document) in documents(store, snapshot)?.unwrap_or_default() {
+    for (key, document) in Catalog::documents(store, snapshot)?.unwrap_or_default() {
         if let Some(id) = key.strip_prefix(&prefix).and_then(|id| id.parse().ok()) {
             positions.insert(id, parse(&key, &document)?);
         }

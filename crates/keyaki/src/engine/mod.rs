@@ -19,6 +19,7 @@
 //! | [`queries`] | the statements that run, and the last ones that have ended |
 //! | [`base_state`] | functions and resources of DataFusion |
 //! | [`types`] | types of literals and casts |
+//! | [`read_only`] | databases that are open read-only |
 //! | [`cache`] | control of the CPU caches |
 
 mod base_state;
@@ -28,6 +29,7 @@ mod memory_index;
 mod moment;
 pub(crate) mod queries;
 mod query_memory;
+mod read_only;
 pub(crate) mod sequences;
 mod temporary;
 pub(crate) mod transaction;
@@ -63,6 +65,7 @@ use base_state::base_state;
 use index_builds::IndexBuilds;
 use memory_index::{no_memory, rebuild};
 use queries::Queries;
+use read_only::{Follower, not_built};
 use sequences::Sequences;
 
 pub(crate) use base_state::CATALOG_NAME;
@@ -124,7 +127,9 @@ pub(crate) struct Engine {
     /// Build times of in-memory indexes.
     pub build_times: Mutex<HashMap<TreeId, Duration>>,
     /// In-memory indexes that could not be built.
-    pub unusable: Arc<Unusable>,
+    unusable: Arc<Unusable>,
+    /// Of a database that is open read-only.
+    follower: Option<Follower>,
     /// Control of the CPU caches.
     pub cache: SharedCache,
     /// Maximum memory of in-memory indexes and locators in bytes, taken from the page cache.
@@ -153,7 +158,9 @@ pub(crate) struct InitialSettings {
 impl Drop for Engine {
     fn drop(&mut self) {
         let positions = self.catalog.read().positions(&Catalog::default());
-        if let Err(error) = self.sequences.close(&self.store, &positions) {
+        if !self.is_read_only()
+            && let Err(error) = self.sequences.close(&self.store, &positions)
+        {
             // The sequences go on behind the values that were reserved.
             tracing::warn!(%error, "failed to store the positions of sequences");
         }
@@ -205,19 +212,30 @@ impl Engine {
         let store_options = store_options(&options);
         let device = Arc::new(Metering::new(device, FILE_KINDS, file_kind));
         let meters = device.meters().clone();
-        let store = Store::open(device, path, store_options)?;
+        let open = if options.read_only { Store::open_read_only } else { Store::open };
+        let store = open(device, path, store_options)?;
         let executor_options = options.executor.unwrap_or_default();
         let executor_options = keyaki_exec::ExecutorOptions {
             workers: if executor_options.workers == 0 { threads } else { executor_options.workers },
             ..executor_options
         };
         let executor = Executor::new(store.clone(), executor_options)?;
-        let (mut catalog, positions) = read_or_create_catalog(&store)?;
-        temporary::remove_left(&store, &mut catalog, &positions)?;
+        let (catalog, follower) = if options.read_only {
+            let (follower, catalog) = Follower::open(&store)?;
+            (catalog, Some(follower))
+        } else {
+            let (mut catalog, positions) = read_or_create_catalog(&store)?;
+            temporary::remove_left(&store, &mut catalog, &positions)?;
+            (catalog, None)
+        };
         let catalog = Arc::new(catalog);
         let memory_index_bytes_max = budget.memory_index_bytes_max();
         let progress = options.progress.unwrap_or_else(|| Arc::new(NoProgress));
-        let spill = if real { Some(empty_spill_dir(path)?) } else { None };
+        let spill = match &follower {
+            Some(follower) if real => Some(follower.spill_dir()),
+            None if real => Some(empty_spill_dir(path)?),
+            _ => None,
+        };
         let cache = CacheControl::new(options.cache_governor, real.then_some(path));
         let calibration_file = (real && options.calibration.is_none()).then(|| path.join(CALIBRATION_FILE));
         let calibration = options
@@ -247,11 +265,14 @@ impl Engine {
             query_memory_bytes: budget.query_bytes,
             build_times: Mutex::default(),
             unusable: Arc::default(),
+            follower,
             memory_index_bytes_max,
             rowids: Mutex::default(),
         };
-        let (build_times, unusable) = rebuild(&engine, &catalog, threads, &*progress, compile)?;
-        (engine.build_times, engine.unusable) = (Mutex::new(build_times), Arc::new(unusable));
+        if !engine.is_read_only() {
+            let (build_times, unusable) = rebuild(&engine, &catalog, threads, &*progress, compile)?;
+            (engine.build_times, engine.unusable) = (Mutex::new(build_times), Arc::new(unusable));
+        }
         let moments = engine.moments.clone();
         engine.store.observe_generations(move |generation| moments.release(generation));
         engine.store.set_memory_limit(memory_index_bytes_max as u64);
@@ -274,6 +295,7 @@ impl Engine {
     /// # Errors
     /// If the file cannot be written.
     pub fn set_calibration(&self, calibration: Calibration) -> Result<()> {
+        self.check_read_write("the calibration")?;
         if let Some(file) = &self.calibration_file {
             calibration.save(file)?;
         }
@@ -343,9 +365,20 @@ impl Engine {
         }
     }
 
+    /// In-memory indexes that could not be built, or are not, each with the reason.
+    pub fn unusable(&self) -> Arc<Unusable> {
+        match self.is_read_only() {
+            true => Arc::new(not_built(&self.catalog.read())),
+            false => self.unusable.clone(),
+        }
+    }
+
     /// Gives the store the list of trees that need a locator. The store builds missing locators in the background and
-    /// drops others.
+    /// drops others. A database that is open read-only has none.
     fn locate_pages(&self) {
+        if self.is_read_only() {
+            return;
+        }
         let locators = self.catalog.read().locators();
         if let Err(error) = self.store.set_locators(&locators) {
             // Lookups without a locator use index pages.
@@ -359,7 +392,8 @@ impl Engine {
     /// `IndexUnusable` if an in-memory index of the table could not be built. Writes would be missing in the index, and its uniqueness
     /// could not be checked.
     pub fn check_writable(&self, table: &Table) -> Result<()> {
-        let broken = table.def.indexes.iter().find_map(|index| Some((index, self.unusable.get(&index.tree)?)));
+        let unusable = self.unusable();
+        let broken = table.def.indexes.iter().find_map(|index| Some((index, unusable.get(&index.tree)?)));
         let Some((index, cause)) = broken else { return Ok(()) };
         let unusable = Error::IndexUnusable { index: index.name.clone(), cause: cause.clone() };
         Err(unusable.within(format!("cannot change table \"{}\"", table.def.name)))

@@ -106,8 +106,10 @@ impl Engine {
     /// `what` names the statement in errors.
     ///
     /// # Errors
-    /// `FailedTransaction`, `ReadOnlyTransaction`, `Conflict`.
+    /// `FailedTransaction`, `ReadOnlyTransaction`, `ReadOnlyDatabase`, `Conflict`.
     pub async fn writer(&self, slot: &TransactionSlot, decision: &Arc<Decision>, what: &str) -> Result<Writer> {
+        slot.check()?;
+        self.check_read_write(what)?;
         let scope = match slot.statement(self, what).await? {
             Some(statement) => Scope::Transaction(Arc::new(statement)),
             None => Scope::Database(self.lock_writer().await),

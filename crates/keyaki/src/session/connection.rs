@@ -254,8 +254,10 @@ impl Shared {
         if prepared.columns().is_none() || !prepared.is_query() {
             return self.run(self.session.run(execution, pin!(work)));
         }
+        let refreshed = self.session.refresh();
         // The short path answers without waiting. The long path plans a query here and executes it later.
-        let executed = self.session.database().runtime.poll_then(work, |work| self.run(execution.run(work)));
+        let executed = refreshed
+            .and_then(|()| self.session.database().runtime.poll_then(work, |work| self.run(execution.run(work))));
         executed.inspect_err(|error| self.session.sql.transaction.failed(error))
     }
 

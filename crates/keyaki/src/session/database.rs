@@ -32,7 +32,7 @@ impl Database {
     /// Opens the database directory, and creates it if it does not exist.
     ///
     /// # Errors
-    /// `NotFound` with [`Options::must_exist`], `NotADatabase`, `FormatVersion`, `Locked` if the database is open
+    /// `NotFound` with [`Options::must_exist`] and [`Options::read_only`], `NotADatabase`, `FormatVersion`, `Locked` if the database is open
     /// elsewhere, `Corrupt`, `InvalidParameter` if the memory is below the minimum, `Io` and `DiskFull`.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Database> {
         Ok(Database::of(Engine::open(path.as_ref(), options, compile)?, None))
@@ -117,6 +117,7 @@ impl Database {
     /// # Errors
     /// `Io` or `DiskFull` if the file cannot be written.
     pub fn set_cache_calibration(&self, measured: CacheCalibration) -> Result<()> {
+        self.engine.check_read_write("the calibration")?;
         self.engine.cache.set_calibration(measured)
     }
 

@@ -39,11 +39,11 @@ use std::sync::atomic::Ordering;
 use futures::future::BoxFuture;
 use keyaki_exec::Stats;
 
-use crate::Result;
 use crate::base::interrupt::{Execution, InterruptHandle};
 use crate::base::options::SessionOptions;
 use crate::base::progress::Progress;
 use crate::sql::{self, Outcome, SqlSession};
+use crate::{Error, Result};
 
 pub use appender::Appender;
 pub use arrow_rows::ArrowRows;
@@ -141,12 +141,33 @@ impl Session {
 
     /// Runs a statement or a part of it; see [`Execution::run`]. An error makes the open transaction fail.
     async fn run<T>(&self, execution: &Execution<'_>, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let result = execution.run(work).await;
+        let result = match self.follow().await {
+            Ok(()) => execution.run(work).await,
+            Err(error) => Err(error),
+        };
         match &result {
             Ok(_) => sql::on_commit::apply(&self.sql).await,
             Err(error) => self.sql.transaction.failed(error),
         }
         result
+    }
+
+    /// As [`Session::follow`]. Blocks.
+    fn refresh(&self) -> Result<()> {
+        match self.sql.transaction.sees_changes() {
+            true => self.sql.engine.refresh(),
+            false => Ok(()),
+        }
+    }
+
+    /// Brings a database that is open read-only up to date.
+    async fn follow(&self) -> Result<()> {
+        let engine = &self.sql.engine;
+        if !engine.is_read_only() || self.sql.waits_inline() || !self.sql.transaction.sees_changes() {
+            return self.refresh();
+        }
+        let engine = engine.clone();
+        tokio::task::spawn_blocking(move || engine.refresh()).await.map_err(|error| Error::task(&error))?
     }
 
     /// The execution of a statement that starts now.

@@ -35,6 +35,7 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Backup> {
 /// earlier copy had.
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, backup: Backup) -> Result<Outcome> {
     check_outside(session, "BACKUP")?;
+    session.engine.check_read_write("BACKUP DATABASE")?;
     let Backup(directory, mode) = backup;
     if mode == BackupMode::Full {
         check_unused(&directory)?;

@@ -97,7 +97,7 @@ fn resolve(session: &SqlSession, kind: CacheTargetKind, name: &ObjectName) -> Re
             table.def.indexes[position].tree
         }
     };
-    if let Some(cause) = engine.unusable.get(&tree) {
+    if let Some(cause) = engine.unusable().get(&tree) {
         return Err(Error::IndexUnusable { index: name.to_string(), cause: cause.to_string() });
     }
     Ok(CacheTarget { kind, name: shown_sql(&name), view: snapshot.tree(tree)? })

@@ -91,7 +91,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, check: 
     for part in &mut parts {
         let damage = checked.damage.iter().filter(|damage| damage.tree == part.tree);
         part.problems = damage.map(|damage| problem(part, damage)).collect();
-        if let Some(cause) = session.engine.unusable.get(&part.tree) {
+        if let Some(cause) = session.engine.unusable().get(&part.tree) {
             part.problems.push(Problem::new(cause.to_string()));
         }
         if let Some(refused) = quarantined.iter().find(|refused| refused.tree == part.tree && part.problems.is_empty())

@@ -38,6 +38,7 @@ pub(super) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
             format!("CREATE INDEX CONCURRENTLY … USING {method} (omit CONCURRENTLY, or create it USING betree)");
         return Err(Error::Unsupported(problem));
     }
+    session.engine.check_read_write("CREATE INDEX CONCURRENTLY")?;
     loop {
         session.remove_ended().await;
         let Some(registered) = register(session, create).await? else { break };

@@ -167,7 +167,7 @@ fn index_info(engine: &Engine, table: &Table, index: &IndexDef, snapshot: &Snaps
     };
     let locator = engine.store.locator_stats(index.tree);
     let build_time = engine.build_times.lock().get(&index.tree).copied();
-    let problem = engine.unusable.get(&index.tree).cloned();
+    let problem = engine.unusable().get(&index.tree).cloned();
     IndexInfo {
         schema: table.def.name.schema.to_string(),
         name: index.name.clone(),

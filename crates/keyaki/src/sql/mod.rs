@@ -460,6 +460,7 @@ async fn query(session: &SqlSession, statement: Sql) -> Result<Outcome> {
 }
 
 async fn checkpoint(session: &SqlSession, execution: &Execution<'_>) -> Result<Outcome> {
+    session.engine.check_read_write("CHECKPOINT")?;
     let (store, decision) = (session.engine.store.clone(), execution.decision().clone());
     let task = tokio::task::spawn_blocking(move || -> Result<()> {
         decision.commit()?;

@@ -217,13 +217,14 @@ impl SqlSession {
     /// True in a read-only transaction, open or implicit.
     pub fn is_read_only(&self) -> bool {
         let open = self.transaction.characteristics();
-        open.unwrap_or_else(|| self.characteristics()).is_read_only
+        open.unwrap_or_else(|| self.characteristics()).is_read_only || self.engine.is_read_only()
     }
 
     /// The characteristics of transactions that do not specify any.
     pub fn characteristics(&self) -> Characteristics {
         let options = self.options.lock();
-        Characteristics { isolation: options.isolation, is_read_only: options.is_read_only }
+        let is_read_only = options.is_read_only || self.engine.is_read_only();
+        Characteristics { isolation: options.isolation, is_read_only }
     }
 
     /// True if the calling thread waits for the log itself.

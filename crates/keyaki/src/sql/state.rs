@@ -92,7 +92,8 @@ fn context_of_definitions(engine: &Engine) -> PlanContext {
         options: SessionOptions::default(),
         last_stats: Arc::default(),
         cache: engine.cache.clone(),
-        unusable: engine.unusable.clone(),
+        unusable: engine.unusable(),
+        omits_memory_indexes: engine.is_read_only(),
         pipeline_memory_bytes: engine.query_memory_bytes / PIPELINE_SHARE,
     }
 }

@@ -75,6 +75,7 @@ impl Vacuum {
 /// Executes the statement. With VERBOSE, the result is one row: the length of the data file before and afterwards.
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, vacuum: Vacuum) -> Result<Outcome> {
     check_outside(session, "VACUUM")?;
+    session.engine.check_read_write("VACUUM")?;
     let tables = vacuum.tables.iter().map(|name| table_of(session, name)).collect::<Result<Vec<_>>>()?;
     let trees: Option<HashSet<TreeId>> = (!tables.is_empty()).then(|| {
         let own = |table: &Arc<Table>| {

@@ -27,6 +27,8 @@ pub(crate) struct PlanContext {
     pub pipeline_memory_bytes: usize,
     /// Trees of in-memory indexes that could not be built. Plans must not read them.
     pub unusable: Arc<Unusable>,
+    /// Plans must not read in-memory indexes, because they are not built.
+    pub omits_memory_indexes: bool,
 }
 
 impl PlanContext {

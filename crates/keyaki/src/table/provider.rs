@@ -25,7 +25,7 @@ use super::filter::{is_row_filter, remap};
 use super::partial::implied_filters;
 use super::scan::{ScanExec, ScanOperator, ScanPlan};
 use super::virtual_columns::{number as virtual_number, over_index};
-use crate::catalog::{HIDDEN_ROWID, Table};
+use crate::catalog::{HIDDEN_ROWID, IndexDef, Table};
 use crate::table::PlanContext;
 use crate::table::cost::Readable;
 use crate::table::ranges::{Ranges, key_ranges};
@@ -237,7 +237,8 @@ impl KeyakiTable {
         resolve: &dyn Fn(&Column) -> Option<usize>,
     ) -> Option<Vec<bool>> {
         let Some(index) = index else { return Some(vec![false; filters.len()]) };
-        if self.context.unusable.contains_key(&self.table.def.indexes[index].tree) {
+        let IndexDef { tree, method, .. } = &self.table.def.indexes[index];
+        if self.context.unusable.contains_key(tree) || (self.context.omits_memory_indexes && method.is_in_memory()) {
             return None;
         }
         implied_filters(&self.table, index, filters, resolve)

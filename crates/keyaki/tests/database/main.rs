@@ -23,6 +23,7 @@ mod open;
 mod plans;
 mod prepared;
 mod queries;
+mod read_only;
 mod repair;
 mod schemas;
 mod sequences;

@@ -20,7 +20,7 @@ impl From<keyaki_device::Error> for Error {
         let io_kind = match &kind {
             ErrorKind::NoSpace if is_sync => io::ErrorKind::StorageFull,
             ErrorKind::NoSpace => return Error::DiskFull { path, operation },
-            ErrorKind::Locked => return Error::Locked { path },
+            ErrorKind::Locked { holder } => return Error::Locked { path, holder: holder.clone() },
             ErrorKind::EndOfFile => io::ErrorKind::UnexpectedEof,
             ErrorKind::NotFound => io::ErrorKind::NotFound,
             ErrorKind::Exists => io::ErrorKind::AlreadyExists,
@@ -53,7 +53,8 @@ impl From<StoreError> for Error {
             }
             StoreError::NotADatabase { path, detail } => Error::NotADatabase { path, detail },
             StoreError::FormatVersion { path, found, supported } => Error::FormatVersion { path, found, supported },
-            StoreError::Locked { path } => Error::Locked { path },
+            StoreError::Locked { path, holder } => Error::Locked { path, holder },
+            StoreError::ReadOnly => Error::ReadOnlyDatabase { statement: "the statement".into() },
             StoreError::Conflict { .. } => Error::Conflict { relation: None },
             StoreError::PageSource(error) => external(&*error),
             other => Error::Store(other),
@@ -68,6 +69,7 @@ pub(super) fn sqlstate(error: &StoreError) -> SqlState {
         StoreError::Poisoned { .. } => SqlState::IO_ERROR,
         StoreError::Quarantined { .. } => SqlState::DATA_CORRUPTED,
         StoreError::Closed => SqlState::ADMIN_SHUTDOWN,
+        StoreError::Overtaken { .. } => SqlState::OBJECT_IN_USE,
         _ => SqlState::INTERNAL_ERROR,
     }
 }

@@ -493,10 +493,18 @@ pub enum Error {
         supported: u32,
     },
     /// Another process, or another handle of this process, has the database open.
-    #[error("database \"{}\" is locked: another process, or another handle of this process, has it open", .path.display())]
+    #[error("database \"{}\" is locked: {} has it open (open it read-only to read it meanwhile)", .path.display(), .holder.as_deref().unwrap_or("another process, or another handle of this process,"))]
     Locked {
         /// Directory of the database.
         path: PathBuf,
+        /// The process that has it open, for example `process 1234 (keyaki)`, if it is known.
+        holder: Option<String>,
+    },
+    /// The database is open read-only ([`Options::read_only`](crate::Options::read_only)).
+    #[error("cannot execute {statement}: the database is open read-only")]
+    ReadOnlyDatabase {
+        /// Name of the statement, for example `INSERT`.
+        statement: String,
     },
     /// A memory budget is exhausted.
     #[error("out of memory: {consumer} needs {}, {} ({remedy})", .requested.map_or_else(|| "more memory".into(), bytes), left(*.available, *.budget))]

@@ -280,7 +280,7 @@ impl Error {
             Error::ActiveTransaction(_) => SqlState::ACTIVE_SQL_TRANSACTION,
             Error::NoActiveTransaction(_) => SqlState::NO_ACTIVE_SQL_TRANSACTION,
             Error::FailedTransaction => SqlState::IN_FAILED_SQL_TRANSACTION,
-            Error::ReadOnlyTransaction { .. } => SqlState::READ_ONLY_SQL_TRANSACTION,
+            Error::ReadOnlyTransaction { .. } | Error::ReadOnlyDatabase { .. } => SqlState::READ_ONLY_SQL_TRANSACTION,
             Error::RowidsExhausted { .. } => SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
             Error::Import { source, .. } | Error::Context { source, .. } => source.sqlstate(),
             Error::InvalidFile(_) => SqlState::BAD_COPY_FILE_FORMAT,

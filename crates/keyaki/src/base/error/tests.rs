@@ -248,9 +248,10 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             "/db/data: format version 9 is not supported; this program reads version 1",
         ),
         (
-            Error::Locked { path: path() },
+            Error::Locked { path: path(), holder: None },
             "55006",
-            "database \"/db/data\" is locked: another process, or another handle of this process, has it open",
+            "database \"/db/data\" is locked: another process, or another handle of this process, has it open (open it \
+             read-only to read it meanwhile)",
         ),
         (
             Error::OutOfMemory {
@@ -321,6 +322,11 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             Error::ReadOnlyTransaction { statement: "INSERT".into() },
             "25006",
             "cannot execute INSERT in a read-only transaction",
+        ),
+        (
+            Error::ReadOnlyDatabase { statement: "INSERT".into() },
+            "25006",
+            "cannot execute INSERT: the database is open read-only",
         ),
         (Error::NotFound { kind: ObjectKind::Savepoint, name: "s".into() }, "3B001", "savepoint \"s\" does not exist"),
     ]
@@ -404,9 +410,10 @@ fn number(error: &Error) -> usize {
         E::InvalidLogarithm(_) => 71,
         E::InvalidPower(_) => 72,
         E::InvalidEscape(_) => 73,
+        E::ReadOnlyDatabase { .. } => 74,
     }
 }
-const VARIANTS: usize = 74;
+const VARIANTS: usize = 75;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {
@@ -467,7 +474,7 @@ fn errors_of_the_layers_below_become_typed() {
     let corrupt = || Store::Corrupt { path: path(), what: "page", offset: Some(4096), detail: "checksum".into() };
     assert!(matches!(Error::from(corrupt()), Error::Corrupt { what: "page", offset: Some(4096), .. }));
     assert!(matches!(Error::from(keyaki_exec::Error::Store(corrupt())), Error::Corrupt { .. }));
-    assert!(matches!(Error::from(Store::Locked { path: path() }), Error::Locked { .. }));
+    assert!(matches!(Error::from(Store::Locked { path: path(), holder: None }), Error::Locked { .. }));
     assert!(matches!(Error::from(keyaki_exec::Error::Cancelled), Error::Cancelled));
     let missing = Error::from(Store::DatabaseNotFound { path: path() });
     assert_eq!(missing.sqlstate(), SqlState::INVALID_CATALOG_NAME);

@@ -126,6 +126,15 @@ impl TransactionSlot {
         self.is_open.load(Ordering::Acquire)
     }
 
+    /// False if the next statement sees no commits since the last one: the transaction has its snapshot, or has failed.
+    pub fn sees_changes(&self) -> bool {
+        !self.is_open()
+            || self.state.lock().as_ref().is_none_or(|open| {
+                let has_snapshot = open.running.is_some() && open.characteristics.isolation != Isolation::ReadCommitted;
+                !open.is_failed && !has_snapshot
+            })
+    }
+
     /// Checks that a statement may run.
     ///
     /// # Errors
@@ -227,6 +236,9 @@ impl TransactionSlot {
         let _turn = self.turn.lock().await;
         if self.is_open() {
             return Err(Error::ActiveTransaction("there is already a transaction in progress".into()));
+        }
+        if immediate {
+            engine.check_read_write("BEGIN IMMEDIATE")?;
         }
         let lock = if immediate { Some(engine.lock_writer().await) } else { None };
         self.open(engine, characteristics, lock).await

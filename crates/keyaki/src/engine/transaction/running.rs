@@ -294,9 +294,12 @@ impl Engine {
                 let snapshot = snapshot(&taken);
                 catalog.trees().all(|tree| snapshot.tree(tree).is_ok())
             };
-            if (is_published || has_trees()) && Arc::ptr_eq(&catalog, &self.catalog.read()) {
+            // A refresh of a database that is open read-only may have passed several definitions, and rows that need them.
+            let is_matching = is_published || (!self.is_read_only() && has_trees());
+            if is_matching && Arc::ptr_eq(&catalog, &self.catalog.read()) {
                 return (catalog, taken);
             }
+            self.wait_for_refresh();
             std::thread::yield_now();
         }
     }
