@@ -5,6 +5,7 @@
 //! - [`HyperLogLog`]: estimates the number of distinct values.
 //! - [`Random`]: a seeded random number generator whose sequence never changes.
 //! - [`enter_background`]: a lower priority for background threads.
+//! - [`sync`]: locks, atomics and threads, which tests can schedule deterministically.
 //!
 //! Invariants: every function is safe for every argument that its signature admits. No result depends on the clock, the
 //! environment or global state, so equal calls give equal results on every machine.
@@ -16,6 +17,7 @@ mod cache;
 mod hyperloglog;
 mod memory;
 mod random;
+pub mod sync;
 mod thread;
 
 pub use cache::{CACHE_LINE_BYTES, prefetch, prefetch_non_temporal};
