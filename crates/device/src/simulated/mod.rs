@@ -38,7 +38,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use keyaki_primitives::sync::{Condvar, Mutex};
 
 pub use crate::model::Model;
 pub use faults::FaultKind;

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
+use keyaki_primitives::sync::MutexGuard;
 
 use super::Shared;
 use super::handles::SimulatedFile;

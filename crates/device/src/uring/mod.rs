@@ -21,6 +21,8 @@
 //! is impossible, because another thread owns the ring, their memory is leaked.
 
 mod inflight;
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
 mod queue;
 mod ring;
 mod waker;

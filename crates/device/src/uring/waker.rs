@@ -7,8 +7,8 @@
 //! IDLE when it returns for that reason.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, Ordering};
 
+use keyaki_primitives::sync::atomic::{AtomicU8, Ordering};
 use rustix::event::EventfdFlags;
 
 use crate::interface::Waker;
