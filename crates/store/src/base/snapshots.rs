@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
 
 /// The sequence numbers of live snapshots, with the number of snapshots of each.
 #[derive(Debug, Default)]

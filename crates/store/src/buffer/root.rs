@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use keyaki_masstree::{Ascending, Guard, Masstree, pin};
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
 
 use crate::base::{Key, KeyRange, Prior, RangeEstimate, is_selected, key_between};
 use crate::buffer::{Dirty, MessageChain, MessageChainRef};

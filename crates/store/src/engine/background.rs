@@ -24,11 +24,11 @@ use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use keyaki_device::Buffer;
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
+use keyaki_primitives::sync::thread::{Builder, JoinHandle};
 
 use crate::base::{Durability, Error, Result, TreeId};
 use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, node_table};
@@ -78,7 +78,7 @@ pub(crate) struct Work {
 
 pub(crate) fn spawn(shared: &Arc<Shared>) -> Result<JoinHandle<()>> {
     let shared = shared.clone();
-    std::thread::Builder::new()
+    Builder::new()
         .name("keyaki-flush".into())
         .spawn(move || shared.run_background())
         .map_err(|source| Error::StartThread { thread: "keyaki-flush", source: Arc::new(source) })

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use keyaki_device::{Buffer, Device, File, Lock, OpenMode};
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
 
 use super::check::{Item, Verifier, in_parallel, items_of};
 use super::open::{check_no_log, prepare_directory, read_checkpoint};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use keyaki_device::Buffer;
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
 
 use crate::base::{Error, Key, KeyRange, Result, Schema, TreeId};
 use crate::codec::{MessageKind, Page, PageRef};

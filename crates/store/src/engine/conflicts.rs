@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
 
 use crate::base::{Error, Key, KeyRange, Result, TreeId};
 use crate::buffer::RootBuffer;

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
-use parking_lot::{Condvar, Mutex};
+use keyaki_primitives::sync::thread::{Builder, JoinHandle};
+use keyaki_primitives::sync::{Condvar, Mutex};
 
 use crate::base::{Error, Result, TreeId};
 use crate::engine::{Shared, Store};
@@ -95,7 +95,7 @@ impl Store {
         let mut work = self.shared.locator_thread.work.lock();
         if work.thread.is_none() && !work.stop {
             let shared = self.shared.clone();
-            let thread = std::thread::Builder::new().name("keyaki-locate".into());
+            let thread = Builder::new().name("keyaki-locate".into());
             let thread = thread.spawn(move || shared.update_locators());
             let failed = |source| Error::StartThread { thread: "keyaki-locate", source: Arc::new(source) };
             work.thread = Some(thread.map_err(failed)?);

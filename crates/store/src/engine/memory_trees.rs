@@ -12,10 +12,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrow_array::RecordBatch;
 use keyaki_masstree::pin;
+use keyaki_primitives::sync::atomic::{AtomicU32, Ordering};
 
 use crate::base::{Error, KeyRange, Prior, Result, Schema, TreeId};
 use crate::buffer::{BufferBuilder, MessageChain, RootBuffer};

@@ -36,6 +36,8 @@ mod check;
 mod commit_stats;
 mod conflicts;
 mod follow;
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
 mod locator_thread;
 mod memory_trees;
 mod node_table;

@@ -9,11 +9,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use keyaki_device::metered::Meter;
 use keyaki_device::{BLOCK, Buffer, Device, File, Lock, OpenMode};
-use parking_lot::{Condvar, Mutex, RwLock};
+use keyaki_primitives::sync::atomic::{AtomicU32, AtomicU64};
+use keyaki_primitives::sync::{Condvar, Mutex, RwLock};
 
 use super::follow::newest;
 use crate::base::{Durability, Error, Malformed, Options, Result, TreeId};

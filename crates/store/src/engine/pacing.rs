@@ -7,7 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
+use keyaki_primitives::sync::thread::sleep;
 
 use crate::base::Result;
 use crate::engine::{Shared, nanoseconds_since};
@@ -71,7 +72,7 @@ impl Shared {
         self.stalls.start(batch.bytes.len());
         if let Some(delay) = delay {
             self.ask_for_work(&mut self.work.lock());
-            std::thread::sleep(delay);
+            sleep(delay);
         }
         let waited = self.wait_for_flush();
         self.stalls.complete(nanoseconds_since(started), waited.is_ok());

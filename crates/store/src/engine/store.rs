@@ -12,14 +12,14 @@
 
 use std::borrow::Cow;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use keyaki_device::metered::Meter;
 use keyaki_device::{Device, File, Lock};
-use parking_lot::{Condvar, Mutex, RwLock};
+use keyaki_primitives::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use keyaki_primitives::sync::thread::JoinHandle;
+use keyaki_primitives::sync::{Condvar, Mutex, RwLock};
 
 use super::open;
 use crate::base::{Durability, Error, Options, Result, Schema, Snapshots, TreeId, TreeKind};

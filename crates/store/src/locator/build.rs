@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use keyaki_device::BLOCK;
+use keyaki_primitives::sync::Mutex;
 use keyaki_vast::{Packer, Parameters, Tree};
-use parking_lot::Mutex;
 
 use super::{Held, Index, Leaf, Located, Locator, LocatorOptions, Words, address};
 use crate::base::{Error, Result};

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use keyaki_primitives::sync::RwLock;
 
 use super::build::Build;
 use super::{Locator, LocatorOptions, LocatorStats};

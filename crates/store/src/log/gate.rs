@@ -3,7 +3,9 @@
 //! A gate has a mutex of its own. The committers woken at the end of a turn would otherwise queue for the mutex of the
 //! log, and each would be woken by the one before it.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use keyaki_primitives::sync::standard::{Condvar, Mutex, MutexGuard};
 
 /// Waiting place for the turns of one parity: threads wait for at most one turn of each parity at a time.
 #[derive(Debug, Default)]

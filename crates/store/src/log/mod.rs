@@ -36,10 +36,10 @@ pub(crate) use tail::{LogTail, Record};
 use std::future::poll_fn;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use keyaki_device::{BLOCK, Device};
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
+use keyaki_primitives::sync::thread::{Builder, JoinHandle};
 
 use self::segment::LogSegments;
 use self::state::State;
@@ -101,7 +101,7 @@ impl Log {
         // A new log needs no reserve before its first record.
         state.spare = if found.log_id.is_some() { segments.recover_spare()? } else { None };
         let writer = Arc::new(Writer::new(segments, state, found.bytes));
-        let background = std::thread::Builder::new()
+        let background = Builder::new()
             .name("keyaki-log".into())
             .spawn({
                 let writer = writer.clone();

@@ -6,12 +6,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use keyaki_device::{BLOCK, Buffer, File, Operation};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use keyaki_primitives::sync::atomic::{AtomicU64, Ordering};
+use keyaki_primitives::sync::thread::yield_now;
+use keyaki_primitives::sync::{Condvar, Mutex, MutexGuard};
 
 use super::format::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
 use super::gate::Gate;
@@ -248,7 +249,7 @@ impl Writer {
             if state.arrivals >= state.arrivals_before {
                 break;
             }
-            MutexGuard::unlocked(state, std::thread::yield_now);
+            MutexGuard::unlocked(state, yield_now);
         }
         state.arrivals_before = std::mem::take(&mut state.arrivals);
     }

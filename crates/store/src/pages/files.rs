@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use keyaki_device::{Buffer, Device, File};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use keyaki_primitives::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use keyaki_primitives::sync::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::base::{Error, Options, Result, Schema, TreeId, UpsertFunctions};
 use crate::codec::{Page, PageRef, Projection};

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use keyaki_device::{Buffer, Completion, Op, Queue, Request, Wait};
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
 
 use crate::base::{Error, Result, Schema};
 use crate::codec::{Page, PageRef};

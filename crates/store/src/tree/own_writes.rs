@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
 
 use crate::base::TreeId;
 use crate::buffer::RootBuffer;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
 
 use crate::base::{KeyRange, TreeId};
 

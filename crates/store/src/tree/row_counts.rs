@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
 
 /// Maximum number of entries. Snapshots older than the oldest entry have no count.
 const ENTRIES_MAX: usize = 1024;

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use keyaki_primitives::sync::{Mutex, MutexGuard};
 
 use crate::base::{ColumnType, Error, Result, TreeId};
 use crate::codec::{Codecs, ColumnChange, ROW_UPSERT, RowUpsert, is_bounded, limit, magnitude};

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use keyaki_device::{Device, Lock};
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
 
 use self::checkpoint::Restored;
 use self::prune::{Pruned, prune};

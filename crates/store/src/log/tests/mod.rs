@@ -3,6 +3,8 @@
 mod basics;
 mod crashes;
 mod damage;
+#[cfg(feature = "shuttle")]
+mod interleavings;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

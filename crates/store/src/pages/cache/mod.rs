@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use keyaki_device::BLOCK;
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
 
 use self::shard::{Shard, hash};
 use crate::codec::{Page, Projection};

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use keyaki_device::{BLOCK, File};
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
 
 use crate::base::{Error, Result};
 use crate::pages::RESERVED_BYTES;
