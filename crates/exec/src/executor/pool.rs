@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use arrow_schema::{Schema, SchemaRef};
+use keyaki_primitives::sync::{self, Mutex};
 use keyaki_store::{Store, TreeView};
-use parking_lot::Mutex;
 
 use super::rows::{RowProducer, Rows};
 use crate::base::{Error, ExecutionMode, ExecutorOptions, Pipeline, Result, Scan};
@@ -32,7 +32,7 @@ pub struct Executor {
 #[derive(Debug)]
 pub(super) struct Pool {
     runtime: Arc<Runtime>,
-    workers: Vec<JoinHandle<()>>,
+    workers: Vec<sync::thread::JoinHandle<()>>,
     /// Threads of in-order queries.
     in_order: Mutex<Vec<JoinHandle<()>>>,
 }

@@ -23,8 +23,8 @@ use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::SchemaRef;
 use arrow_select::filter::{FilterBuilder, FilterPredicate};
 use keyaki_llc::software::ScanMethod;
+use keyaki_primitives::sync::Mutex;
 use keyaki_store::{Chunk, ColumnBuilder, PageSource, Projection};
-use parking_lot::Mutex;
 
 use crate::base::{Filter, Result, Scan, batch, builders, compact, evaluate, panicked, project};
 use crate::query::{CacheUse, InOrderQuery, Query, evict_behind, prefetch_next};

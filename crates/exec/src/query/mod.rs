@@ -14,9 +14,9 @@ mod stats;
 mod trace;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use keyaki_llc::WorkClass;
+use keyaki_primitives::sync::atomic::{AtomicBool, Ordering};
 use keyaki_store::{Chunk, Page, TreeView};
 
 pub use cache_use::CacheUse;

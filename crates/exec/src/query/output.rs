@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use keyaki_primitives::sync::{Condvar, Mutex, MutexGuard};
 
 use super::flow::{Charge, Flow};
 use crate::base::{Error, Result};

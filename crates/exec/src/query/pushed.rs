@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
 use arrow_array::RecordBatch;
-use parking_lot::{Condvar, Mutex};
+use keyaki_primitives::sync::{Condvar, Mutex};
 
 use crate::base::Result;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use keyaki_device::Device;
-use parking_lot::Mutex;
+use keyaki_primitives::sync::Mutex;
 
 /// Initial time between two samples of the timeline.
 const SAMPLE_INTERVAL_NS: u64 = 1_000_000;

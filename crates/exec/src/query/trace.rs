@@ -14,8 +14,8 @@ use keyaki_llc::WorkClass;
 use keyaki_llc::sim::Access;
 use keyaki_llc::sim::trace::{TraceHeader, TraceWriter};
 use keyaki_primitives::CACHE_LINE_BYTES;
+use keyaki_primitives::sync::Mutex;
 use keyaki_store::{Chunk, ChunkPart, Page, PageKind, TreeId};
-use parking_lot::Mutex;
 
 /// Number of the class of work without a class; the governor's classes have lower numbers.
 const UNCLASSIFIED: u8 = WorkClass::ALL.len() as u8;

@@ -18,8 +18,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use keyaki_primitives::sync::Mutex;
 use keyaki_store::{Error, Page, PageRef, Priority, Projection, Result, Schema, Store};
-use parking_lot::Mutex;
 
 use crate::query::Query;
 

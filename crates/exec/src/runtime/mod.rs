@@ -25,6 +25,8 @@
 //! `request_count` is the length of `requests`. All three are asserted at each decrement.
 
 mod in_flight;
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
 mod reads;
 mod worker;
 
@@ -32,16 +34,16 @@ use std::cell::{OnceCell, RefCell};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 
 use async_task::Runnable;
 use crossbeam_deque::{Injector, Stealer};
 use futures::FutureExt;
 use keyaki_llc::{Governor, WorkClass};
+use keyaki_primitives::sync::Mutex;
+use keyaki_primitives::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use keyaki_primitives::sync::thread::{Builder, JoinHandle, current, thread_local};
 use keyaki_store::Store;
-use parking_lot::Mutex;
 
 use crate::base::{Error, ExecutorOptions, Result};
 use crate::query::{CacheUse, MemoryTrace, Query};
@@ -195,9 +197,7 @@ pub(crate) fn start(store: Store, options: ExecutorOptions) -> Result<(Arc<Runti
     let mut threads = Vec::with_capacity(queues.len());
     for (index, (deque, queue)) in deques.into_iter().zip(queues).enumerate() {
         let (worker_runtime, name) = (runtime.clone(), format!("keyaki-worker-{index}"));
-        let thread = std::thread::Builder::new()
-            .name(name.clone())
-            .spawn(move || worker::main(worker_runtime, index, deque, queue));
+        let thread = Builder::new().name(name.clone()).spawn(move || worker::main(worker_runtime, index, deque, queue));
         match thread {
             Ok(thread) => threads.push(thread),
             Err(error) => {
@@ -371,7 +371,7 @@ impl Runtime {
         self.wake_all();
         for thread in threads {
             // A fiber may drop the last handle; its worker cannot join itself.
-            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+            if thread.thread().id() != current().id() && thread.join().is_err() {
                 tracing::error!("worker thread of the executor panicked");
             }
         }

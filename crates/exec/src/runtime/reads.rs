@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyaki_device::{Buffer, Completion, ErrorKind, Op, Operation, Queue, Request, Wait};
+use keyaki_primitives::sync::thread::sleep;
 use keyaki_store::Error;
 
 use super::Runtime;
@@ -96,7 +97,7 @@ impl WorkerReads {
         if let Err(error) = outcome {
             tracing::error!(%error, "device queue of a worker failed");
             self.fail_all(Error::from(error));
-            std::thread::sleep(QUEUE_FAILURE_PAUSE);
+            sleep(QUEUE_FAILURE_PAUSE);
         }
     }
 

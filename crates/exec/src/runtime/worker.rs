@@ -3,11 +3,11 @@
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use async_task::Runnable;
 use crossbeam_deque::Steal;
 use keyaki_device::{Queue, Wait};
+use keyaki_primitives::sync::atomic::{Ordering, fence};
 
 use super::reads::WorkerReads;
 use super::{CONTEXT, Runtime, Urgency, WorkerContext};
@@ -52,7 +52,7 @@ pub(super) fn main(
 }
 
 /// Binds the thread to the `index`-th processor available to it. Errors are ignored: an unbound worker works, too.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(feature = "shuttle")))]
 fn pin(index: usize) {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let Ok(allowed) = sched_getaffinity(None) else { return };
@@ -64,7 +64,7 @@ fn pin(index: usize) {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(feature = "shuttle"))))]
 fn pin(_index: usize) {}
 
 impl Worker {

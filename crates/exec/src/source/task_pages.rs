@@ -15,8 +15,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use keyaki_primitives::sync::Mutex;
 use keyaki_store::{Page, PageRef, PageSource, Priority, Projection, Result, Schema};
-use parking_lot::Mutex;
 
 use super::check;
 use crate::base::Error;

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use keyaki_primitives::CACHE_LINE_BYTES;
+use keyaki_primitives::sync::Mutex;
 use keyaki_store::{ChunkPart, Direction, KeyRange, Page, PageKind, PageRef, PageSource, Priority, Schema, TreeView};
-use parking_lot::Mutex;
 
 use super::task_pages::TaskPages;
 use crate::base::{Error, Result};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
+use keyaki_primitives::sync::Mutex;
 use keyaki_store::{Store, block_on};
-use parking_lot::Mutex;
 
 use super::outer_batch::{Lookup, LookupSharing, OuterBatch};
 use super::plan::PipelinePlan;

@@ -16,8 +16,8 @@ use std::task::{Context, Poll, Waker, ready};
 
 use arrow_array::RecordBatch;
 use futures::future::poll_fn;
+use keyaki_primitives::sync::Mutex;
 use keyaki_store::KeyRange;
-use parking_lot::Mutex;
 
 use super::fiber::{Fiber, yield_if_due};
 use super::outer_batch::{LookupSharing, OuterBatch};
