@@ -53,11 +53,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let interleavings = ["--package", "keyaki-masstree", "--features", "shuttle", "--lib", "interleavings"];
     let mut release = cargo(&["test", "--release"]);
     release.args(interleavings);
+    // Those of the log, the engine, the waker of io_uring and the executor, with scheduling points at locks too.
+    let models = ["--package", "keyaki-device", "--package", "keyaki-store", "--package", "keyaki-exec"];
+    let mut scheduled = cargo(&["test", "--features", "shuttle", "--lib"]);
+    scheduled.args(models).arg("interleavings");
     let mut python = python::command(&Programs::built_by_tests()?)?;
     python.args(["-m", "unittest", "discover", "--verbose", "--start-directory", "tests/python"]);
     python.current_dir(root()).env("TPCH_SCALE", arguments.scale.to_string());
     // The longest programs start first, beside the first test program.
-    tests.splice(1..1, simulate::tests()?.into_iter().chain([python, release, documentation]));
+    tests.splice(1..1, simulate::tests()?.into_iter().chain([python, scheduled, release, documentation]));
     jobs::run(tests)
 }
 

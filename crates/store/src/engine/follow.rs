@@ -15,13 +15,13 @@
 //! records were complete when the last refresh began. Commits that the writer has not acknowledged yet may be among them.
 //! All extents of a state are pinned as long as anything refers to them.
 
-use keyaki_primitives::sync::atomic::Ordering;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use keyaki_device::{File, Lock};
+use keyaki_primitives::sync::atomic::Ordering;
 
 use super::open::decode_checkpoint;
 use crate::base::{Error, Result, TreeId, TreeKind};
