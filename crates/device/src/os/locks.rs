@@ -48,7 +48,8 @@ pub(super) fn mark(path: &Path, number: u64) -> Result<OsLock, ErrorKind> {
 /// The different marks of a file, in ascending order.
 pub(super) fn marks(path: &Path) -> Result<Vec<u64>, ErrorKind> {
     let file = fs::File::open(path)?;
-    let (mut found, mut ranges) = (Vec::new(), vec![0..u64::MAX]);
+    let all = 0..u64::MAX;
+    let (mut found, mut ranges) = (Vec::new(), vec![all]);
     // A query finds any lock of a range, so that the ranges before and behind it remain.
     while let Some(range) = ranges.pop() {
         let Some(lock) = bytes::find(&file, &range)? else { continue };
