@@ -7,8 +7,8 @@
 //! - [`enter_background`]: a lower priority for background threads.
 //! - [`sync`]: locks, atomics and threads, which tests can schedule deterministically.
 //!
-//! Invariants: every function is safe for every argument that its signature admits. No result depends on the clock, the
-//! environment or global state, so equal calls give equal results on every machine.
+//! Invariants: every function is safe for every argument that its signature admits. Outside of [`sync`], no result
+//! depends on the clock, the environment or global state, so equal calls give equal results on every machine.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]

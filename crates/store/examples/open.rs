@@ -54,19 +54,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("open read-only beside it, without a log: {:.2?}", start.elapsed());
     let start = Instant::now();
     for _ in 0..REFRESHES {
-        reader.refresh(&|| ())?;
+        reader.refresh(&|_| ())?;
     }
     println!("refresh without changes: {:.2?}", start.elapsed() / REFRESHES);
     let (mut follow, mut rebuild) = (Duration::ZERO, Duration::ZERO);
     for number in 0..100_u64 {
         map.insert(&number.to_be_bytes(), b"changed")?;
         let start = Instant::now();
-        reader.refresh(&|| ())?;
+        reader.refresh(&|_| ())?;
         follow += start.elapsed();
         if number.is_multiple_of(10) {
             store.checkpoint()?;
             let start = Instant::now();
-            reader.refresh(&|| ())?;
+            reader.refresh(&|_| ())?;
             rebuild += start.elapsed();
         }
     }

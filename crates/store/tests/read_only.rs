@@ -93,23 +93,23 @@ fn readers_follow_commits_checkpoints_and_definitions() {
             store.checkpoint().unwrap();
         }
         assert!(round(&reader) < number, "without a refresh, a reader sees the old state");
-        let refreshed = reader.refresh(&|| ()).unwrap();
+        let refreshed = reader.refresh(&|_| ()).unwrap();
         assert!(refreshed.may_have_changed(TREE));
         assert_eq!(round(&reader), number);
         assert_eq!(round(&open_reader(&simulated)), number);
-        assert!(reader.refresh(&|| ()).unwrap().trees.is_empty(), "no commit has followed");
+        assert!(reader.refresh(&|_| ()).unwrap().trees.is_empty(), "no commit has followed");
     }
     let other = KeyValue::open(&store, OTHER).unwrap();
     other.insert(b"a", b"1").unwrap();
     assert!(matches!(reader.snapshot().tree(OTHER), Err(Error::TreeNotFound(OTHER))));
-    let refreshed = reader.refresh(&|| ()).unwrap();
+    let refreshed = reader.refresh(&|_| ()).unwrap();
     assert!(refreshed.may_have_changed(OTHER) && !refreshed.trees.contains(&TREE));
     assert_eq!(KeyValue::open(&reader, OTHER).unwrap().get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
     let before = reader.snapshot();
     let mut batch = WriteBatch::new();
     batch.drop_tree(OTHER);
     store.commit(batch).unwrap();
-    reader.refresh(&|| ()).unwrap();
+    reader.refresh(&|_| ()).unwrap();
     assert!(matches!(reader.snapshot().tree(OTHER), Err(Error::TreeNotFound(OTHER))));
     assert!(before.tree(OTHER).is_ok(), "a snapshot keeps its trees");
 }
@@ -123,13 +123,13 @@ fn readers_see_loads_only_with_their_checkpoint() {
     let mut writer = store.bulk_writer(TREE, &Schema::key_value());
     let rows: Vec<(Vec<u8>, Vec<u8>)> = (0..KEYS).map(|key| (key.to_be_bytes().to_vec(), value(2, key))).collect();
     writer.push(&key_value_rows(rows.iter().map(|(key, value)| (&key[..], &value[..])))).unwrap();
-    reader.refresh(&|| ()).unwrap();
+    reader.refresh(&|_| ()).unwrap();
     assert_eq!(round(&reader), 1);
     store.install(WriteBatch::new(), vec![(TREE, writer.finish().unwrap())]).unwrap();
-    reader.refresh(&|| ()).unwrap();
+    reader.refresh(&|_| ()).unwrap();
     assert_eq!(round(&reader), 2);
     write_round(&tree, 3);
-    reader.refresh(&|| ()).unwrap();
+    reader.refresh(&|_| ()).unwrap();
     assert_eq!(round(&reader), 3);
 }
 
@@ -156,7 +156,7 @@ fn nothing_can_be_written() {
     assert!(matches!(transaction.commit(), Err(Error::ReadOnly)));
     assert_eq!(round(&reader), 1);
     write_round(&tree, 2);
-    reader.refresh(&|| ()).unwrap();
+    reader.refresh(&|_| ()).unwrap();
     assert_eq!(round(&reader), 2);
     drop((reader, read));
     drop((store, tree));
@@ -180,7 +180,7 @@ fn pinned_checkpoints_are_not_overwritten() {
         write_round(&tree, number);
         store.checkpoint().unwrap();
         if number % 2 == 0 {
-            reader.refresh(&|| ()).unwrap();
+            reader.refresh(&|_| ()).unwrap();
             assert_eq!(round(&reader), number);
         }
         assert_eq!(rows(&old), 1);
@@ -189,7 +189,7 @@ fn pinned_checkpoints_are_not_overwritten() {
     assert_eq!(rows(&old), 1);
     let used = store.stats().data_bytes_used;
     drop(old);
-    reader.refresh(&|| ()).unwrap();
+    reader.refresh(&|_| ()).unwrap();
     write_round(&tree, 20);
     store.checkpoint().unwrap();
     write_round(&tree, 21);
@@ -224,7 +224,7 @@ fn pins_outlive_the_writer() {
         for old in &old {
             assert_eq!(round_of(old.range(.., Direction::Ascending).map(Result::unwrap)), 1);
         }
-        reader.refresh(&|| ()).unwrap();
+        reader.refresh(&|_| ()).unwrap();
         assert_eq!(round(&reader), number);
     }
     let used = store.stats().data_bytes_used;
@@ -232,7 +232,7 @@ fn pins_outlive_the_writer() {
     for number in 16..18 {
         write_round(&tree, number);
         store.checkpoint().unwrap();
-        reader.refresh(&|| ()).unwrap();
+        reader.refresh(&|_| ()).unwrap();
     }
     let freed = store.stats().data_bytes_used;
     assert!(freed < used, "{freed} of {used} bytes in use after the reader has gone on");
@@ -254,13 +254,13 @@ fn readers_replay_the_log_of_a_crashed_process_and_write_nothing() {
     assert_eq!(simulated.writes(), writes);
     // A process that recovers goes on with the same log.
     let (store, tree) = open(&simulated);
-    reader.refresh(&|| ()).unwrap();
+    reader.refresh(&|_| ()).unwrap();
     assert_eq!(round(&reader), 3);
     write_round(&tree, 4);
-    reader.refresh(&|| ()).unwrap();
+    reader.refresh(&|_| ()).unwrap();
     assert_eq!(round(&reader), 4);
     drop((tree, store));
-    reader.refresh(&|| ()).unwrap();
+    reader.refresh(&|_| ()).unwrap();
     assert_eq!(round(&reader), 4);
 }
 
@@ -305,9 +305,9 @@ fn failed_refreshes_are_repeated() {
         }
         // The superblock is read after the records of the log, five times if it seems damaged.
         simulated.fail_next_reads(&data, 0..1, 5).unwrap();
-        assert!(matches!(reader.refresh(&|| ()), Err(Error::Device(_))));
+        assert!(matches!(reader.refresh(&|_| ()), Err(Error::Device(_))));
         assert_eq!(round(&reader), number - 1);
-        reader.refresh(&|| ()).unwrap();
+        reader.refresh(&|_| ()).unwrap();
         assert_eq!(round(&reader), number);
     }
 }
@@ -349,7 +349,7 @@ fn copies_that_are_read_meanwhile_are_not_updated() {
     let refused = store.backup(copy, BackupMode::Incremental, &|_, _| true, &publish);
     assert!(matches!(refused, Err(Error::Locked { .. })), "{refused:?}");
     let reader = reader.into_inner().unwrap();
-    reader.refresh(&|| ()).unwrap();
+    reader.refresh(&|_| ()).unwrap();
     assert_eq!(round(&reader), 1);
     drop(reader);
     store.backup(copy, BackupMode::Incremental, &|_, _| true, &|| true).unwrap().expect("a complete backup");
@@ -404,7 +404,7 @@ fn pins_outlive_a_killed_writer() {
         store.checkpoint().unwrap();
         reader.drop_caches();
         assert_eq!(round_of(old.range(.., Direction::Ascending).map(Result::unwrap)), 1);
-        reader.refresh(&|| ()).unwrap();
+        reader.refresh(&|_| ()).unwrap();
         assert_eq!(round(&reader), number);
     }
 }
@@ -429,7 +429,7 @@ fn readers_on_a_full_disk() {
             Err(Error::DiskFull { .. }) => full += 1,
             Err(error) => panic!("{error}"),
         }
-        reader.refresh(&|| ()).unwrap();
+        reader.refresh(&|_| ()).unwrap();
         assert!(round(&reader) <= number);
         kept.push(KeyValue::open(&reader, TREE).unwrap().snapshot().unwrap());
         reader.drop_caches();
@@ -465,7 +465,7 @@ fn readers_see_prefixes() {
                             // The mutex of the simulated device is unfair.
                             std::thread::sleep(Duration::from_millis(1));
                             let before = acknowledged.load(Ordering::SeqCst);
-                            reader.refresh(&|| ()).unwrap();
+                            reader.refresh(&|_| ()).unwrap();
                             let Ok(tree) = KeyValue::open(&reader, TREE) else { continue };
                             let snapshot = tree.snapshot().unwrap();
                             let found = round_of(snapshot.range(.., Direction::Ascending).map(Result::unwrap));
@@ -527,7 +527,7 @@ fn readers_on_the_file_system() {
         if number % 3 == 0 {
             store.checkpoint().unwrap();
         }
-        reader.refresh(&|| ()).unwrap();
+        reader.refresh(&|_| ()).unwrap();
         assert_eq!(round(&reader), number);
     }
     let locked = Store::open(device.clone(), &path, options()).unwrap_err();

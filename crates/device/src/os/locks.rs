@@ -56,7 +56,7 @@ pub(super) fn marks(path: &Path) -> Result<Vec<u64>, ErrorKind> {
         ranges.extend(
             [range.start..lock.bytes.start, lock.bytes.end..range.end].into_iter().filter(|rest| !rest.is_empty()),
         );
-        if lock.bytes.end - lock.bytes.start == 1 && lock.is_shared {
+        if lock.len == 1 && lock.is_shared {
             found.push(lock.bytes.start);
         } else if lock.is_shared {
             let problem = "another program has a lock that may hide marks";
@@ -73,6 +73,8 @@ pub(super) fn marks(path: &Path) -> Result<Vec<u64>, ErrorKind> {
 struct Found {
     /// The part within the range of the query.
     bytes: std::ops::Range<u64>,
+    /// Length of the whole lock, 0 for one without an end.
+    len: u64,
     is_shared: bool,
 }
 
@@ -162,7 +164,7 @@ mod bytes {
         let start = found.l_start as u64;
         let end = if found.l_len == 0 { u64::MAX } else { start + found.l_len as u64 };
         let bytes = start.max(range.start)..end.min(range.end);
-        Ok(Some(Found { bytes, is_shared: found.l_type == libc::F_RDLCK as libc::c_short }))
+        Ok(Some(Found { bytes, len: found.l_len as u64, is_shared: found.l_type == libc::F_RDLCK as libc::c_short }))
     }
 }
 
@@ -178,7 +180,7 @@ mod bytes {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Nobody can lock a byte.
+    /// There are no locks of bytes.
     pub(super) fn find(_file: &fs::File, _range: &Range<u64>) -> io::Result<Option<Found>> {
         Ok(None)
     }

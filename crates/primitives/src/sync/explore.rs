@@ -21,7 +21,7 @@ impl Limits {
 
 /// Stack of each thread of a test, in bytes.
 const STACK_BYTES: usize = 1 << 20;
-/// Number of changes of priority in the schedules of the second scheduler, and one.
+/// One more than the number of priority changes in the schedules of the second scheduler.
 const DEPTH: usize = 3;
 
 /// Runs `test` under random schedules, and under schedules with few changes of priority, which find errors that need one

@@ -1,6 +1,6 @@
 //! Locks, atomics and threads. They are those of parking_lot and the standard library. With the feature `shuttle` they are
 //! those of shuttle behind the same interface: every access is a scheduling point, so that tests drive the real code
-//! through many interleavings. They then work inside of [`explore`] only.
+//! through many interleavings. They then work inside of `explore` only.
 //!
 //! [`standard`] has locks with the interface of the standard library.
 //!

@@ -140,7 +140,7 @@ pub enum Error {
     ReadOnly,
     /// The process that writes the database has replaced each checkpoint before it was read completely. The call can be
     /// repeated. SQLSTATE 55006 `object_in_use`.
-    #[error("database \"{}\" changes too fast: its checkpoints are replaced before they are read (try again)", .path.display())]
+    #[error("the checkpoints of database \"{}\" were replaced while they were read (try again)", .path.display())]
     Overtaken {
         /// The directory of the database.
         path: PathBuf,

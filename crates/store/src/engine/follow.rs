@@ -30,10 +30,12 @@ use crate::log::{LogTail, Record};
 use crate::message::{Operation, decode};
 use crate::pages::{Files, Superblock};
 
-/// Bytes of records that are read before they are applied, about.
+/// Approximate bytes of records read at a time.
 const RECORD_BYTES_MAX: usize = 16 << 20;
 /// Number of times that a state is built again because the writer has written a checkpoint meanwhile.
 const ATTEMPTS: usize = 20;
+/// Number of times that a damaged state is read: the writer may have changed it meanwhile.
+const DAMAGED_ATTEMPTS: usize = 3;
 /// Number of times that the superblock is read if it seems damaged: the writer may be writing it.
 const SUPERBLOCK_READS: usize = 5;
 
@@ -90,7 +92,8 @@ impl Follower {
                 Ok(Some(read)) => return Ok(read),
                 Ok(None) => {}
                 // The writer may have removed files of the log while they were read.
-                Err(error) if attempt < ATTEMPTS && (error.is_not_found() || error.is_damage()) => {}
+                Err(error) if attempt < ATTEMPTS && error.is_not_found() => {}
+                Err(error) if attempt < DAMAGED_ATTEMPTS && error.is_damage() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -108,7 +111,7 @@ impl Follower {
             if records.is_empty() {
                 let problem = if checks { tail.check_end().err() } else { None };
                 if let Some(problem) = problem {
-                    // The writer may have gone on since.
+                    // The writer may have written further groups.
                     records = tail.read(RECORD_BYTES_MAX)?;
                     if records.is_empty() && newest(&*files.data)? == superblock {
                         return Err(problem);
@@ -175,13 +178,13 @@ fn pin(files: &Files, dir: &Path) -> Result<(Superblock, Option<Arc<dyn Lock>>)>
 impl Store {
     /// Brings a store that is open read-only up to date: later snapshots have all commits that were acknowledged, under
     /// full durability, before the call. No effect on other stores. Blocks, for a read of the log and one of the superblock;
-    /// after a checkpoint of the writer, until the new state is read. `before` is called before snapshots see anything of
-    /// it, possibly several times.
+    /// after a checkpoint of the writer, until the new state is read. `before` receives the changes before
+    /// snapshots see them, possibly in several parts.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::FormatVersion`], [`Error::Closed`]; device errors. The state may have some of the
     /// commits then, and the next refresh continues.
-    pub fn refresh(&self, before: &dyn Fn()) -> Result<Refreshed> {
+    pub fn refresh(&self, before: &dyn Fn(&Refreshed)) -> Result<Refreshed> {
         let Some(follower) = &self.shared.follower else { return Ok(Refreshed::default()) };
         self.shared.files.check_open()?;
         let mut refreshed = Refreshed::default();
@@ -194,12 +197,12 @@ impl Store {
 }
 
 impl Shared {
-    fn follow(&self, follower: &mut Follower, before: &dyn Fn(), refreshed: &mut Refreshed) -> Result<()> {
+    fn follow(&self, follower: &mut Follower, before: &dyn Fn(&Refreshed), refreshed: &mut Refreshed) -> Result<()> {
         if follower.pin.is_none() {
             if !self.files.device.exists(&follower.dir.join("LOCK"))? {
                 return Ok(());
             }
-            let holder = "a process that has created its lock file since";
+            let holder = "a process that has created the lock file since (open it again)";
             return Err(Error::Locked { path: follower.dir.clone(), holder: Some(holder.into()) });
         }
         loop {
@@ -215,16 +218,23 @@ impl Shared {
                 follower.tail = Some(tail);
                 return Ok(());
             }
-            before();
-            self.apply_records(&records, &mut refreshed.trees)?;
+            records.iter().try_for_each(|(_, payload)| add_trees(payload, &mut refreshed.trees))?;
+            before(refreshed);
+            self.apply_records(&records)?;
             follower.tail = Some(tail);
         }
     }
 
     /// Builds the state from the newest checkpoint.
-    fn follow_anew(&self, follower: &mut Follower, before: &dyn Fn(), refreshed: &mut Refreshed) -> Result<()> {
+    fn follow_anew(
+        &self,
+        follower: &mut Follower,
+        before: &dyn Fn(&Refreshed),
+        refreshed: &mut Refreshed,
+    ) -> Result<()> {
         let (new, opened) = Follower::read(&self.files, &follower.dir, false)?;
-        before();
+        refreshed.is_rebuilt = true;
+        before(refreshed);
         let commit = self.commit.lock();
         let mut current = self.state.write();
         let inserted = self.inserted.load(Ordering::Relaxed);
@@ -237,7 +247,6 @@ impl Shared {
         let replaced = current.clone();
         self.replace_state(&mut current, opened.replay.state);
         self.inserted.store(opened.replay.inserted, Ordering::Release);
-        refreshed.is_rebuilt = true;
         *follower = new;
         drop((current, commit));
         // Frees the extents that only the replaced state has.
@@ -245,23 +254,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Applies further records of the log to the state, and adds the trees that they change to `trees`.
-    fn apply_records(&self, records: &[Record], trees: &mut BTreeSet<TreeId>) -> Result<()> {
+    /// Applies further records of the log to the state.
+    fn apply_records(&self, records: &[Record]) -> Result<()> {
         let _commit = self.commit.lock();
         for (sequence, payload) in records {
             let newest = self.inserted.load(Ordering::Relaxed);
             assert_eq!(*sequence, newest + 1, "record {sequence} follows record {newest}");
             let state = self.state.read().clone();
             let contents = check(&state, payload, TreeKind::Disk, None)?;
-            decode(payload, |operation| {
-                trees.insert(match operation {
-                    Operation::Message { tree, .. }
-                    | Operation::CreateTree { tree, .. }
-                    | Operation::ExtendTree { tree, .. }
-                    | Operation::DropTree { tree } => tree,
-                });
-                Ok(())
-            })?;
             if contents.changes_trees {
                 let mut current = self.state.write();
                 let mut changed = Cow::Borrowed(&**current);
@@ -276,4 +276,17 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// Adds the trees that a record changes.
+fn add_trees(payload: &[u8], trees: &mut BTreeSet<TreeId>) -> Result<()> {
+    decode(payload, |operation| {
+        trees.insert(match operation {
+            Operation::Message { tree, .. }
+            | Operation::CreateTree { tree, .. }
+            | Operation::ExtendTree { tree, .. }
+            | Operation::DropTree { tree } => tree,
+        });
+        Ok(())
+    })
 }

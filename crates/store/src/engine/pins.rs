@@ -18,7 +18,7 @@ use crate::engine::{Checkpointed, Place, Shared};
 use crate::pages::{Files, Purpose};
 use crate::tree::StoreVersion;
 
-/// What earlier checkpoints use.
+/// Space of earlier checkpoints that readers use.
 #[derive(Debug, Default)]
 pub(crate) struct Pinned {
     /// Checkpoints of this process, oldest first.
@@ -27,7 +27,7 @@ pub(crate) struct Pinned {
     earlier: Option<Earlier>,
 }
 
-/// What the process found when it opened the database, if checkpoints other than the newest one were pinned.
+/// The pins of checkpoints other than the newest one when the process opened the database.
 #[derive(Debug)]
 struct Earlier {
     /// The marks of these checkpoints. Later ones than the newest are possible if writing their superblock failed.

@@ -113,8 +113,10 @@ impl Shared {
     fn try_make_space(&self) -> Result<()> {
         let current = || Some((self.inserted.load(Ordering::Acquire), self.files.space.usage().0));
         let mut futile = self.futile.lock();
-        // Readers of other processes may have ended.
-        self.release_pins(&mut self.maintenance.lock());
+        // Readers of other processes may have ended. A structural change under way releases them itself.
+        if let Some(mut checkpointed) = self.maintenance.try_lock() {
+            self.release_pins(&mut checkpointed);
+        }
         if *futile == current() {
             return Ok(());
         }

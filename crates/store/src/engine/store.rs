@@ -86,7 +86,7 @@ pub(crate) struct Shared {
     /// commit.
     pub futile: Mutex<Option<(u64, u64)>>,
     pub lock: Mutex<Option<Box<dyn Lock>>>,
-    /// Of a store that is open read-only.
+    /// Set if the store is open read-only.
     pub follower: Option<Mutex<Follower>>,
 }
 
@@ -368,8 +368,8 @@ impl Store {
         self.shared.generation.load(Ordering::Acquire)
     }
 
-    /// Changes the durability of later commits. No effect if the store is open read-only. Switching to `Full` also makes all earlier commits durable, and blocks
-    /// until they are. If that fails, later commits return [`Error::Poisoned`].
+    /// Changes the durability of later commits. Switching to `Full` also makes all earlier commits durable, and blocks
+    /// until they are. If that fails, later commits return [`Error::Poisoned`]. No effect if the store is open read-only.
     pub fn set_durability(&self, durability: Durability) {
         let shared = &self.shared;
         if shared.follower.is_some() {

@@ -249,7 +249,7 @@ fn decode(block: &[u8], file_len: u64) -> Slot {
         return Slot::Damaged("the page length is not a multiple of 4096 up to 2^30");
     }
     if found.generation >= COUNT_MAX || found.sequence >= COUNT_MAX {
-        return Slot::Damaged("the generation or the sequence number is above 2^62");
+        return Slot::Damaged("the generation or the sequence number is 2^62 or more");
     }
     if !aligned(found.log.offset) || !aligned(found.node_table_offset) {
         return Slot::Damaged("a position is not a multiple of 4096");
