@@ -19,7 +19,8 @@ pub struct Options {
     /// Fail if the database does not exist instead of creating it.
     pub must_exist: bool,
     /// Open an existing database for reading, also while another process has it open for writing. Statements see the commits
-    /// before their start, of whichever process. In-memory indexes are not used.
+    /// before their start; commits with a durability below full once the writing process has written its log. In-memory
+    /// indexes are not used.
     pub read_only: bool,
     /// Memory in bytes for page cache, root buffers and queries together, at least 16 MiB; `None` for a quarter of the
     /// machine's memory.

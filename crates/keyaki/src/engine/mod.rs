@@ -128,7 +128,7 @@ pub(crate) struct Engine {
     pub build_times: Mutex<HashMap<TreeId, Duration>>,
     /// In-memory indexes that could not be built.
     unusable: Arc<Unusable>,
-    /// Of a database that is open read-only.
+    /// Set if the database is open read-only.
     follower: Option<Follower>,
     /// Control of the CPU caches.
     pub cache: SharedCache,
@@ -295,7 +295,7 @@ impl Engine {
     /// # Errors
     /// If the file cannot be written.
     pub fn set_calibration(&self, calibration: Calibration) -> Result<()> {
-        self.check_read_write("the calibration")?;
+        self.check_read_write("CALIBRATE")?;
         if let Some(file) = &self.calibration_file {
             calibration.save(file)?;
         }

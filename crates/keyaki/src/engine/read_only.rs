@@ -5,14 +5,15 @@
 //! ignores them.
 //!
 //! *Invariant.* While the store has newer definitions than the published catalog, [`Engine::moment`] waits. If the catalog
-//! cannot be read, statements fail until it can.
+//! cannot be read, refreshes fail until it can, and statements that have refreshed before may find the old one with newer
+//! trees.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use keyaki_store::Store;
+use keyaki_store::{Refreshed, Store};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
@@ -20,7 +21,7 @@ use super::{Engine, Unusable};
 use crate::catalog::{CATALOG_TREE, Catalog, DocumentKind};
 use crate::{Error, Result};
 
-/// What a database that is open read-only follows.
+/// The catalog of a database that is open read-only, and the directory for files of its queries.
 #[derive(Debug)]
 pub(super) struct Follower {
     /// Locked by the session that refreshes.
@@ -99,7 +100,7 @@ impl Engine {
         }
     }
 
-    /// Brings a database that is open read-only up to date: later snapshots have the commits before the call. Blocks.
+    /// Brings a database that is open read-only up to date: see [`Store::refresh`]. Blocks.
     ///
     /// # Errors
     /// `Corrupt`, `FormatVersion`, `Io`. The next call continues.
@@ -107,7 +108,13 @@ impl Engine {
         let Some(follower) = &self.follower else { return Ok(()) };
         let mut read = follower.read.lock();
         let changing = Changing { unpublished: &self.unpublished, has_begun: AtomicBool::new(false) };
-        let refreshed = self.store.refresh(&|| changing.begin());
+        // Changes of rows alone need no other catalog.
+        let before = |changes: &Refreshed| {
+            if changes.may_have_changed(CATALOG_TREE) {
+                changing.begin();
+            }
+        };
+        let refreshed = self.store.refresh(&before);
         // After an error, the documents may have changed.
         if refreshed.as_ref().map_or(true, |refreshed| refreshed.may_have_changed(CATALOG_TREE)) {
             read.is_stale = true;

@@ -281,7 +281,7 @@ impl Shared {
         let outcome = match executed {
             Executed::Rows(_) => return Ok(0),
             Executed::Outcome(outcome @ Outcome::Rows(_)) => {
-                self.run(self.session.run(execution, sql::drain(outcome)))?
+                self.run(self.session.run_part(execution, sql::drain(outcome)))?
             }
             Executed::Outcome(outcome) => outcome,
         };

@@ -117,7 +117,7 @@ impl Database {
     /// # Errors
     /// `Io` or `DiskFull` if the file cannot be written.
     pub fn set_cache_calibration(&self, measured: CacheCalibration) -> Result<()> {
-        self.engine.check_read_write("the calibration")?;
+        self.engine.check_read_write("CALIBRATE")?;
         self.engine.cache.set_calibration(measured)
     }
 
@@ -148,28 +148,41 @@ impl Database {
         self.engine.store.drop_caches();
     }
 
+    /// Brings a database that is open read-only up to date for a description. After an error, it is that of the last
+    /// statement.
+    fn refresh(&self) {
+        if let Err(error) = self.engine.refresh() {
+            tracing::warn!(%error, "could not bring the database up to date");
+        }
+    }
+
     /// Descriptions of all tables and views, sorted by schema and name.
     pub fn tables(&self) -> Vec<TableInfo> {
+        self.refresh();
         info::tables(&self.engine)
     }
 
     /// Descriptions of the sequences of CREATE SEQUENCE, sorted by schema and name.
     pub fn sequences(&self) -> Vec<SequenceInfo> {
+        self.refresh();
         info::sequences(&self.engine)
     }
 
     /// The schemas, sorted by name, without `public`.
     pub fn schemas(&self) -> Vec<String> {
+        self.refresh();
         self.engine.moment().0.schemas.iter().cloned().collect()
     }
 
     /// COMMENT statements for the schemas that have a comment.
     pub fn schema_comments(&self) -> Vec<String> {
+        self.refresh();
         show::schema_comments(&self.engine.moment().0)
     }
 
     /// Descriptions of all secondary indexes, sorted by schema, table and name.
     pub fn indexes(&self) -> Vec<IndexInfo> {
+        self.refresh();
         let (catalog, snapshot) = self.engine.moment();
         info::indexes(&self.engine, &catalog, &snapshot)
     }
@@ -179,6 +192,7 @@ impl Database {
     /// # Errors
     /// `NotFound`; for a view, errors of planning its query.
     pub fn columns(&self, table: &str) -> Result<Vec<(String, String)>> {
+        self.engine.refresh()?;
         let catalog = self.engine.catalog.read().clone();
         let session = self.session();
         let name = session.sql.named(&catalog, table)?;

@@ -90,13 +90,13 @@ impl Session {
             let started = self.sql.interrupts.start();
             let execution = Execution::new(&self.sql.interrupts, started);
             if let Some(executed) = self.run(&execution, pin!(sql::run_cached(&self.sql, &execution, sql))).await? {
-                return Ok(vec![self.run(&execution, sql::drain(executed.into_outcome()?)).await?]);
+                return Ok(vec![self.run_part(&execution, sql::drain(executed.into_outcome()?)).await?]);
             }
             let mut outcomes = Vec::new();
             for statement in sql::split::split(sql)? {
                 let execution = Execution::new(&self.sql.interrupts, started);
                 let outcome = self.run(&execution, Box::pin(sql::run(&self.sql, &execution, &statement))).await?;
-                outcomes.push(self.run(&execution, sql::drain(outcome)).await?);
+                outcomes.push(self.run_part(&execution, sql::drain(outcome)).await?);
             }
             Ok(outcomes)
         })
@@ -141,10 +141,16 @@ impl Session {
 
     /// Runs a statement or a part of it; see [`Execution::run`]. An error makes the open transaction fail.
     async fn run<T>(&self, execution: &Execution<'_>, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let result = match self.follow().await {
-            Ok(()) => execution.run(work).await,
-            Err(error) => Err(error),
+        let work = async {
+            self.follow().await?;
+            work.await
         };
+        self.run_part(execution, pin!(work)).await
+    }
+
+    /// As [`Session::run`], for a later part of a statement, which needs no newer state.
+    async fn run_part<T>(&self, execution: &Execution<'_>, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let result = execution.run(work).await;
         match &result {
             Ok(_) => sql::on_commit::apply(&self.sql).await,
             Err(error) => self.sql.transaction.failed(error),

@@ -142,6 +142,10 @@ impl SqlSession {
             return schema.clone();
         }
         let schema = self.engine.temporary.new_name();
+        if self.engine.is_read_only() {
+            // The statement fails. The schema may be that of a session of the writing process.
+            return schema;
+        }
         *path = Arc::new(path.with_temporary(schema.clone()));
         schema
     }

@@ -54,7 +54,7 @@ impl From<StoreError> for Error {
             StoreError::NotADatabase { path, detail } => Error::NotADatabase { path, detail },
             StoreError::FormatVersion { path, found, supported } => Error::FormatVersion { path, found, supported },
             StoreError::Locked { path, holder } => Error::Locked { path, holder },
-            StoreError::ReadOnly => Error::ReadOnlyDatabase { statement: "the statement".into() },
+            StoreError::ReadOnly => Error::ReadOnlyDatabase { statement: "this statement".into() },
             StoreError::Conflict { .. } => Error::Conflict { relation: None },
             StoreError::PageSource(error) => external(&*error),
             other => Error::Store(other),

@@ -493,7 +493,7 @@ pub enum Error {
         supported: u32,
     },
     /// Another process, or another handle of this process, has the database open.
-    #[error("database \"{}\" is locked: {} has it open (open it read-only to read it meanwhile)", .path.display(), .holder.as_deref().unwrap_or("another process, or another handle of this process,"))]
+    #[error("database \"{}\" is locked: {} has it open", .path.display(), .holder.as_deref().unwrap_or("another process, or another handle of this process,"))]
     Locked {
         /// Directory of the database.
         path: PathBuf,

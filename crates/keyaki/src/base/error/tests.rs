@@ -250,8 +250,7 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
         (
             Error::Locked { path: path(), holder: None },
             "55006",
-            "database \"/db/data\" is locked: another process, or another handle of this process, has it open (open it \
-             read-only to read it meanwhile)",
+            "database \"/db/data\" is locked: another process, or another handle of this process, has it open",
         ),
         (
             Error::OutOfMemory {
