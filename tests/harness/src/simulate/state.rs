@@ -316,9 +316,7 @@ impl State {
             written.insert(k);
             count += 1;
         }
-        if !Unique::new(table, &rows).1 {
-            errors.insert(UNIQUE_VIOLATION);
-        }
+        add_violation(table, &rows, &mut errors, &mut doubtful);
         self.unless(errors, doubtful, || self.changed(number, rows, written, reads, count))
     }
 
@@ -364,12 +362,11 @@ impl State {
             written.insert(k);
         }
         // A violation that a later row of the same statement removes is none.
-        if !Unique::new(table, &rows).1 {
-            errors.insert(UNIQUE_VIOLATION);
-        }
+        let mut doubtful = BTreeSet::new();
+        add_violation(table, &rows, &mut errors, &mut doubtful);
         let count = written.len() as u64;
         let reads = vec![(number, predicate.clone())];
-        self.unless(errors, BTreeSet::new(), || self.changed(number, rows, written, reads, count))
+        self.unless(errors, doubtful, || self.changed(number, rows, written, reads, count))
     }
 
     fn move_row(&self, number: usize, from: i64, to: i64) -> Expected {
@@ -544,6 +541,24 @@ impl State {
 }
 
 /// The error of a change of a table that cannot be made.
+/// Adds the error for two rows with equal values after a statement. If such rows existed before, because another transaction
+/// has committed some of them, the transaction fails at its commit at the latest, and the statement may succeed.
+fn add_violation(
+    table: &Table,
+    rows: &Rows,
+    errors: &mut BTreeSet<&'static str>,
+    doubtful: &mut BTreeSet<&'static str>,
+) {
+    if !Unique::new(table, rows).1 {
+        let was_valid = Unique::new(table, &table.rows).1;
+        if was_valid {
+            errors.insert(UNIQUE_VIOLATION)
+        } else {
+            doubtful.insert(UNIQUE_VIOLATION)
+        };
+    }
+}
+
 fn alter_error(statement: &Statement, table: &Table) -> Option<&'static str> {
     match statement {
         Statement::AddColumn { .. } => table.d.map(|_| DUPLICATE_COLUMN),
