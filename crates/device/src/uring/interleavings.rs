@@ -1,5 +1,5 @@
-//! The waker under shuttle, with a worker that waits as [`UringQueue`](super::queue::UringQueue) does. The counter of the
-//! eventfd stands for the multishot poll of the ring: a wait ends when the counter is not 0.
+//! The waker under shuttle, with a worker that waits as [`UringQueue`](super::queue::UringQueue) does. The counter of
+//! the eventfd stands for the multishot poll of the ring: a wait ends when the counter is not 0.
 //!
 //! A lost wake-up leaves the worker in a wait for ever, so the schedule exceeds its steps.
 
@@ -112,8 +112,8 @@ impl Model {
         }
     }
 
-    /// The worker: takes jobs and completions until it has all of them. It looks for jobs only if it was woken or has timed
-    /// out, because a wake-up beside completions stays pending.
+    /// The worker: takes jobs and completions until it has all of them. It looks for jobs only if it was woken or has
+    /// timed out, because a wake-up beside completions stays pending.
     fn work(&self, jobs: u64, completions: u64) {
         let (mut taken, mut completed) = (0, 0);
         while taken < jobs || completed < completions {

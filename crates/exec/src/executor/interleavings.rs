@@ -1,8 +1,8 @@
 //! The executor under shuttle: real workers, fibers and streams on the simulated device, with other threads at every
 //! access to a lock, to an atomic of the runtime, and before every operation of the device.
 //!
-//! A lost wake-up of a worker, a fiber or a consumer is a deadlock, which shuttle reports. So is a worker that does not end
-//! when the executor is dropped.
+//! A lost wake-up of a worker, a fiber or a consumer is a deadlock, which shuttle reports. So is a worker that does not
+//! end when the executor is dropped.
 //!
 //! Not scheduled: accesses within the ready queues, which are those of crossbeam, and within the wakers of fibers.
 

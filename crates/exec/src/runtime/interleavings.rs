@@ -1,5 +1,5 @@
-//! The table of reads in flight under shuttle: tasks of several queries request the same pages, and readers end the reads
-//! with a page or an error, drop them, or fail all of them.
+//! The table of reads in flight under shuttle: tasks request the same pages, and readers end the reads with an error,
+//! drop them, or fail all of them. Reads that succeed are covered by the tests of the executor.
 //!
 //! A waiter that is not resumed is a deadlock, which shuttle reports. A read that ends twice panics.
 

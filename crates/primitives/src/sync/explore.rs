@@ -24,8 +24,8 @@ const STACK_BYTES: usize = 1 << 20;
 /// One more than the number of priority changes in the schedules of the second scheduler.
 const DEPTH: usize = 3;
 
-/// Runs `test` under random schedules, and under schedules with few changes of priority, which find errors that need one
-/// thread to rest for long. The environment variable `KEYAKI_SHUTTLE_SEED` sets the seed.
+/// Runs `test` under random schedules, and under schedules with few changes of priority, which find errors that need
+/// one thread to rest for long. The environment variable `KEYAKI_SHUTTLE_SEED` sets the seed.
 ///
 /// # Panics
 /// If `test` panics, if all of its threads wait for each other, or if it exceeds the steps of `limits`, for any of the

@@ -1,11 +1,12 @@
-//! Locks, atomics and threads. They are those of parking_lot and the standard library. With the feature `shuttle` they are
-//! those of shuttle behind the same interface: every access is a scheduling point, so that tests drive the real code
-//! through many interleavings. They then work inside of `explore` only.
+//! Locks, atomics and threads. They are those of parking_lot and the standard library. With the feature `shuttle` they
+//! are those of shuttle behind the same interface: every access is a scheduling point, so that tests drive the real
+//! code through many interleavings. They then work inside of `explore` only. A lock of parking_lot that a thread of such
+//! a test holds at a scheduling point stops the test.
 //!
 //! [`standard`] has locks with the interface of the standard library.
 //!
-//! Not modelled: memory orderings weaker than sequential consistency, spurious wake-ups, and time. A wait with a time-out
-//! lets other threads run and then times out.
+//! Not modelled: memory orderings weaker than sequential consistency, spurious wake-ups, and time. A wait with a
+//! time-out lets other threads run and then times out.
 
 #[cfg(feature = "shuttle")]
 mod explore;

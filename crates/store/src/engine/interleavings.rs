@@ -1,9 +1,9 @@
-//! Snapshots beside commits, freezes, flushes and publications under shuttle: a real store on the simulated device, with
-//! other threads at every access to a lock, to an atomic of the engine, and before every operation of the device.
+//! Snapshots beside commits, freezes, flushes and publications under shuttle: a real store on the simulated device,
+//! with other threads at every access to a lock, to an atomic of the engine, and before every operation of the device.
 //!
-//! Each commit adds one to a counter in each tree and inserts a row into each tree. A snapshot at sequence number s must
-//! therefore find s (less the commits that created the trees) in the counters, and as many rows: it sees each message up
-//! to s exactly once, wherever the message is at that time, and no later one.
+//! Each commit adds one to a counter in each tree and inserts a row into each tree. A snapshot at sequence number s
+//! must therefore find s (less the commits that created the trees) in the counters, and as many rows: it sees each
+//! message up to s exactly once, wherever the message is at that time, and no later one.
 //!
 //! Not scheduled: accesses within the Masstree of a buffer (it has interleaving tests of its own) and within message
 //! chains, and the flush by several threads, for which the buffers are too small.

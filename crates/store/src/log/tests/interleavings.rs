@@ -195,13 +195,18 @@ fn cuts_beside_waiting_commits() {
     run(500, Durability::Full, |_| (), [commit_twice, commit_twice, checkpoint]);
 }
 
-/// Two threads that change segments: the first segment has used up the spare one.
+/// There is no spare segment, so a cut and another thread create one.
 #[test]
 fn cuts_beside_new_spare_segments() {
     let commit: Work = |shared| shared.commit(100).unwrap();
+    let use_spare: Work = |shared| {
+        shared.commit(100).unwrap();
+        shared.log.cut().unwrap();
+        shared.append_with(100, LogReserve::Use).unwrap();
+    };
     let keep_spare: Work = |shared| assert!(shared.log.keep_spare().unwrap());
     let checkpoint: Work = |shared| assert_eq!(shared.checkpoint().unwrap().offset, 0);
-    run(500, Durability::Full, commit, [keep_spare, commit, checkpoint]);
+    run(500, Durability::Full, use_spare, [keep_spare, commit, checkpoint]);
 }
 
 /// The disk is full and there is no spare segment: the cut writes a mark into the current segment.
