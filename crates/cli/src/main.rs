@@ -99,6 +99,9 @@ fn start(arguments: Arguments) -> Result<()> {
 
 /// `keyaki [FILE]`: commands, a script on standard input, or the interactive shell.
 fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupts>) -> Result<()> {
+    if arguments.open.readonly && arguments.file.is_none() {
+        return Err(Failure::Usage("--readonly requires the directory of a database".into()));
+    }
     let transient = if arguments.file.is_none() { Some(transient()?) } else { None };
     let path = arguments.file.as_deref().or(transient.as_ref().map(TempDir::path));
     let path = path.ok_or_else(|| Failure::Usage("a database is missing".into()))?;

@@ -86,6 +86,27 @@ fn invalid_usage_has_its_own_exit_code() {
 }
 
 #[test]
+fn databases_are_read_beside_the_process_that_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = directory.path().join("db");
+    let missing = keyaki(&["--readonly", "-c", "SELECT 1"], &database, "");
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(!database.exists());
+    let options = || keyaki::Options { memory_bytes: Some(64 << 20), ..Default::default() };
+    let writer = keyaki::Connection::open_with(&database, options()).unwrap();
+    writer.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)", ()).unwrap();
+    writer.execute("INSERT INTO t VALUES (41)", ()).unwrap();
+    let locked = keyaki(&["-c", "SELECT 1"], &database, "");
+    assert_eq!(locked.status.code(), Some(1));
+    assert!(text(&locked.stderr).contains("is locked"), "{}", text(&locked.stderr));
+    let read = keyaki(&["--readonly", "--mode", "csv", "-c", "SELECT id + 1 AS n FROM t"], &database, "");
+    assert_eq!((text(&read.stdout), text(&read.stderr)), ("n\n42\n".into(), "".into()));
+    let refused = keyaki(&["--readonly", "-c", "DELETE FROM t"], &database, "");
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("the database is open read-only"), "{}", text(&refused.stderr));
+}
+
+#[test]
 fn commands_of_the_shell() {
     let directory = tempfile::tempdir().unwrap();
     let database = directory.path().join("db");
