@@ -11,7 +11,7 @@ use common::key_value_rows;
 use keyaki_device::Device;
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
-use keyaki_store::key_value::{KeyValue, KeyValueBatch};
+use keyaki_store::key_value::{KeyValue, KeyValueBatch, KeyValueSnapshot};
 use keyaki_store::{BackupMode, Direction, Error, Options, Schema, Store, TreeId, WriteBatch};
 
 const TREE: TreeId = TreeId::new(2);
@@ -70,6 +70,11 @@ fn round_of(rows: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> u32 {
         assert_eq!(*found, value(round, at as u32), "key {at} in round {round}");
     }
     round
+}
+
+/// As [`round_of`], for all rows of a snapshot.
+fn round_at(snapshot: &KeyValueSnapshot) -> u32 {
+    round_of(snapshot.range(.., Direction::Ascending).map(Result::unwrap))
 }
 
 fn round(store: &Store) -> u32 {
@@ -172,9 +177,9 @@ fn pinned_checkpoints_are_not_overwritten() {
     store.checkpoint().unwrap();
     let reader = open_reader(&simulated);
     let old = KeyValue::open(&reader, TREE).unwrap().snapshot().unwrap();
-    let rows = |snapshot: &keyaki_store::key_value::KeyValueSnapshot| {
+    let rows = |snapshot: &KeyValueSnapshot| {
         reader.drop_caches();
-        round_of(snapshot.range(.., Direction::Ascending).map(Result::unwrap))
+        round_at(snapshot)
     };
     for number in 2..20 {
         write_round(&tree, number);
@@ -222,7 +227,7 @@ fn pins_outlive_the_writer() {
         store.checkpoint().unwrap();
         reader.drop_caches();
         for old in &old {
-            assert_eq!(round_of(old.range(.., Direction::Ascending).map(Result::unwrap)), 1);
+            assert_eq!(round_at(old), 1);
         }
         reader.refresh(&|_| ()).unwrap();
         assert_eq!(round(&reader), number);
@@ -252,7 +257,7 @@ fn readers_replay_the_log_of_a_crashed_process_and_write_nothing() {
     let reader = open_reader(&simulated);
     assert_eq!(round(&reader), 3);
     assert_eq!(simulated.writes(), writes);
-    // A process that recovers goes on with the same log.
+    // The recovering process continues the same log.
     let (store, tree) = open(&simulated);
     reader.refresh(&|_| ()).unwrap();
     assert_eq!(round(&reader), 3);
@@ -403,7 +408,7 @@ fn pins_outlive_a_killed_writer() {
         write_round(&tree, number);
         store.checkpoint().unwrap();
         reader.drop_caches();
-        assert_eq!(round_of(old.range(.., Direction::Ascending).map(Result::unwrap)), 1);
+        assert_eq!(round_at(&old), 1);
         reader.refresh(&|_| ()).unwrap();
         assert_eq!(round(&reader), number);
     }
@@ -433,7 +438,7 @@ fn readers_on_a_full_disk() {
         assert!(round(&reader) <= number);
         kept.push(KeyValue::open(&reader, TREE).unwrap().snapshot().unwrap());
         reader.drop_caches();
-        assert_eq!(round_of(old.range(.., Direction::Ascending).map(Result::unwrap)), 1);
+        assert_eq!(round_at(&old), 1);
     }
     assert!(full > 0, "the disk is never full");
     drop((old, kept, reader));
@@ -468,7 +473,7 @@ fn readers_see_prefixes() {
                             reader.refresh(&|_| ()).unwrap();
                             let Ok(tree) = KeyValue::open(&reader, TREE) else { continue };
                             let snapshot = tree.snapshot().unwrap();
-                            let found = round_of(snapshot.range(.., Direction::Ascending).map(Result::unwrap));
+                            let found = round_at(&snapshot);
                             assert!(found >= before.max(seen), "round {found}, expected {before} and {seen}");
                             seen = found;
                             if random.below(4) == 0 {
@@ -477,7 +482,7 @@ fn readers_see_prefixes() {
                             if kept.len() > 3 {
                                 reader.drop_caches();
                                 let (snapshot, round) = kept.remove(random.below(kept.len() as u64) as usize);
-                                let again = round_of(snapshot.range(.., Direction::Ascending).map(Result::unwrap));
+                                let again = round_at(&snapshot);
                                 assert_eq!(again, round);
                             }
                         }

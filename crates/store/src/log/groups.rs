@@ -237,8 +237,7 @@ impl Reader {
             }
             if let Err(error) = read {
                 self.window = Buffer::zeroed(0);
-                // The process that writes the log has shortened the segment since its length was read.
-                return if error.is_end_of_file() { Ok(None) } else { Err(error.into()) };
+                return Err(error.into());
             }
             self.start = offset;
         }

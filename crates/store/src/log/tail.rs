@@ -13,10 +13,10 @@ use std::sync::Arc;
 use keyaki_device::Device;
 
 use super::LogPosition;
-use super::format::{RECORD_HEADER_BYTES, split_record};
+use super::format::{GroupHeader, RECORD_HEADER_BYTES, split_record};
 use super::groups::{Reader, Stop, Stream};
 use super::segment::LogSegments;
-use crate::base::Result;
+use crate::base::{Error, Result};
 
 /// The sequence number and the payload of a record.
 pub(crate) type Record = (u64, Box<[u8]>);
@@ -58,8 +58,8 @@ impl LogTail {
         while bytes < bytes_max
             && let Some(reader) = &mut self.reader
         {
-            match self.stream.next(reader, self.offset)? {
-                Ok((header, mut body)) => {
+            match next_group(&mut self.stream, reader, self.offset)? {
+                Some((header, mut body)) => {
                     while let Some((sequence, payload, rest)) = split_record(body) {
                         if sequence >= self.stream.first {
                             bytes += RECORD_HEADER_BYTES + payload.len();
@@ -69,7 +69,7 @@ impl LogTail {
                     }
                     self.offset += header.span();
                 }
-                Err(_) => match self.next_segment()? {
+                None => match self.next_segment()? {
                     true => {}
                     false => break,
                 },
@@ -87,7 +87,7 @@ impl LogTail {
         let Some(mut reader) = open(&self.stream, number)? else { return Ok(false) };
         reader.refresh()?;
         let (id, expected) = (self.stream.log_id, self.stream.expected);
-        if self.stream.next(&mut reader, 0)?.is_err() {
+        if next_group(&mut self.stream, &mut reader, 0)?.is_none() {
             return Ok(false);
         }
         // The group is read again from the new position.
@@ -109,6 +109,14 @@ impl LogTail {
             return if is_new { Ok(()) } else { Err(self.stream.missing_segment(self.segment)) };
         }
         self.stream.check_end(self.from, &numbers, 0, self.offset, &Stop::End).map(drop)
+    }
+}
+
+/// The next group, if it is complete. The writer may have shortened the segment since its length was read.
+fn next_group<'r>(stream: &mut Stream, reader: &'r mut Reader, offset: u64) -> Result<Option<(GroupHeader, &'r [u8])>> {
+    match stream.next(reader, offset) {
+        Err(Error::Device(error)) if error.is_end_of_file() => Ok(None),
+        next => Ok(next?.ok()),
     }
 }
 
