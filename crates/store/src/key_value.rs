@@ -59,7 +59,7 @@ impl KeyValue {
     pub fn open(store: &Store, tree: TreeId) -> Result<KeyValue> {
         let schema = Schema::key_value();
         match store.latest().tree(tree) {
-            Ok(view) if **view.schema() == schema => {}
+            Ok(view) if view.schema().is_alike(&schema) => {}
             Ok(_) => return Err(Error::TreeMismatch { tree, reason: "not a key-value tree" }),
             Err(_) => {
                 let mut batch = WriteBatch::new();

@@ -29,8 +29,8 @@ mod tree;
 
 // The store: open it, write batches and bulk loads, take snapshots, read with cursors.
 pub use base::{
-    Column, ColumnType, Direction, Durability, Error, KeyRange, ListType, Options, Prior, RangeEstimate, Result,
-    Schema, TreeId, TreeKind, UpsertFunction, UpsertFunctions, successor,
+    Column, ColumnType, Compression, Direction, Durability, Error, KeyRange, ListType, Options, Prior, RangeEstimate,
+    Result, Schema, TreeId, TreeKind, UpsertFunction, UpsertFunctions, successor,
 };
 pub use engine::{
     Backup, BackupMode, BulkWriter, Checked, CheckedTree, CommitStats, Damage, DamagedKeys, DamagedPart, Loaded,

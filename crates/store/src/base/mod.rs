@@ -4,6 +4,7 @@
 //! Nothing here does I/O or depends on an encoding. Every other folder may use this one.
 
 mod bytes;
+mod compression;
 mod error;
 mod format;
 mod options;
@@ -17,6 +18,7 @@ mod type_code;
 mod upsert;
 
 pub(crate) use bytes::{Malformed, Reader};
+pub use compression::Compression;
 pub use error::{Error, Result};
 pub(crate) use format::FORMAT_VERSION;
 pub use options::{Durability, Options};

@@ -7,7 +7,7 @@ use arrow_array::{Array, ArrayRef};
 use arrow_buffer::IntervalMonthDayNano;
 use arrow_schema::{DataType, Field, IntervalUnit, SchemaRef, TimeUnit};
 
-use super::{Error, ListType, Result};
+use super::{Compression, Error, ListType, Result};
 
 /// Bytes of a UUID.
 pub(crate) const UUID_LEN: usize = 16;
@@ -218,6 +218,7 @@ pub struct Schema {
     columns: Arc<[Column]>,
     key_columns: usize,
     is_sampled: bool,
+    compression: Compression,
     /// The encoded missing values of the columns; `None` for null. May be shorter than the columns.
     missing: Arc<[Option<Arc<[u8]>>]>,
     arrow: SchemaRef,
@@ -237,7 +238,8 @@ impl Schema {
         assert!(!columns[..key_columns].iter().any(|column| column.ty.is_list()), "key column of lists");
         let fields: Vec<Field> = columns.iter().map(|c| Field::new(&c.name, c.ty.arrow(), c.nullable)).collect();
         let arrow = Arc::new(arrow_schema::Schema::new(fields));
-        Schema { columns: columns.into(), key_columns, is_sampled: false, missing: Arc::default(), arrow }
+        let (columns, compression) = (columns.into(), Compression::default());
+        Schema { columns, key_columns, is_sampled: false, compression, missing: Arc::default(), arrow }
     }
 
     /// The same schema for a tree of which the store keeps a sample of rows and sketches of the columns
@@ -247,14 +249,20 @@ impl Schema {
         Schema { is_sampled: true, ..self }
     }
 
+    /// The same schema for a tree whose pages are compressed so.
+    #[must_use]
+    pub fn compressed(self, compression: Compression) -> Self {
+        Schema { compression, ..self }
+    }
+
     /// A plain key-value tree: one bytes column as the key, one as the value.
     pub fn key_value() -> Self {
         let bytes = |name: &str| Column { name: name.into(), ty: ColumnType::Bytes, nullable: false };
         Schema::new(vec![bytes("key"), bytes("value")], 1)
     }
 
-    /// Returns true if both schemas have the same column types, nullability and number of key columns. Names and missing
-    /// values may differ, and only one tree may be sampled.
+    /// Returns true if both schemas have the same column types, nullability and number of key columns. Names, missing
+    /// values and compression may differ, and only one tree may be sampled.
     pub(crate) fn is_alike(&self, other: &Schema) -> bool {
         let mut columns = self.columns.iter().zip(&*other.columns);
         self.columns.len() == other.columns.len()
@@ -343,6 +351,10 @@ impl Schema {
     /// Number of columns that form the key, at least 1.
     pub fn key_columns(&self) -> usize {
         self.key_columns
+    }
+    /// How the pages of the tree are compressed.
+    pub fn compression(&self) -> Compression {
+        self.compression
     }
     /// True if the store keeps a sample of the tree.
     pub fn is_sampled(&self) -> bool {

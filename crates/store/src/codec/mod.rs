@@ -5,6 +5,7 @@
 //! row_upsert       changes of columns that are applied without reading the row first
 //! page             pages of rows (leaves, runs) and of index entries: headers, verification, search
 //! column           columns of a page: integers, floats, decimals, text and bytes
+//! heap, dictionary compression of texts and bytes in columns
 //! builder, views   builders of Arrow columns, filled from all of these
 //! chunk            rows found by a read and not yet decoded
 //! missing          values of rows that lack a column
@@ -19,6 +20,8 @@ mod chunk;
 mod codecs;
 mod column;
 mod compact;
+mod dictionary;
+mod heap;
 mod key;
 mod lists;
 mod missing;
@@ -36,6 +39,7 @@ pub use builder::ColumnBuilder;
 pub use chunk::{Chunk, ChunkPart, RowBatch};
 pub(crate) use codecs::Codecs;
 pub use compact::{compact, compact_array};
+pub(crate) use dictionary::{DICTIONARY_BYTES_MAX, Dictionaries, Dictionary, TreeDictionaries};
 pub use key::{KeyCodec, KeyEncoder};
 pub(crate) use key::{invalid as invalid_key, take_escaped};
 pub(crate) use lists::encode as encode_lists;

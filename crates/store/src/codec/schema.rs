@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! key columns: u15, sampled: u1, column count: u16, columns:
-//!   name length: u32, name, type code (3 bytes), flags: u8 (1 nullable, 2 has a missing value),
+//!   name length: u32, name, type code (3 bytes), flags: u8 (1 nullable, 2 has a missing value; of
+//!   the first column: 4 pages are not compressed, 8 compressed with Zstandard),
 //!   with flag 2: length: u32, missing value
 //! ```
 //!
 //! Numbers are little endian.
 
 use super::missing::{is_missing_value, missing_limit};
-use crate::base::{Column, ColumnType, KEY_COLUMNS_MAX, Malformed, Reader, Schema};
+use crate::base::{Column, ColumnType, Compression, KEY_COLUMNS_MAX, Malformed, Reader, Schema};
 
 /// Maximum number of columns of a tree. A run page stores two more columns and counts them all in two bytes.
 pub(crate) const COLUMNS_MAX: usize = u16::MAX as usize - 2;
@@ -21,6 +22,9 @@ const _: () = assert!(KEY_COLUMNS_MAX < SAMPLED as usize);
 /// Flags of a column.
 const NULLABLE: u8 = 1;
 const HAS_MISSING_VALUE: u8 = 2;
+/// Flags of the first column.
+const NOT_COMPRESSED: u8 = 4;
+const ZSTD: u8 = 8;
 
 /// Appends the encoding of a schema.
 pub(crate) fn encode_schema(schema: &Schema, out: &mut Vec<u8>) {
@@ -32,7 +36,12 @@ pub(crate) fn encode_schema(schema: &Schema, out: &mut Vec<u8>) {
         out.extend_from_slice(column.name.as_bytes());
         out.extend_from_slice(&column.ty.code());
         let (nullable, missing) = (if column.nullable { NULLABLE } else { 0 }, schema.missing(i));
-        out.push(nullable | if missing.is_some() { HAS_MISSING_VALUE } else { 0 });
+        let compression = match schema.compression() {
+            Compression::None if i == 0 => NOT_COMPRESSED,
+            Compression::Zstd if i == 0 => ZSTD,
+            _ => 0,
+        };
+        out.push(nullable | compression | if missing.is_some() { HAS_MISSING_VALUE } else { 0 });
         if let Some(value) = missing {
             out.extend_from_slice(&(value.len() as u32).to_le_bytes());
             out.extend_from_slice(value);
@@ -51,6 +60,7 @@ pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema, Malformed
     if key_columns == 0 || key_columns > count || count > COLUMNS_MAX {
         return Err(reader.malformed(format!("{key_columns} key columns of {count} columns (at most {COLUMNS_MAX})")));
     }
+    let mut compression = Compression::default();
     let (mut columns, mut missing) = (Vec::with_capacity(count.min(1024)), Vec::new());
     for i in 0..count {
         let name = String::from_utf8(reader.string()?.to_vec())
@@ -64,8 +74,11 @@ pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema, Malformed
             return Err(reader.malformed("key column of lists"));
         }
         let flags = reader.u8()?;
-        if flags > NULLABLE | HAS_MISSING_VALUE {
-            return Err(reader.malformed(format!("invalid flags {flags} of a column, expected 0 to 3")));
+        match flags & !(NULLABLE | HAS_MISSING_VALUE) {
+            0 => {}
+            NOT_COMPRESSED if i == 0 => compression = Compression::None,
+            ZSTD if i == 0 => compression = Compression::Zstd,
+            _ => return Err(reader.malformed(format!("unknown flags {flags} of a column"))),
         }
         if flags & HAS_MISSING_VALUE != 0 {
             let value = reader.string()?;
@@ -78,6 +91,6 @@ pub(crate) fn decode_schema(reader: &mut Reader<'_>) -> Result<Schema, Malformed
         }
         columns.push(Column { name, ty, nullable: flags & NULLABLE != 0 });
     }
-    let schema = Schema::new(columns, key_columns).with_encoded_missing(missing);
+    let schema = Schema::new(columns, key_columns).compressed(compression).with_encoded_missing(missing);
     Ok(if is_sampled { schema.sampled() } else { schema })
 }

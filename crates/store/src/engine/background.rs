@@ -205,8 +205,10 @@ impl Shared {
             let has_much = self.buffer_bytes() > self.options.buffer_bytes;
             let result = if reclaims || (has_much && self.files.space.is_full()) {
                 self.make_space()
-            } else if self.log.bytes() > self.options.checkpoint_log_bytes || (has_much && self.has_readers()) {
+            } else if self.log.bytes() > self.options.checkpoint_log_bytes
                 // Readers of other processes keep the messages of the log in memory.
+                || (has_much && self.has_readers())
+            {
                 self.checkpoint()
             } else if has_much {
                 self.flush_buffers()
@@ -487,7 +489,8 @@ impl Shared {
             checkpointed.sequence
         );
         let files = &self.files;
-        let bytes = node_table::encode(&state, TreeId::new(self.next_tree.load(Ordering::Relaxed)));
+        let bytes =
+            node_table::encode(&state, TreeId::new(self.next_tree.load(Ordering::Relaxed)), &files.dictionaries);
         if bytes.len() as u64 > NODE_TABLE_BYTES_MAX {
             let (what, bytes, limit) = ("node table", bytes.len() as u64, NODE_TABLE_BYTES_MAX);
             return Err(Error::TooLarge { what, bytes, limit });
@@ -528,9 +531,10 @@ impl Shared {
         let spare_bytes = checkpointed.spare_table.map_or(0, |spare| spare.1);
         files.space.set_spare_bytes(spare_bytes + place.1 - len);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
-        // A failure does not matter to the checkpoint.
         // Their extents are free.
         self.drop_released();
+        files.dictionaries.retain(|tree| checkpointed.state.trees.contains_key(&tree));
+        // A failure does not matter to the checkpoint.
         if let Err(error) = files.trim(Kept::Growth).and_then(|()| files.top_up()) {
             tracing::warn!(%error, "could not adapt the length of the data file after a checkpoint");
         }

@@ -406,7 +406,7 @@ impl Store {
 
     fn node_table(&self, state: &StoreVersion, sequence: u64) -> Vec<u8> {
         let next_tree = TreeId::new(self.shared.next_tree.load(Ordering::Relaxed));
-        node_table::encode(&state.counted_at(sequence), next_tree)
+        node_table::encode(&state.counted_at(sequence), next_tree, &self.files().dictionaries)
     }
 
     /// Writes the node table behind the extents, syncs, and writes the superblock of a checkpoint without a log. Returns the

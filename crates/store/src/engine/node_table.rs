@@ -15,8 +15,11 @@
 //!   sample: u8 = 0 none; 1: level: u8, added rows: u64, missed upserts: u64, leaf count: u32, leaves: extent number: u32,
 //!           for each column the registers of its sketch
 //! ```
+//! then, if a tree has a dictionary, for each tree
+//!   dictionary count: u16, dictionaries: column: u16, dictionary, by ascending column
+//!
 //! The extents of a tree include the leaves of its sample.
-//! Names, keys and bounds are byte strings after their length (u32). Numbers are little endian.
+//! Names, keys, bounds and dictionaries are byte strings after their length (u32). Numbers are little endian.
 //!
 //! *Invariants.* Decoding checks everything that the store relies on, even for maliciously crafted bytes: counts do not
 //! exceed the remaining bytes; extents consist of whole blocks after the superblock with space for their pages, and do
@@ -29,8 +32,11 @@ use std::sync::Arc;
 use keyaki_device::{BLOCK, Lock};
 use keyaki_primitives::HyperLogLog;
 
-use crate::base::{Column, Key, Malformed, Reader, TreeId};
-use crate::codec::{Codecs, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema, encode_schema, is_bounded};
+use crate::base::{Column, ColumnType, Key, Malformed, Reader, TreeId};
+use crate::codec::{
+    Codecs, DICTIONARY_BYTES_MAX, Dictionaries, Dictionary, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema,
+    encode_schema, is_bounded,
+};
 use crate::pages::{Extent, ExtentMeta, Files, RESERVED_BYTES};
 use crate::tree::{
     InnerNode, LEVEL_MAX, Node, Part, RowCounts, Run, Sketches, StoreVersion, TreeSample, TreeVersion, ValueBounds,
@@ -62,8 +68,10 @@ fn string(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
+/// The node table of a state, which has no buffers. `dictionaries` are those of the store.
+pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId, dictionaries: &Dictionaries) -> Vec<u8> {
     let (mut out, mut counts, mut bounds, mut samples) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut trained, mut has_trained) = (Vec::new(), false);
     out.extend_from_slice(&(state.trees.len() as u32).to_le_bytes());
     out.extend_from_slice(&next_tree.get().to_le_bytes());
     for (tree, version) in &state.trees {
@@ -88,10 +96,20 @@ pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId) -> Vec<u8> {
         let columns = version.codecs.row.value_columns().iter().zip(values).filter(|(column, _)| is_bounded(column.ty));
         columns.for_each(|(_, bound)| bounds.extend_from_slice(&bound.to_le_bytes()));
         encode_sample(version.sample.as_deref(), &numbers, &mut samples);
+        let of_tree = dictionaries.of(*tree).all();
+        has_trained |= !of_tree.is_empty();
+        trained.extend_from_slice(&(of_tree.len() as u16).to_le_bytes());
+        for (column, dictionary) in of_tree {
+            trained.extend_from_slice(&column.to_le_bytes());
+            string(dictionary.bytes(), &mut trained);
+        }
     }
     out.extend_from_slice(&counts);
     out.extend_from_slice(&bounds);
     out.extend_from_slice(&samples);
+    if has_trained {
+        out.extend_from_slice(&trained);
+    }
     out
 }
 
@@ -262,6 +280,9 @@ fn read_state(
             read_samples(&mut rest, &mut state, &decoders)?;
         }
         if !rest.is_empty() {
+            read_dictionaries(&mut rest, &state, &files.dictionaries)?;
+        }
+        if !rest.is_empty() {
             return Err(rest.malformed("bytes after the last tree"));
         }
     }
@@ -311,6 +332,28 @@ fn read_samples(reader: &mut Reader<'_>, state: &mut StoreVersion, decoders: &[D
             return Err(reader.malformed("a sample is too large"));
         }
         *version = Arc::new(version.with_root(version.root.clone(), Some(Arc::new(sample))));
+    }
+    Ok(())
+}
+
+/// Adds the dictionaries of all trees to those of the store.
+fn read_dictionaries(reader: &mut Reader<'_>, state: &StoreVersion, dictionaries: &Dictionaries) -> Result<()> {
+    for (&tree, version) in &state.trees {
+        let (schema, mut before) = (&version.codecs.schema, None);
+        for _ in 0..reader.u16()? {
+            let (column, bytes) = (reader.u16()?, reader.string()?);
+            let has_dictionary = (schema.key_columns()..schema.columns().len()).contains(&column.into())
+                && matches!(schema.columns()[usize::from(column)].ty, ColumnType::Text | ColumnType::Bytes);
+            if !has_dictionary || before >= Some(column) {
+                return Err(reader.malformed(format!("column {column} of tree {tree} cannot have this dictionary")));
+            }
+            let Some(dictionary) = Dictionary::new(bytes) else {
+                let limit = DICTIONARY_BYTES_MAX;
+                return Err(reader.malformed(format!("invalid dictionary of {} bytes (at most {limit})", bytes.len())));
+            };
+            dictionaries.of(tree).set(column, dictionary);
+            before = Some(column);
+        }
     }
     Ok(())
 }

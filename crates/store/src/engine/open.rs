@@ -17,6 +17,7 @@ use keyaki_primitives::sync::{Condvar, Mutex, RwLock};
 
 use super::follow::newest;
 use crate::base::{Durability, Error, Malformed, Options, Result, TreeId};
+use crate::codec::Dictionaries;
 use crate::engine::Transactions;
 use crate::engine::{
     Checkpointed, CommitToken, Follower, LocatorThread, Pacing, Pinned, Replay, Shared, Visibility, node_table,
@@ -101,7 +102,7 @@ pub(crate) fn create(device: &dyn Device, dir: &Path, options: &Options) -> Resu
     }
     let file = device.open(&new, OpenMode::CreateNew)?;
     file.allocate(0, RESERVED_BYTES + 4096)?;
-    let meta = node_table::encode(&StoreVersion::default(), FIRST_FREE_TREE);
+    let meta = node_table::encode(&StoreVersion::default(), FIRST_FREE_TREE, &Dictionaries::default());
     let mut buffer = Buffer::zeroed(4096);
     buffer[..meta.len()].copy_from_slice(&meta);
     file.write_at(RESERVED_BYTES, &buffer)?;

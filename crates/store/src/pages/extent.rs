@@ -10,8 +10,8 @@ use keyaki_device::{BLOCK, Buffer, Lock};
 
 use crate::base::{Error, Result, Schema, TreeId};
 use crate::codec::{
-    Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, WrittenPage, encode_index, filter_bytes, seal,
-    set_checksum,
+    Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, TreeDictionaries, WrittenPage, encode_index,
+    filter_bytes, seal, set_checksum,
 };
 use crate::pages::{Files, Purpose, RESERVED_BYTES};
 
@@ -60,6 +60,8 @@ impl ExtentMeta {
 pub(crate) struct Extent {
     pub meta: ExtentMeta,
     files: Arc<Files>,
+    #[expect(dead_code, reason = "keeps the dictionaries that the pages may need")]
+    dictionaries: Arc<TreeDictionaries>,
     /// Keeps the process that writes the file from using the space again.
     pin: Option<Arc<dyn Lock>>,
 }
@@ -74,7 +76,8 @@ impl Extent {
         let aligned = |bytes: u64| bytes.is_multiple_of(BLOCK as u64);
         assert!(aligned(meta.offset) && aligned(meta.len) && aligned(meta.index_len.into()), "{meta:?}");
         assert!(meta.offset >= RESERVED_BYTES && u64::from(meta.index_len) < meta.len, "{meta:?}");
-        Extent { meta, files, pin }
+        let dictionaries = files.dictionaries.of(meta.tree);
+        Extent { meta, files, dictionaries, pin }
     }
 
     /// An extent of a file that another process may write. `pin` keeps it from using the space again. Extents of several
@@ -195,6 +198,7 @@ pub(crate) struct ExtentWriter {
     target_bytes: usize,
     purpose: Purpose,
     pages: PageWriter,
+    dictionaries: Arc<TreeDictionaries>,
     pending: Vec<PendingPage>,
     pending_bytes: usize,
     rows: u64,
@@ -223,6 +227,7 @@ impl ExtentWriter {
             target_bytes,
             purpose: Purpose::Load,
             pages: PageWriter::new(codecs.schema.clone(), page_bytes),
+            dictionaries: files.dictionaries.of(tree),
             pending: Vec::new(),
             pending_bytes: 0,
             rows: 0,
@@ -249,6 +254,7 @@ impl ExtentWriter {
         all: bool,
     ) -> Result<usize> {
         let rows = columns.first().map_or(0, |column| column.len());
+        self.pages.train(columns, &self.dictionaries);
         let mut row = from;
         while row < rows {
             let page = self.pages.encode(columns, messages, row)?;

@@ -13,7 +13,7 @@ use keyaki_primitives::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use keyaki_primitives::sync::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::base::{Error, Options, Result, Schema, TreeId, UpsertFunctions};
-use crate::codec::{Page, PageRef, Projection};
+use crate::codec::{Dictionaries, Page, PageRef, Projection};
 use crate::pages::{Cache, Extent, ExtentId, IdleQueues, Kept, Priority, Purpose, Space};
 
 #[derive(Debug)]
@@ -31,6 +31,8 @@ pub(crate) struct Files {
     /// Number of times that messages moved down a tree.
     pub moves: AtomicU64,
     pub queues: IdleQueues,
+    /// Of all trees.
+    pub dictionaries: Dictionaries,
     /// The extents of a store that is open read-only, by their offset.
     pub replicas: Replicas,
     /// Held in shared mode during each access to the data file, and in exclusive mode to change the permitted accesses.
@@ -75,6 +77,7 @@ impl Files {
             postponed: AtomicBool::new(false),
             moves: AtomicU64::new(0),
             queues: IdleQueues::default(),
+            dictionaries: Dictionaries::default(),
             replicas: Replicas::default(),
             gate: RwLock::default(),
         }
@@ -231,7 +234,7 @@ impl Files {
         projection: Option<&Arc<Projection>>,
     ) -> Result<Arc<Page>> {
         self.pages_read.fetch_add(1, Ordering::Relaxed);
-        let mut opened = Page::open_columns(bytes, page, schema, &self.data_path, projection)?;
+        let mut opened = Page::open_with(bytes, page, schema, &self.data_path, projection, &self.dictionaries)?;
         opened.count_heaps(self.cache.heap_counter());
         Ok(Arc::new(opened))
     }

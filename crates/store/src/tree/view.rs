@@ -342,6 +342,11 @@ impl TreeView {
         filled.next().filter(|_| filled.next().is_none())
     }
 
+    /// Bytes of the dictionaries with which pages of the tree are compressed.
+    pub fn dictionary_bytes(&self) -> usize {
+        self.files.dictionaries.of(self.tree).all().iter().map(|(_, dictionary)| dictionary.bytes().len()).sum()
+    }
+
     /// Returns true if the tree has neither rows nor pending messages. False does not prove that it has rows: they may all
     /// be deleted by messages.
     pub fn is_empty(&self) -> bool {

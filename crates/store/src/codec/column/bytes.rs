@@ -1,11 +1,12 @@
 //! Text and bytes columns, with random access to each value.
 //!
 //! ```text
-//! flags       1: values are codes into a dictionary; 2: the heap is LZ4-compressed
+//! flags       1: values are codes into a dictionary; 2: the heap is compressed with LZ4; 4: with Zstandard; 8, beside 4:
+//!             with the dictionary of the column that the node table has
 //! prefix      varint length, bytes: the common prefix of all values
 //! dictionary  (flag 1) varint number of entries, code width (1 byte), packed codes
 //! ends        integers: the end of each entry in the heap (of each value, without a dictionary)
-//! heap        varint length, (flag 2) varint stored length, bytes: entries without the prefix, concatenated
+//! heap        varint length, (flags 2, 4) varint stored length, bytes: entries without the prefix, concatenated
 //! ```
 //!
 //! Opening a page checks all ends. It does not check the codes, because accessors clamp them. Text is checked to be
@@ -19,29 +20,26 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::ints::{Ints, IntsEncoder};
-use crate::base::ColumnType;
+use crate::base::{ColumnType, Compression};
 use crate::codec::bits;
 use crate::codec::bits::{pack, packed_len, width_of};
+use crate::codec::dictionary::{Dictionary, DictionaryPlace};
+use crate::codec::heap::{COMPRESS_RATIO_MAX, HeapEncoder, HeapMethod};
 use crate::codec::lists;
 use crate::codec::varint::{Reader, put_varint, varint_len};
 
 const DICTIONARY: u8 = 1;
-const COMPRESSED: u8 = 2;
+const LZ4: u8 = 2;
+const ZSTD: u8 = 4;
+const TRAINED: u8 = 8;
 
 /// Maximum number of entries of a dictionary.
 const ENTRIES_MAX: usize = 2048;
-/// Minimum length in bytes of a heap to be compressed.
-const COMPRESS_BYTES_MIN: usize = 256;
-/// Number of plans that skip compression after an attempt that saved too little.
-const UNCOMPRESSED_PLANS: u8 = 30;
 /// Maximum length in bytes of heap and prefix together, the limit of Arrow's views.
 const VALUES_BYTES_MAX: usize = i32::MAX as usize;
-/// Upper bound on the compression ratio of LZ4. A heap that claims more is damaged.
-const COMPRESS_RATIO_MAX: usize = 255;
 
 /// The layout of a text or bytes column. Offsets count from the start of the page.
 #[derive(Debug)]
@@ -64,6 +62,7 @@ pub(crate) struct Codes {
 
 #[derive(Debug)]
 struct Compressed {
+    method: HeapMethod,
     len: u32,
     ty: ColumnType,
     /// The decompressed heap, set on first use.
@@ -83,9 +82,22 @@ impl Drop for Compressed {
 
 impl BytesColumn {
     /// Parses and checks the layout of a column of `count` values; `None` if it is invalid. Values of
-    /// type `ty`, which are text, bytes or lists, must be sound.
-    pub(crate) fn parse(reader: &mut Reader<'_>, count: usize, ty: ColumnType) -> Option<BytesColumn> {
-        let flags = reader.u8().filter(|flags| flags & !(DICTIONARY | COMPRESSED) == 0)?;
+    /// type `ty`, which are text, bytes or lists, must be sound. `dictionary` is the place of that which the heap may be
+    /// compressed with.
+    pub(crate) fn parse(
+        reader: &mut Reader<'_>,
+        count: usize,
+        ty: ColumnType,
+        dictionary: Option<DictionaryPlace<'_>>,
+    ) -> Option<BytesColumn> {
+        let flags = reader.u8()?;
+        let method = match flags & !DICTIONARY {
+            0 => None,
+            LZ4 => Some(HeapMethod::Lz4),
+            ZSTD => Some(HeapMethod::Zstd(None)),
+            flags if flags == ZSTD | TRAINED => Some(HeapMethod::Zstd(Some(dictionary?.get()?))),
+            _ => return None,
+        };
         let prefix_len = reader.len()?;
         let prefix = reader.skip(prefix_len)?;
         let mut codes = None;
@@ -99,13 +111,14 @@ impl BytesColumn {
         let ends = Ints::parse(reader, entries)?;
         let heap_len = reader.len()?;
         let mut compressed = None;
-        let heap = if flags & COMPRESSED != 0 {
+        let heap = if let Some(method) = method {
             let len = reader.len()?;
             let heap = reader.skip(len)?;
             if heap_len > len.checked_mul(COMPRESS_RATIO_MAX)? {
                 return None;
             }
-            compressed = Some(Box::new(Compressed { len: len as u32, ty, plain: OnceLock::new(), counter: None }));
+            let (len, plain) = (len as u32, OnceLock::new());
+            compressed = Some(Box::new(Compressed { method, len, ty, plain, counter: None }));
             heap
         } else {
             reader.skip(heap_len)?
@@ -179,7 +192,7 @@ impl BytesColumn {
             let start = self.heap as usize;
             let stored = bytes.get(start..start + compressed.len as usize).unwrap_or_default();
             let mut plain = vec![0; self.heap_len as usize];
-            let sound = decompress_into(stored, &mut plain).is_ok_and(|len| len == plain.len());
+            let sound = compressed.method.decompress(stored, &mut plain);
             if !sound || !self.is_sound(bytes, compressed.ty, &plain, entries) {
                 plain.clear();
             }
@@ -302,7 +315,7 @@ impl Codes {
 pub(crate) struct BytesOptions {
     /// Values are valid UTF-8. The prefix and the heap are then valid UTF-8 as well.
     pub text: bool,
-    pub compress: bool,
+    pub compression: Compression,
     /// Allows a common prefix and a dictionary.
     pub share: bool,
 }
@@ -319,11 +332,9 @@ pub(crate) struct BytesEncoder {
     slots: Vec<u16>,
     ends: IntsEncoder,
     heap: Vec<u8>,
-    stored: Vec<u8>,
-    compressed: bool,
-    /// Number of further plans that skip compression.
-    uncompressed_plans: u8,
-    compress_table: CompressTable,
+    heaps: HeapEncoder,
+    /// How the heap is compressed.
+    method: Option<HeapMethod>,
 }
 
 impl std::fmt::Debug for BytesEncoder {
@@ -333,11 +344,13 @@ impl std::fmt::Debug for BytesEncoder {
 }
 
 impl BytesEncoder {
-    /// Chooses the encoding of `count` values (`None` for nulls) and returns its length in bytes.
+    /// Chooses the encoding of `count` values (`None` for nulls) and returns its length in bytes. `trained` is the
+    /// dictionary for the compression of the column.
     pub(crate) fn plan<'a>(
         &mut self,
         count: usize,
         options: BytesOptions,
+        trained: Option<&Arc<Dictionary>>,
         value: impl Fn(usize) -> Option<&'a [u8]>,
     ) -> usize {
         self.dictionary = options.share && self.build_dictionary(count, &value);
@@ -348,7 +361,7 @@ impl BytesEncoder {
             self.fill_heap(count, options, &value);
         }
         self.entries = entries;
-        self.compressed = options.compress && self.compress();
+        self.method = self.heaps.compress(&self.heap, options.compression, trained);
         self.encoded_len()
     }
 
@@ -423,38 +436,26 @@ impl BytesEncoder {
         }
     }
 
-    /// Compresses the heap into `stored`. Returns false unless this saves more than 15 percent.
-    fn compress(&mut self) -> bool {
-        if self.heap.len() < COMPRESS_BYTES_MIN {
-            return false;
-        }
-        if self.uncompressed_plans > 0 {
-            self.uncompressed_plans -= 1;
-            return false;
-        }
-        self.stored.resize(get_maximum_output_size(self.heap.len()), 0);
-        let Ok(len) = compress_into_with_table(&self.heap, &mut self.stored, &mut self.compress_table) else {
-            return false;
-        };
-        self.stored.truncate(len);
-        let pays = len * 100 < self.heap.len() * 85;
-        self.uncompressed_plans = if pays { 0 } else { UNCOMPRESSED_PLANS };
-        pays
-    }
-
     fn encoded_len(&mut self) -> usize {
         let mut len = 1 + varint_len(self.prefix.len() as u64) + self.prefix.len();
         if self.dictionary {
             len += varint_len(self.entries.len() as u64) + 1 + packed_len(self.codes.len(), self.code_width());
         }
         len += self.ends.plan() + varint_len(self.heap.len() as u64);
-        len + if self.compressed { varint_len(self.stored.len() as u64) + self.stored.len() } else { self.heap.len() }
+        let stored = self.heaps.stored().len();
+        len + if self.method.is_some() { varint_len(stored as u64) + stored } else { self.heap.len() }
     }
 
     /// Appends the planned encoding.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let dictionary = if self.dictionary { DICTIONARY } else { 0 };
-        out.push(dictionary | if self.compressed { COMPRESSED } else { 0 });
+        let method = match &self.method {
+            None => 0,
+            Some(HeapMethod::Lz4) => LZ4,
+            Some(HeapMethod::Zstd(None)) => ZSTD,
+            Some(HeapMethod::Zstd(Some(_))) => ZSTD | TRAINED,
+        };
+        out.push(dictionary | method);
         put_varint(self.prefix.len() as u64, out);
         out.extend_from_slice(&self.prefix);
         if self.dictionary {
@@ -465,9 +466,9 @@ impl BytesEncoder {
         }
         self.ends.write(out);
         put_varint(self.heap.len() as u64, out);
-        if self.compressed {
-            put_varint(self.stored.len() as u64, out);
-            out.extend_from_slice(&self.stored);
+        if self.method.is_some() {
+            put_varint(self.heaps.stored().len() as u64, out);
+            out.extend_from_slice(self.heaps.stored());
         } else {
             out.extend_from_slice(&self.heap);
         }

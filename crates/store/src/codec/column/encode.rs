@@ -17,7 +17,8 @@ use arrow_buffer::NullBuffer;
 use super::bytes::{BytesEncoder, BytesOptions};
 use super::ints::IntsEncoder;
 use super::{FLOAT_BITS, NARROW, NULLS_ALL, NULLS_BITMAP, NULLS_NONE, WIDE, floats};
-use crate::base::{ColumnType, ListType, uuids, wide_of_interval, wide_of_uuid};
+use crate::base::{ColumnType, Compression, ListType, uuids, wide_of_interval, wide_of_uuid};
+use crate::codec::dictionary::Dictionary;
 use crate::codec::lists;
 
 /// Encodes one column of successive pages. Buffers and properties of the values, such as the exponent of floats, carry
@@ -25,8 +26,10 @@ use crate::codec::lists;
 #[derive(Debug)]
 pub(crate) struct ColumnEncoder {
     ty: ColumnType,
-    /// Compress heaps. False for key columns, because a search would have to decompress them.
-    compress: bool,
+    /// Of heaps. None for key columns, because a search would have to decompress them.
+    compression: Compression,
+    /// For the compression with Zstandard.
+    dictionary: Option<Arc<Dictionary>>,
     nulls: Nulls,
     /// The integers; high halves of wide values.
     ints: IntsEncoder,
@@ -49,10 +52,11 @@ enum Nulls {
 }
 
 impl ColumnEncoder {
-    pub(crate) fn new(ty: ColumnType, key: bool) -> Self {
+    pub(crate) fn new(ty: ColumnType, compression: Compression) -> Self {
         ColumnEncoder {
             ty,
-            compress: !key,
+            compression,
+            dictionary: None,
             nulls: Nulls::None,
             ints: IntsEncoder::default(),
             low: IntsEncoder::default(),
@@ -62,6 +66,11 @@ impl ColumnEncoder {
             scratch: Vec::new(),
             lists: None,
         }
+    }
+
+    /// Uses a dictionary from now on.
+    pub(crate) fn set_dictionary(&mut self, dictionary: Arc<Dictionary>) {
+        self.dictionary = Some(dictionary);
     }
 
     /// Chooses the encoding of the rows `rows` of `array` and returns its length in bytes. The array must have the
@@ -173,14 +182,14 @@ impl ColumnEncoder {
     }
 
     fn plan_bytes<T: ByteViewType>(&mut self, array: &GenericByteViewArray<T>, rows: Range<usize>) -> usize {
-        let options = BytesOptions { text: T::IS_UTF8, compress: self.compress, share: !self.ty.is_list() };
+        let options = BytesOptions { text: T::IS_UTF8, compression: self.compression, share: !self.ty.is_list() };
         let nulls = array.nulls().filter(|_| self.nulls != Nulls::None);
         let value = |i: usize| {
             let row = rows.start + i;
             let valid = nulls.is_none_or(|nulls| nulls.is_valid(row));
             valid.then(|| AsRef::<[u8]>::as_ref(array.value(row)))
         };
-        self.bytes.plan(rows.len(), options, value)
+        self.bytes.plan(rows.len(), options, self.dictionary.as_ref(), value)
     }
 
     /// Appends the planned encoding.

@@ -26,6 +26,7 @@ pub(crate) use bytes::{BytesColumn, BytesEncoder, BytesOptions};
 pub(crate) use encode::ColumnEncoder;
 pub(crate) use ints::{Ints, IntsEncoder, equal_range, partition_point};
 
+use super::dictionary::DictionaryPlace;
 use super::scalar::Scalar;
 use super::varint::Reader;
 use crate::base::ColumnType;
@@ -65,7 +66,13 @@ enum Data {
 
 impl Column {
     /// Parses and checks the layout of a column of `count` values; `None` if it is invalid.
-    pub(crate) fn parse(reader: &mut Reader<'_>, ty: ColumnType, nullable: bool, count: usize) -> Option<Column> {
+    pub(crate) fn parse(
+        reader: &mut Reader<'_>,
+        ty: ColumnType,
+        nullable: bool,
+        count: usize,
+        dictionary: DictionaryPlace<'_>,
+    ) -> Option<Column> {
         let nulls = match reader.u8()? {
             NULLS_NONE => Nulls::None,
             NULLS_BITMAP if nullable => Nulls::Bitmap(reader.skip(count.div_ceil(8))? as u32),
@@ -74,7 +81,7 @@ impl Column {
         };
         let data = match ty {
             ColumnType::Text | ColumnType::Bytes | ColumnType::List(_) => {
-                Data::Bytes(Box::new(BytesColumn::parse(reader, count, ty)?))
+                Data::Bytes(Box::new(BytesColumn::parse(reader, count, ty, Some(dictionary))?))
             }
             ColumnType::Float32 | ColumnType::Float64 => {
                 let exponent = reader.u8()?;

@@ -6,13 +6,19 @@
 
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef};
 
 use super::open::ROWS_MAX;
 use super::{BLOCK, HEADER_LEN, KINDS, MAGIC, MessageKind, PAGE_BYTES_MAX, PAGE_FORMAT, RunColumns};
-use crate::base::{Error, Result, Schema};
+use crate::base::{ColumnType, Compression, Error, Result, Schema};
 use crate::codec::column::{BytesEncoder, BytesOptions, ColumnEncoder, IntsEncoder};
+use crate::codec::dictionary::{self, Training, TreeDictionaries};
 
+/// The ratio by which values are assumed to be compressed when the length of a heap is estimated.
+const TYPICAL_RATIO: usize = 3;
+/// Minimum estimate of the length of a heap, in bytes.
+const HEAP_BYTES_MIN: usize = 256;
 /// Number of rows in the first plan of the first page.
 const FIRST_GUESS: usize = 64;
 /// Number of plans after which the best one so far is written.
@@ -26,6 +32,8 @@ pub struct PageWriter {
     schema: Arc<Schema>,
     page_bytes: usize,
     columns: Vec<ColumnEncoder>,
+    /// The columns that may get a dictionary.
+    untrained: Vec<usize>,
     kinds: IntsEncoder,
     operands: BytesEncoder,
     /// Estimated number of rows of the next page.
@@ -46,16 +54,55 @@ impl PageWriter {
     /// A writer of pages of `page_bytes` bytes, rounded up to a multiple of 4096.
     pub fn new(schema: Arc<Schema>, page_bytes: usize) -> Self {
         let page_bytes = page_bytes.clamp(BLOCK, PAGE_BYTES_MAX).next_multiple_of(BLOCK);
-        let column = |(i, column): (usize, &crate::Column)| ColumnEncoder::new(column.ty, i < schema.key_columns());
+        let of_values = schema.compression();
+        let column = |(i, column): (usize, &crate::Column)| {
+            ColumnEncoder::new(column.ty, if i < schema.key_columns() { Compression::None } else { of_values })
+        };
         let columns = schema.columns().iter().enumerate().map(column).collect();
+        let may_get_dictionary = |&column: &usize| {
+            of_values == Compression::Zstd
+                && matches!(schema.columns()[column].ty, ColumnType::Text | ColumnType::Bytes)
+        };
+        let untrained = (schema.key_columns()..schema.columns().len()).filter(may_get_dictionary).collect();
         PageWriter {
             schema,
             page_bytes,
             columns,
+            untrained,
             kinds: IntsEncoder::default(),
             operands: BytesEncoder::default(),
             guess: FIRST_GUESS,
         }
+    }
+
+    /// Uses the dictionaries of the tree from now on, and trains those that are missing on rows that are about to be
+    /// written: arrays for all columns of the schema.
+    pub(crate) fn train(&mut self, arrays: &[ArrayRef], dictionaries: &TreeDictionaries) {
+        if self.untrained.is_empty() || arrays.len() != self.columns.len() {
+            return;
+        }
+        let bytes: Vec<usize> = arrays.iter().map(value_bytes).collect();
+        let total = bytes.iter().sum::<usize>().max(1);
+        self.untrained.retain(|&column| {
+            let decision = dictionaries.decision(column).or_else(|| {
+                // The part of a page that a column takes, and what it was before the compression.
+                let heap_bytes = (self.page_bytes * TYPICAL_RATIO * bytes[column] / total).max(HEAP_BYTES_MIN);
+                let training = match arrays[column].as_string_view_opt() {
+                    Some(texts) => dictionary::train(texts.iter().flatten().map(str::as_bytes), heap_bytes),
+                    None => dictionary::train(arrays[column].as_binary_view().iter().flatten(), heap_bytes),
+                };
+                match training {
+                    Training::TooFew => None,
+                    Training::Useless => Some(dictionaries.decide(column, None)),
+                    Training::Trained(dictionary) => Some(dictionaries.decide(column, Some(dictionary))),
+                }
+            });
+            let is_decided = decision.is_some();
+            if let Some(dictionary) = decision.flatten() {
+                self.columns[column].set_dictionary(dictionary);
+            }
+            !is_decided
+        });
     }
 
     /// Encodes as many of the rows from `from` on as fit into one page, at least one. `columns` has one array for each
@@ -164,9 +211,9 @@ impl PageWriter {
             self.kinds.values.extend(numbers);
             len += self.kinds.plan();
             // No prefix: `Page::operands` returns contiguous bytes.
-            let options = BytesOptions { text: false, compress: true, share: false };
+            let options = BytesOptions { text: false, compression: self.schema.compression(), share: false };
             let operands = &messages.operands[range];
-            len += self.operands.plan(rows, options, |i| Some(&operands[i]));
+            len += self.operands.plan(rows, options, None, |i| Some(&operands[i]));
         }
         len
     }
@@ -203,5 +250,16 @@ impl PageWriter {
         assert!(out.len() <= page_bytes, "a page planned for at most {page_bytes} bytes took {}", out.len());
         out.resize(page_bytes, 0);
         Ok(WrittenPage { bytes: out, rows })
+    }
+}
+
+/// Bytes of the values of an array.
+fn value_bytes(array: &ArrayRef) -> usize {
+    if let Some(texts) = array.as_string_view_opt() {
+        texts.lengths().map(|len| len as usize).sum()
+    } else if let Some(bytes) = array.as_binary_view_opt() {
+        bytes.lengths().map(|len| len as usize).sum()
+    } else {
+        array.len() * array.data_type().primitive_width().unwrap_or(size_of::<u64>())
     }
 }

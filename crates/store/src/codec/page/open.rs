@@ -17,6 +17,7 @@ use super::{
 };
 use crate::base::{Column, ColumnType, Error, Result, Schema, TreeId};
 use crate::codec::bits::SLACK;
+use crate::codec::dictionary::{Dictionaries, DictionaryPlace};
 use crate::codec::varint::Reader;
 
 /// A page whose columns in use take more than this many quarters of it is kept as a whole: it is of more use then.
@@ -28,7 +29,7 @@ pub(crate) const ENTRIES_MAX: usize = 1 << 20;
 
 impl Page {
     /// Checks and opens a page that was read for the reference `page`. The bytes of an opened page make no method panic
-    /// or read out of bounds.
+    /// or read out of bounds. The page must not need a dictionary.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if checksum, offset, tree or structure is invalid.
@@ -48,7 +49,23 @@ impl Page {
         path: &Arc<Path>,
         projection: Option<&Arc<Projection>>,
     ) -> Result<Page> {
-        let opened = check_header(bytes, page).and_then(|()| parse(bytes, page, schema, path, projection));
+        Page::open_with(bytes, page, schema, path, projection, &Dictionaries::default())
+    }
+
+    /// As [`Page::open_columns`], for a page that may need one of `dictionaries`.
+    ///
+    /// # Errors
+    /// As [`Page::open`].
+    pub(crate) fn open_with(
+        bytes: &[u8],
+        page: PageRef,
+        schema: &Arc<Schema>,
+        path: &Arc<Path>,
+        projection: Option<&Arc<Projection>>,
+        dictionaries: &Dictionaries,
+    ) -> Result<Page> {
+        let opened =
+            check_header(bytes, page).and_then(|()| parse(bytes, page, schema, path, projection, dictionaries));
         opened.map_err(|detail| Error::Corrupt {
             path: path.to_path_buf(),
             what: "page",
@@ -118,10 +135,14 @@ fn parse(
     schema: &Arc<Schema>,
     path: &Arc<Path>,
     projection: Option<&Arc<Projection>>,
+    dictionaries: &Dictionaries,
 ) -> std::result::Result<Page, String> {
     let rows = u32_at(bytes, 28) as usize;
     let (buffer, body) = match bytes[24] {
-        kind @ (0 | 1) => parse_rows(bytes, schema, rows, kind == 1, projection)?,
+        kind @ (0 | 1) => {
+            let place = DictionaryPlace { all: dictionaries, tree: place.tree, column: 0 };
+            parse_rows(bytes, schema, rows, kind == 1, projection, place)?
+        }
         2 if rows == 0 || rows > ENTRIES_MAX => return Err(format!("{rows} entries, expected 1 to {ENTRIES_MAX}")),
         2 => {
             let buffer = copy(bytes, SLACK);
@@ -194,6 +215,7 @@ fn parse_rows(
     rows: usize,
     run: bool,
     projection: Option<&Arc<Projection>>,
+    dictionaries: DictionaryPlace<'_>,
 ) -> std::result::Result<(MutableBuffer, Body), String> {
     let columns = usize::from(u16::from_le_bytes([page[26], page[27]]));
     let messages = if run { 2 } else { 0 };
@@ -228,7 +250,9 @@ fn parse_rows(
         let Column { ty, nullable, .. } = &schema.columns()[column];
         // Deletes and upserts have nulls in the value columns.
         let nullable = *nullable || (run && column >= schema.key_columns());
-        let found = reader(number).and_then(|mut reader| ColumnLayout::parse(&mut reader, *ty, nullable, rows));
+        let dictionary = DictionaryPlace { column, ..dictionaries };
+        let found =
+            reader(number).and_then(|mut reader| ColumnLayout::parse(&mut reader, *ty, nullable, rows, dictionary));
         found.ok_or_else(|| name(column))
     };
     let layouts: std::result::Result<Vec<_>, _> = match &projection {
@@ -237,7 +261,7 @@ fn parse_rows(
     };
     let messages = || {
         let kinds = Ints::parse(&mut reader(written)?, rows)?;
-        let operands = BytesColumn::parse(&mut reader(written + 1)?, rows, ColumnType::Bytes)?;
+        let operands = BytesColumn::parse(&mut reader(written + 1)?, rows, ColumnType::Bytes, None)?;
         Some(Box::new(Messages { kinds, operands }))
     };
     let messages = if run { Some(messages().ok_or("invalid messages")?) } else { None };

@@ -4,7 +4,7 @@ use super::*;
 use crate::base::{Error, Prior};
 
 /// Calls every method of a page, whatever its kind.
-fn touch(page: &Page, schema: &Schema, key: &[u8]) {
+pub(super) fn touch(page: &Page, schema: &Schema, key: &[u8]) {
     let rows = page.rows();
     page.memory_bytes();
     for after in [false, true] {
@@ -69,34 +69,6 @@ proptest! {
             priors: (0..table.rows()).map(|row| [Prior::Unknown, Prior::Absent, Prior::Present][row / 2 % 3]).collect(),
         };
         let (mut bytes, _) = page_of(&table, 8192, 0, run.then_some(&messages));
-        let place = PageRef { len: bytes.len() as u32, ..PLACE };
-        let place = damage_and_reseal(&mut bytes, place, &damage);
-        if let Ok(page) = Page::open(&bytes, place, &table.schema, &test_path()) {
-            touch(&page, &table.schema, &table.key(0));
-        }
-    }
-
-    #[test]
-    fn damaged_compressed_text_is_harmless(damage in damage(), seed in 0usize..50) {
-        let schema = Arc::new(Schema::new(
-            vec![
-                Column { name: "key".into(), ty: ColumnType::Int64, nullable: false },
-                Column { name: "text".into(), ty: ColumnType::Text, nullable: true },
-            ],
-            1,
-        ));
-        let keys: Vec<Value> = (0..200).map(Value::Word).collect();
-        let words = ["äußerst ", "compressible ", "Zelkova ", "欅 "];
-        let text = |i: usize| (0..i % 9).map(|k| words[(i * 7 + k * seed) % 4]).collect::<String>() + &i.to_string();
-        let texts: Vec<Value> = (0..200).map(|i| Value::Bytes(text(i).into_bytes())).collect();
-        let columns = vec![array_of(ColumnType::Int64, &keys), array_of(ColumnType::Text, &texts)];
-        let table = Table { schema, columns };
-        let (mut bytes, page) = page_of(&table, 4096, 0, None);
-        let expected: Vec<ArrayRef> = table.columns.iter().map(|c| c.slice(0, page.rows())).collect();
-        assert_same(&table.schema, &decoded(&page, &table.schema, 0..page.rows()), &expected);
-        // The text is longer than the page, so it is compressed.
-        let text_bytes: usize = (0..page.rows()).map(|i| text(i).len()).sum();
-        prop_assert!(page.rows() == 200 && text_bytes > 4096);
         let place = PageRef { len: bytes.len() as u32, ..PLACE };
         let place = damage_and_reseal(&mut bytes, place, &damage);
         if let Ok(page) = Page::open(&bytes, place, &table.schema, &test_path()) {

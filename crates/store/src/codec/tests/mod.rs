@@ -9,9 +9,10 @@ use proptest::prelude::*;
 
 use super::scalar::{Scalar, Values};
 use super::*;
-use crate::base::{Column, ColumnType, ListType, Schema, TreeId};
+use crate::base::{Column, ColumnType, Compression, ListType, Schema, TreeId};
 
 mod codecs;
+mod compression;
 mod damage;
 mod list_values;
 mod missing;
@@ -178,7 +179,8 @@ impl Table {
 fn table(rows_max: usize) -> impl Strategy<Value = Table> {
     let columns = prop::collection::vec(column(), 1..6);
     let seeds = prop::collection::vec((words(), texts(), 0u8..8), 1..rows_max);
-    (columns, seeds, 1usize..4).prop_map(|(mut shapes, seeds, key_columns)| {
+    let method = prop::sample::select(Compression::ALL.to_vec());
+    (columns, seeds, 1usize..4, method).prop_map(|(mut shapes, seeds, key_columns, method)| {
         let key_columns = key_columns.min(shapes.len());
         for (ty, ..) in &mut shapes[..key_columns] {
             if let ColumnType::List(list) = *ty {
@@ -186,7 +188,7 @@ fn table(rows_max: usize) -> impl Strategy<Value = Table> {
             }
         }
         let named = shapes.iter().map(|&(ty, nullable, _)| Column { name: format!("{ty:?}"), ty, nullable }).collect();
-        let schema = Arc::new(Schema::new(named, key_columns));
+        let schema = Arc::new(Schema::new(named, key_columns).compressed(method));
         let mut rows: Vec<Vec<Value>> = Vec::new();
         for (i, seed) in seeds.iter().enumerate() {
             let value = |(c, &(ty, nullable, shape)): (usize, &(ColumnType, bool, Shape))| {
