@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo run --release -p keyaki-store --example key_value -- DIRECTORY [keys] [option=value …]
 //! ```
-//! Options: `page_bytes`, `leaf_bytes`, `fan_out`, `node_buffer_bytes`, `runs_per_node`, `buffer_bytes`, `cache_bytes`;
+//! Options: `page_bytes`, `leaf_bytes`, `fan_out`, `node_buffer_bytes`, `runs_per_node`, `buffer_bytes`, `cache_bytes`, `checkpoint_log_bytes`;
 //! `reads_only=1` reads the rows of an earlier run and changes nothing.
 
 use std::sync::Arc;
@@ -45,6 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "runs_per_node" => options.runs_per_node = value,
             "buffer_bytes" => options.buffer_bytes = value,
             "cache_bytes" => options.cache_bytes = value,
+            "checkpoint_log_bytes" => options.checkpoint_log_bytes = value as u64,
             "reads_only" => reads_only = value != 0,
             _ => return Err(format!("unknown option {name}").into()),
         }

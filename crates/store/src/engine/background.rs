@@ -207,7 +207,7 @@ impl Shared {
                 self.make_space()
             } else if self.log.bytes() > self.options.checkpoint_log_bytes
                 // Readers of other processes keep the messages of the log in memory.
-                || (has_much && self.has_readers())
+                || (has_much && (self.has_readers() || self.files.space.needs_checkpoint()))
             {
                 self.checkpoint()
             } else if has_much {

@@ -3,7 +3,7 @@
 //! Free ranges are kept coalesced in two orders: by offset, to merge neighbours, and by (length, offset), to find the
 //! best fit with the lowest offset. All operations but growth are O(log n) in the number of free ranges.
 //!
-//! A part of the free space is a reserve for full disks, see [`Purpose`]: a sixteenth of the file, at least 16 slots
+//! A part of the free space is a reserve for full disks, see [`Purpose`]: a thirty-second of the file, at least 16 slots
 //! and at most 256 MiB. It is not stored either. An allocation that would not leave the reserve makes the file grow
 //! first. Fragmented space would be useless for an extent, so the reserve is counted in *slots*: a free range has as
 //! many slots as extents of the length that flushes write on a full disk fit into it.
@@ -22,14 +22,20 @@ use keyaki_primitives::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::pages::RESERVED_BYTES;
 
-/// Growth of the file in bytes, if the disk has the space: half of a small file within these bounds, an eighth of a
+/// Growth of the file in bytes, if the disk has the space: half of a small file within these bounds, a thirty-second of a
 /// large one.
 const GROWTH_BYTES: RangeInclusive<u64> = 4 << 20..=64 << 20;
+const GROWTH_SHARE: u64 = 32;
+
+/// Allocated bytes after which a checkpoint frees what they have replaced: this share of the bytes in use, and at least
+/// this many.
+const TAKEN_SHARE: u64 = 32;
+const TAKEN_BYTES_MIN: u64 = 64 << 20;
 
 /// Maximum length of the reserve in bytes, unless that is less than two slots.
 const RESERVE_BYTES_MAX: u64 = 256 << 20;
 /// The reserve is this part of the file.
-const RESERVE_SHARE: u64 = 16;
+const RESERVE_SHARE: u64 = 32;
 /// Minimum number of slots of the reserve, unless these are longer than [`RESERVE_BYTES_MAX`].
 const RESERVE_SLOTS_MIN: u64 = 16;
 /// A full disk counts as full until this part of the reserve more is free.
@@ -86,6 +92,9 @@ struct Free {
     slots: u64,
     /// The most slots that commits have needed beside the reserve since the last trim.
     room_slots: u64,
+    /// Bytes allocated since the last trim. Most of them replace extents of the newest checkpoint, which are free only
+    /// after the next one.
+    taken_bytes: u64,
 }
 
 impl Space {
@@ -241,6 +250,14 @@ impl Space {
         self.is_full.load(Ordering::Relaxed)
     }
 
+    /// True if so much has been allocated since the last trim, which follows each checkpoint, that the file would become
+    /// long without another one.
+    pub fn needs_checkpoint(&self) -> bool {
+        let free = self.free.lock();
+        let used = free.file_len - free.free_bytes;
+        free.taken_bytes > TAKEN_BYTES_MIN.max(used / TAKEN_SHARE)
+    }
+
     /// Sets the number of bytes that are allocated but not in use.
     pub fn set_spare_bytes(&self, bytes: u64) {
         self.spare_bytes.store(bytes, Ordering::Relaxed);
@@ -261,6 +278,7 @@ impl Space {
     /// Returns free space at the end of the file to the file system, except for `kept`.
     pub fn trim(&self, kept: Kept) -> Result<()> {
         let mut free = self.free.lock();
+        free.taken_bytes = 0;
         let Some((offset, len)) = free.last() else { return Ok(()) };
         let before = free.slots - len / free.slot_bytes;
         let (reserve, room_slots) = (free.reserve_slots(), std::mem::take(&mut free.room_slots));
@@ -341,8 +359,8 @@ impl Free {
     fn growth_to(&self, slots: u64) -> u64 {
         // A slot for the last range, which is not aligned to slots, and one for the rounding of the reserve.
         let needed = (slots.saturating_sub(self.slots) + 2) * self.slot_bytes;
-        // The reserve grows by a sixteenth of this.
-        (needed + needed / 8).next_multiple_of(BLOCK as u64)
+        // The reserve grows by a thirty-second of this.
+        (needed + needed / 16).next_multiple_of(BLOCK as u64)
     }
 
     /// Takes `len` bytes from the best-fitting free range and returns their offset; `None` if no range is long enough.
@@ -355,6 +373,7 @@ impl Free {
     /// Takes the first `len` bytes of a free range of `found` bytes.
     fn take_from(&mut self, offset: u64, found: u64, len: u64) {
         self.remove(offset, found);
+        self.taken_bytes += len;
         if found > len {
             self.insert(offset + len, found - len);
         }
@@ -427,7 +446,7 @@ fn is_aligned(bytes: u64) -> bool {
 /// Growth step in bytes of a file of `len` bytes.
 fn growth_bytes(len: u64) -> u64 {
     let blocks = |bytes: u64| bytes / BLOCK as u64 * BLOCK as u64;
-    blocks(len / 2).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end()).max(blocks(len / 8))
+    blocks(len / 2).clamp(*GROWTH_BYTES.start(), *GROWTH_BYTES.end()).max(blocks(len / GROWTH_SHARE))
 }
 
 #[cfg(test)]

@@ -195,6 +195,6 @@ fn holes(used: &[bool]) -> Vec<(u64, u64)> {
 #[test]
 fn files_grow_by_a_part_of_their_length() {
     const MIB: u64 = 1 << 20;
-    let lens = [0, 10 * MIB + 100, 100 * MIB, 400 * MIB, 1000 * MIB].map(growth_bytes);
+    let lens = [0, 10 * MIB + 100, 100 * MIB, 400 * MIB, 4000 * MIB].map(growth_bytes);
     assert_eq!(lens, [4 * MIB, 5 * MIB, 50 * MIB, 64 * MIB, 125 * MIB]);
 }
