@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use keyaki_store::{ColumnType, Goal, TreeId};
+use keyaki_store::{ColumnType, Compression, Goal, TreeId};
 use serde::{Deserialize, Serialize};
 
 use super::index_build::IndexBuild;
@@ -43,6 +43,9 @@ pub struct TableDef {
     /// FOREIGN KEY constraints in the order of their definition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreign_keys: Vec<ForeignKeyDef>,
+    /// Of the table's tree.
+    #[serde(default, skip_serializing_if = "is_default_compression", with = "compression_text")]
+    pub compression: Compression,
     /// Text of COMMENT ON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
@@ -88,6 +91,7 @@ impl TableDef {
             primary_key_name: None,
             checks: Vec::new(),
             foreign_keys: Vec::new(),
+            compression: Compression::default(),
             comment: None,
             on_commit: None,
             building: Vec::new(),
@@ -447,6 +451,26 @@ mod goal_text {
     }
 }
 
+fn is_default_compression(compression: &Compression) -> bool {
+    *compression == Compression::default()
+}
+
+/// Serialisation of a [`Compression`] as its name.
+mod compression_text {
+    use keyaki_store::Compression;
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(compression: &Compression, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(compression.name())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Compression, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Compression::of_name(&name).ok_or_else(|| D::Error::custom(format!("unknown compression {name:?}")))
+    }
+}
+
 impl VastOptions {
     fn is_default(&self) -> bool {
         *self == VastOptions::default()
@@ -485,6 +509,9 @@ pub struct IndexDef {
     pub method: IndexMethod,
     #[serde(default, skip_serializing_if = "VastOptions::is_default")]
     pub vast: VastOptions,
+    /// Of the index's tree.
+    #[serde(default, skip_serializing_if = "is_default_compression", with = "compression_text")]
+    pub compression: Compression,
     #[serde(rename = "columns")]
     pub keys: Vec<IndexKey>,
     /// Columns of INCLUDE; columns that are in the key already have no effect.
@@ -564,6 +591,7 @@ impl IndexDef {
             tree,
             method: IndexMethod::default(),
             vast: VastOptions::default(),
+            compression: Compression::default(),
             keys: columns.into_iter().map(IndexKey::Column).collect(),
             include: Vec::new(),
             unique: true,

@@ -285,7 +285,7 @@ impl Table {
             (_, Some(column)) => tree_column(&self.def, column),
             (_, None) => rowid_column(),
         });
-        Schema::new(columns.collect(), key)
+        Schema::new(columns.collect(), key).compressed(def.compression)
     }
 
     /// Arrow schema with the hidden rowid as last column, if the table has one. UPDATE and DELETE read it.
@@ -373,7 +373,7 @@ fn table_schema(def: &TableDef) -> Schema {
         };
         match next {
             Some(column) => columns.push(column),
-            None => return Schema::new(columns, key).sampled(),
+            None => return Schema::new(columns, key).compressed(def.compression).sampled(),
         }
     }
 }

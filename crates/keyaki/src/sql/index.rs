@@ -68,7 +68,7 @@ pub(super) fn define(session: &SqlSession, catalog: &Catalog, create: &CreateInd
     }
     catalog.check_free(&name)?;
     let method = method(create)?;
-    let vast = super::vast::options(create, method, engine.memory_index_bytes_max)?;
+    let (vast, compression) = super::vast::options(create, method, engine.memory_index_bytes_max)?;
     if method == IndexMethod::Vast {
         super::vast::check_key(&old.def, &keys[0])?;
     }
@@ -80,7 +80,7 @@ pub(super) fn define(session: &SqlSession, catalog: &Catalog, create: &CreateInd
     let predicate = create.predicate.as_ref();
     let predicate = predicate.map(|expr| checks::text(expr, &def.name, "an index predicate")).transpose()?;
     let unique = IndexDef::unique(name.name, tree, Vec::new());
-    def.indexes.push(IndexDef { method, vast, keys, include, unique: create.unique, predicate, ..unique });
+    def.indexes.push(IndexDef { method, vast, compression, keys, include, unique: create.unique, predicate, ..unique });
     let position = def.indexes.len() - 1;
     let table = Arc::new(Table::new(def, old.statistics.clone())?);
     expressions::compiled(session, &table)?;

@@ -83,6 +83,7 @@ pub(crate) mod show;
 mod skipped;
 pub(crate) mod split;
 mod state;
+mod storage;
 mod strict;
 mod symmetric;
 mod synonyms;

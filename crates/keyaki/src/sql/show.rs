@@ -20,7 +20,7 @@ use crate::catalog::{
     Catalog, ForeignKeyDef, IndexDef, IndexKey, IndexMethod, OnCommit, ReferentialAction, SequenceDef, TableDef,
     ViewDef,
 };
-use crate::sql::{Outcome, SqlSession, sequences};
+use crate::sql::{Outcome, SqlSession, sequences, storage};
 use crate::{Error, ObjectKind, Result};
 
 /// SHOW CREATE TABLE, SHOW CREATE VIEW: one row with the statements that recreate the object.
@@ -156,7 +156,8 @@ fn create_table_with(def: &TableDef, others: Vec<String>) -> String {
         Some(OnCommit::Drop) => " ON COMMIT DROP",
         None => "",
     };
-    format!("CREATE TABLE {} (\n    {}\n){on_commit}", shown_sql(&def.name), items.join(",\n    "))
+    let with = storage::sql(def.compression).map(|parameter| format!(" WITH ({parameter})")).unwrap_or_default();
+    format!("CREATE TABLE {} (\n    {}\n){with}{on_commit}", shown_sql(&def.name), items.join(",\n    "))
 }
 
 fn unique_constraint(table: &TableDef, index: &IndexDef) -> String {
@@ -233,7 +234,7 @@ pub(crate) fn create_index(table: &TableDef, index: &IndexDef) -> String {
     if !index.include.is_empty() {
         sql.push_str(&format!(" INCLUDE ({})", column_list(table, &index.include)));
     }
-    sql.push_str(&super::vast::with(&index.vast));
+    sql.push_str(&super::vast::with(index));
     if let Some(predicate) = &index.predicate {
         sql.push_str(&format!(" WHERE {predicate}"));
     }

@@ -1,38 +1,45 @@
-//! Options of `CREATE INDEX … USING vast`.
+//! Storage parameters of indexes: `compression`, and those of `USING vast`.
 //!
 //! `goal` selects the parameters of the VAST tree (`small` or `fast`). `memory` limits the bytes of the locator.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, CreateIndex, Expr};
-use keyaki_store::{ColumnType, Goal};
+use keyaki_store::{ColumnType, Compression, Goal};
 
 use super::settings::value_text;
-use crate::catalog::{IndexKey, IndexMethod, TableDef, VastOptions, goal_name, goal_of_name};
+use super::storage;
+use crate::catalog::{IndexDef, IndexKey, IndexMethod, TableDef, VastOptions, goal_name, goal_of_name};
 use crate::{Error, Result};
 
-/// Parses `WITH (goal = …, memory = …)`.
+/// Parses `WITH (goal = …, memory = …, compression = …)`.
 ///
 /// # Errors
-/// `Unsupported` for other options and for other index methods, `InvalidParameter` for invalid values and for more
+/// `Unsupported` for other options and for those of other index methods, `InvalidParameter` for invalid values and for more
 /// memory than in-memory indexes may use, `Syntax` for an option that is specified twice.
-pub(super) fn options(create: &CreateIndex, method: IndexMethod, memory_bytes_max: usize) -> Result<VastOptions> {
-    let mut options = VastOptions::default();
+pub(super) fn options(
+    create: &CreateIndex,
+    method: IndexMethod,
+    memory_bytes_max: usize,
+) -> Result<(VastOptions, Compression)> {
+    let (mut options, mut compression) = (VastOptions::default(), Compression::default());
     let mut seen: Vec<String> = Vec::new();
     for option in &create.with {
         let (name, value) = name_and_value(option)?;
-        if method != IndexMethod::Vast {
-            return Err(Error::Unsupported(format!("CREATE INDEX … USING {method} … WITH ({name})")));
-        }
-        match name.as_str() {
-            "goal" => options.goal = goal(&value)?,
-            "memory" => options.memory_bytes = Some(memory(&value, memory_bytes_max)?),
-            _ => return Err(Error::Unsupported(format!("CREATE INDEX … WITH ({name}) (use one of: goal, memory)"))),
+        match (name.as_str(), method) {
+            (storage::COMPRESSION, IndexMethod::Betree | IndexMethod::Vast) => compression = storage::method(&value)?,
+            ("goal", IndexMethod::Vast) => options.goal = goal(&value)?,
+            ("memory", IndexMethod::Vast) => options.memory_bytes = Some(memory(&value, memory_bytes_max)?),
+            (_, IndexMethod::Vast) => {
+                let known = "use one of: compression, goal, memory";
+                return Err(Error::Unsupported(format!("CREATE INDEX … WITH ({name}) ({known})")));
+            }
+            _ => return Err(Error::Unsupported(format!("CREATE INDEX … USING {method} … WITH ({name})"))),
         }
         if seen.contains(&name) {
             return Err(Error::syntax(format!("parameter \"{name}\" specified more than once")));
         }
         seen.push(name);
     }
-    Ok(options)
+    Ok((options, compression))
 }
 
 fn name_and_value(option: &Expr) -> Result<(String, String)> {
@@ -80,8 +87,8 @@ pub(super) fn check_key(table: &TableDef, key: &IndexKey) -> Result<()> {
     }
 }
 
-/// The WITH clause of the options, with a leading space; empty for the defaults.
-pub(super) fn with(options: &VastOptions) -> String {
+/// The WITH clause of an index, with a leading space; empty for the defaults.
+pub(super) fn with(IndexDef { vast: options, compression, .. }: &IndexDef) -> String {
     let goal = goal_name(options.goal).filter(|_| options.goal != VastOptions::default().goal);
     let goal = goal.map(|name| format!("goal = '{name}'"));
     let amount = |bytes: u64| match bytes % (1 << 20) {
@@ -89,6 +96,6 @@ pub(super) fn with(options: &VastOptions) -> String {
         _ => format!("{bytes} B"),
     };
     let memory = options.memory_bytes.map(|bytes| format!("memory = '{}'", amount(bytes)));
-    let all: Vec<String> = goal.into_iter().chain(memory).collect();
+    let all: Vec<String> = goal.into_iter().chain(memory).chain(storage::sql(*compression)).collect();
     if all.is_empty() { String::new() } else { format!(" WITH ({})", all.join(", ")) }
 }

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
     CheckConstraint, ColumnDef as SqlColumn, ColumnOption, CreateTable, CreateTableLikeDefaults, CreateTableLikeKind,
     ForeignKeyConstraint, Ident, IndexColumn, OnCommit as SqlOnCommit, TableConstraint,
 };
-use keyaki_store::WriteBatch;
+use keyaki_store::{Compression, WriteBatch};
 
 use super::drop::remove_from;
 use super::{Plain, checks, constraint_positions, foreign_keys, free_index_name};
@@ -26,6 +26,7 @@ use crate::sql::dml::{defaults, insert};
 use crate::sql::names::{is_temporary, new_name};
 use crate::sql::skipped::like_options;
 use crate::sql::state::StatementState;
+use crate::sql::storage;
 use crate::sql::{Outcome, SqlSession, documents, expressions, sequences, synonyms, views};
 use crate::write::schema;
 use crate::{Error, ObjectKind, Result};
@@ -70,15 +71,16 @@ pub(crate) async fn create_table(
         session.has_on_commit.store(true, Ordering::Relaxed);
         session.engine.temporary.note_change(&name.schema);
     }
+    let compression = storage::of_table(&create.table_options)?;
     if let Some(query) = create.query {
         if !create.columns.is_empty() || !create.constraints.is_empty() {
             return Err(Error::Unsupported("columns and constraints in CREATE TABLE … AS".into()));
         }
         let plan = old.as_ref().unwrap_or(&state).plan_query(*query).await?;
-        let design = Design { on_commit, ..Design::new(name) };
+        let design = Design { on_commit, compression, ..Design::new(name) };
         return create_table_as(session, writer, (state, batch), design, plan).await;
     }
-    let mut design = Design { on_commit, ..Design::new(name) };
+    let mut design = Design { on_commit, compression, ..Design::new(name) };
     if let Some(CreateTableLikeKind::Plain(like) | CreateTableLikeKind::Parenthesized(like)) = &create.like {
         let (name, options) = like_options(&like.name)?;
         let table = state.table(&name)?;
@@ -114,6 +116,7 @@ fn check_plain(create: &CreateTable) -> Result<()> {
         .temporary(create.temporary)
         .like(create.like.clone())
         .on_commit(create.on_commit)
+        .table_options(create.table_options.clone())
         .build();
     match create.on_commit {
         Some(_) if !create.temporary && !is_temporary(&create.name) => {
@@ -235,6 +238,7 @@ struct Design {
     foreign_keys: Vec<ForeignKeyConstraint>,
     /// Indexes of another table. They get names of their own.
     indexes: Vec<IndexDef>,
+    compression: Option<Compression>,
     on_commit: Option<OnCommit>,
 }
 
@@ -242,6 +246,7 @@ struct Design {
 #[derive(Debug, Clone, Copy, Default)]
 struct LikeParts {
     comments: bool,
+    compression: bool,
     constraints: bool,
     defaults: bool,
     generated: bool,
@@ -258,17 +263,18 @@ impl LikeParts {
             ..LikeParts::default()
         };
         for (option, included) in options {
-            let LikeParts { comments, constraints, defaults, generated, identity, indexes } = &mut parts;
+            let LikeParts { comments, compression, constraints, defaults, generated, identity, indexes } = &mut parts;
             let chosen: &mut [&mut bool] = match option.as_str() {
-                "ALL" => &mut [comments, constraints, defaults, generated, identity, indexes],
+                "ALL" => &mut [comments, compression, constraints, defaults, generated, identity, indexes],
                 "COMMENTS" => &mut [comments],
+                "COMPRESSION" => &mut [compression],
                 "CONSTRAINTS" => &mut [constraints],
                 "DEFAULTS" => &mut [defaults],
                 "GENERATED" => &mut [generated],
                 "IDENTITY" => &mut [identity],
                 "INDEXES" => &mut [indexes],
                 // They have no counterpart here.
-                "COMPRESSION" | "STATISTICS" | "STORAGE" => &mut [],
+                "STATISTICS" | "STORAGE" => &mut [],
                 _ => return Err(Error::syntax(format!("unknown option \"{option}\" of LIKE"))),
             };
             chosen.iter_mut().for_each(|part| **part = *included);
@@ -287,6 +293,7 @@ impl Design {
             checks: Vec::new(),
             foreign_keys: Vec::new(),
             indexes: Vec::new(),
+            compression: None,
             on_commit: None,
         }
     }
@@ -316,6 +323,9 @@ impl Design {
                 .filter(|_| parts.identity)
                 .map(|identity| sequences::copied(identity, sequences::identity_name(&self.name, &column.name)));
             self.push(copy)?;
+        }
+        if parts.compression && self.compression.is_none() {
+            self.compression = Some(def.compression);
         }
         if parts.constraints {
             for check in &def.checks {
@@ -407,6 +417,7 @@ impl Design {
         // The default name follows the name of the table.
         def.primary_key_name = key_name;
         def.on_commit = self.on_commit;
+        def.compression = self.compression.unwrap_or_default();
         for (name, columns) in self.unique {
             let name = match name {
                 Some(name) => name,

@@ -31,9 +31,10 @@ pub(super) struct Added {
 }
 
 impl Draft<'_> {
-    /// True if there are added columns or columns with other types.
-    pub(super) fn changes_columns(&self) -> bool {
-        !self.sources.iter().all(|source| matches!(source, Source::Same(_)))
+    /// True if there are added columns, columns with other types, or another compression.
+    pub(super) fn changes_schema(&self) -> bool {
+        self.def.compression != self.old.def.compression
+            || !self.sources.iter().all(|source| matches!(source, Source::Same(_)))
     }
 
     /// The added columns; `None` if the rows must be converted.

@@ -10,6 +10,7 @@
 //! | SET NOT NULL, ADD CHECK, ADD FOREIGN KEY | are read once and checked |
 //! | ADD UNIQUE | are read once to build the index |
 //! | ADD COLUMN of columns with one value for all rows: NULL or a default | stay as they are: the tree gets the columns and their values ([`added`]) |
+//! | SET (compression = …) | stay as they are: the tree gets the method for the pages that are written from then on |
 //! | more digits of a DECIMAL with the same scale | stay as they are: the tree gets the type |
 //! | other columns and types, DROP NOT NULL and types of columns in indexes, primary keys, several of these | are converted into new trees ([`crate::write::rebuild`]) |
 //!
@@ -36,6 +37,7 @@ use crate::catalog::{
 use crate::sql::dml::defaults;
 use crate::sql::names::{new_name, plain_ident};
 use crate::sql::state::StatementState;
+use crate::sql::storage;
 use crate::sql::{Outcome, SqlSession, sequences};
 use crate::write::assign::assign;
 use crate::{Error, ObjectKind, Result};
@@ -143,6 +145,12 @@ impl<'a> Draft<'a> {
             AlterTableOperation::DropConstraint { if_exists, name, drop_behavior } => {
                 self.cascades |= drop_behavior == Some(DropBehavior::Cascade);
                 self.drop_constraint(&plain_ident(&name), if_exists)
+            }
+            AlterTableOperation::SetOptionsParens { options } => {
+                if let Some(compression) = storage::of_options(&options, "ALTER TABLE … SET")? {
+                    self.def.compression = compression;
+                }
+                Ok(())
             }
             other => Err(Error::Unsupported(format!("ALTER TABLE … {other}"))),
         }

@@ -36,7 +36,7 @@ impl Draft<'_> {
         let drops = self.def.dropped != self.old.def.dropped;
         let builds_in_memory = drops && !self.indexes.is_empty() && statement.writer.is_in_transaction();
         let rebuilds =
-            self.rebuilds || builds_in_memory || self.indexes.len() > 1 || self.changes_columns() && added.is_none();
+            self.rebuilds || builds_in_memory || self.indexes.len() > 1 || self.changes_schema() && added.is_none();
         if rebuilds {
             self.def.columns.iter_mut().for_each(|column| column.stores_nulls = false);
             self.def.nullable_values = true;
@@ -100,7 +100,7 @@ impl Draft<'_> {
         // A transaction cannot extend a tree. Other constraints are checked on rows with the old columns, and an index is
         // built from them.
         let has_constraints = !(self.indexes.is_empty() && self.foreign_keys.is_empty() && self.not_null.is_empty());
-        if !self.changes_columns() || self.rebuilds || has_constraints || statement.writer.is_in_transaction() {
+        if !self.changes_schema() || self.rebuilds || has_constraints || statement.writer.is_in_transaction() {
             return Ok(None);
         }
         for check in &self.checks {
