@@ -90,7 +90,7 @@ impl Sizes {
         self.0.buffer_bytes >= AMPLE_BUFFER_BYTES
     }
 
-    fn options(&self, simulated: &Simulated) -> Options {
+    fn options(&self, simulated: &Simulated, read_only: bool) -> Options {
         let executor =
             ExecutorOptions { workers: 1, queue_depth: 8, tasks_in_flight: 16, ..ExecutorOptions::default() };
         Options {
@@ -100,8 +100,15 @@ impl Sizes {
             device: Some(simulated.device()),
             store: Some(self.0.clone()),
             executor: Some(executor),
+            read_only,
             ..Options::default()
         }
+    }
+
+    /// Opens a database for reading, beside the one that writes it.
+    pub fn open_read_only(&self, simulated: &Simulated, directory: &str, runtime: &Runtime) -> Result<Database> {
+        let _context = runtime.enter();
+        Database::open(Path::new(directory), self.options(simulated, true)).map_err(Failed::from)
     }
 
     /// Opens a database; waits for the tasks of an earlier handle, if there was one.
@@ -110,7 +117,7 @@ impl Sizes {
         loop {
             let opened = {
                 let _context = runtime.enter();
-                Database::open(Path::new(directory), self.options(simulated))
+                Database::open(Path::new(directory), self.options(simulated, false))
             };
             match opened {
                 Err(keyaki::Error::Locked { .. }) if attempts < OPENINGS => {

@@ -86,6 +86,7 @@ impl Generator {
             946..953 => self.crash(),
             953..971 if self.ends.is_none() => self.fault(),
             971..974 if self.ends.is_none() => self.damage(),
+            974..988 => Step::Follow { anew: self.random.one_in(6) },
             _ => self.run(),
         }
     }

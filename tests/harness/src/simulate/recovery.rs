@@ -116,6 +116,7 @@ impl Runner {
 
     /// Begins again with an empty device.
     pub(super) fn new_database(&mut self) -> Checked {
+        self.follower = None;
         self.close();
         let seed = self.random.next_u64();
         self.simulated = Simulated::new(SimulatedOptions { seed, ..Default::default() });
@@ -161,7 +162,8 @@ impl Runner {
     /// that was not acknowledged. The power also fails during recovery, after `during` operations.
     pub(super) fn recover(&mut self, pending: Option<State>, during: &[u64]) -> Checked {
         self.power_off();
-        // A power failure ends all threads of the process.
+        // A power failure ends all threads of all processes.
+        self.follower = None;
         self.close();
         self.simulated.crash();
         self.simulated.clear_faults();

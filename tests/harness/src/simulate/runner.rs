@@ -13,7 +13,7 @@ use keyaki_device::simulated::Simulated;
 use keyaki_primitives::Random;
 use tokio::runtime::{Builder, Runtime};
 
-use super::database::{Contents, Failed, Sizes, remove, row_difference, run, settle, values};
+use super::database::{Contents, DIRECTORY, Failed, Sizes, remove, row_difference, run, settle, values};
 use super::model::{Ending, Model, Start};
 use super::state::{Answer, Expected, State, UNDEFINED_TABLE, Value};
 use super::steps::{Isolation, Order, Predicate, Query, READERS, Statement, Step, reader_sql};
@@ -103,6 +103,8 @@ pub struct Runner {
     pub(super) sizes: Sizes,
     pub(super) simulated: Simulated,
     pub(super) database: Option<Database>,
+    /// The database, as another process has opened it for reading.
+    pub(super) follower: Option<Database>,
     pub(super) sessions: Vec<Session>,
     readers: [Option<Reader>; READERS],
     pub(super) model: Model,
@@ -128,6 +130,7 @@ impl Runner {
             sizes,
             simulated: Simulated::new(Default::default()),
             database: None,
+            follower: None,
             sessions: Vec::new(),
             readers: Default::default(),
             model: Model::default(),
@@ -169,6 +172,7 @@ impl Runner {
             Step::Fetch { reader } => self.fetch(*reader),
             Step::Maintain(sql) => self.maintain(sql),
             Step::Verify => self.verify(),
+            Step::Follow { anew } => self.follow(*anew),
             Step::Check => self.check(),
             Step::Backup => self.back_up(),
             Step::Reopen => self.reopen(),
@@ -535,6 +539,31 @@ impl Runner {
             Ok(found) => match Contents::of_state(&self.model.committed).difference(&found) {
                 Some((expected, found)) => Err(Problem::new("other contents", expected, found)),
                 None => Ok(()),
+            },
+        }
+    }
+
+    /// Compares what a reader beside the writer sees with the model: it has all acknowledged commits.
+    fn follow(&mut self, anew: bool) -> Checked {
+        if anew {
+            self.follower = None;
+        }
+        if self.faults.damaged.is_some() {
+            return Ok(());
+        }
+        let reader = match self.follower.take() {
+            Some(reader) => Ok(reader),
+            None => self.sizes.open_read_only(&self.simulated, DIRECTORY, &self.runtime),
+        };
+        let read = reader.and_then(|reader| Ok((Contents::of_database(&self.runtime, &reader)?, reader)));
+        match read {
+            Err(error) => self.tolerate("the contents for a reader", &error),
+            Ok((found, reader)) => match Contents::of_state(&self.model.committed).difference(&found) {
+                Some((expected, found)) => Err(Problem::new("other contents for a reader", expected, found)),
+                None => {
+                    self.follower = Some(reader);
+                    Ok(())
+                }
             },
         }
     }

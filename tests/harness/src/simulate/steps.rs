@@ -274,6 +274,11 @@ pub enum Step {
     Maintain(&'static str),
     /// Compares all tables and definitions with the model.
     Verify,
+    /// Compares the tables and definitions that a second process reads with the model. The process opens the database
+    /// read-only if it has not, or `anew`.
+    Follow {
+        anew: bool,
+    },
     /// CHECK DATABASE.
     Check,
     /// BACKUP DATABASE; opens the copy and compares it with the model.
@@ -518,6 +523,8 @@ impl fmt::Display for Step {
             Step::Fetch { reader } => write!(f, "reader {reader}: read the remaining rows"),
             Step::Maintain(sql) => f.write_str(sql),
             Step::Verify => f.write_str("compare all tables with the model"),
+            Step::Follow { anew: true } => f.write_str("open a reader anew, and compare what it sees with the model"),
+            Step::Follow { anew: false } => f.write_str("compare what a reader sees with the model"),
             Step::Check => f.write_str("CHECK DATABASE"),
             Step::Backup => f.write_str("BACKUP DATABASE, open the copy and compare it with the model"),
             Step::Reopen => f.write_str("close the database and open it again"),
