@@ -7,10 +7,11 @@ use std::process::{Command, Stdio};
 
 use crate::Result;
 use crate::calibration::{Device, IN_FLIGHT};
-use crate::cell::READY;
+use crate::cell::{FILES, READY};
+use crate::files::tree::Tree;
 use crate::metrics::{Figures, KEYS, derive};
 use crate::options::{Options, Workload};
-use crate::process::drop_page_cache;
+use crate::process::{drop_all_caches, drop_page_cache, file_system};
 use crate::report;
 use crate::system::Name;
 
@@ -36,6 +37,16 @@ pub fn run(options: &Options) -> Result {
         std::thread::available_parallelism()?,
     );
     let schedule = options.schedule();
+    if schedule.contains(&Workload::Create) {
+        println!(
+            "{} files of 200 to {} bytes, {:.0} MB of contents, created in {} order. File system: {}.",
+            options.files,
+            options.file_bytes,
+            Tree::new(options.files, options.file_bytes).bytes() as f64 / 1e6,
+            options.order,
+            file_system(&data.0)?
+        );
+    }
     let is_compared_with_device = |workload: &Workload| matches!(workload, Workload::GetMany | Workload::FullScan);
     let device = schedule.iter().any(is_compared_with_device).then(|| Device::measure(&data.0)).transpose()?;
     if let Some(device) = device {
@@ -48,7 +59,7 @@ pub fn run(options: &Options) -> Result {
 
     let mut figures: BTreeMap<Name, Figures> = options.systems.iter().map(|name| (*name, Figures::new())).collect();
     for &workload in &schedule {
-        for (&name, figures) in &mut figures {
+        for (&name, figures) in figures.iter_mut().filter(|(name, _)| workload.runs_on(**name)) {
             match run_cell(options, &data.0, name, workload, figures) {
                 Ok(line) => println!("{workload}: {}: {line}", name.title()),
                 Err(error) => println!("{workload}: {}: failed: {error}", name.title()),
@@ -66,26 +77,42 @@ pub fn run(options: &Options) -> Result {
 /// Runs a cell and adds its figures. Returns them as a line.
 fn run_cell(options: &Options, data: &Path, name: Name, workload: Workload, figures: &mut Figures) -> Result<String> {
     // These workloads start with an empty directory, which no other workload uses.
-    let is_separate = matches!(workload, Workload::Writers | Workload::Recover);
-    let directory = data.join(if is_separate { format!("{name}-{workload}") } else { name.to_string() });
+    let is_separate = matches!(workload, Workload::Writers | Workload::Recover | Workload::Indexes);
+    let directory = data.join(match workload {
+        _ if is_separate => format!("{name}-{workload}"),
+        _ if workload.is_of_files() => format!("{name}-{}", Workload::Files),
+        _ => name.to_string(),
+    });
     std::fs::create_dir_all(&directory)?;
-    let keys = match figures.get(&(Workload::Insert, KEYS.into())) {
-        Some(&keys) => keys as u64,
-        None if workload.needs_data() => return Err("no data: the inserts failed".into()),
-        None => options.keys,
+    let has_data = match workload.base() {
+        Some(Workload::Create) => figures.contains_key(&(Workload::Create, FILES.into())),
+        Some(_) => figures.contains_key(&(Workload::Insert, KEYS.into())),
+        None => true,
     };
+    if !has_data {
+        return Err("no data: its creation failed".into());
+    }
+    let keys = figures.get(&(Workload::Insert, KEYS.into())).map_or(options.keys, |&keys| keys as u64);
+    let workloads: Vec<String> = options.workloads.iter().map(Workload::to_string).collect();
+    let workloads = workloads.join(",");
     let command = |extra: &[&str]| -> Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["--cell", &workload.to_string(), "--systems", &name.to_string()]);
         command.args(["--keys", &keys.to_string(), "--memory", &options.memory.to_string()]);
         command.args(["--gets", &options.gets.to_string(), "--scans", &options.scans.to_string()]);
+        command.args(["--files", &options.files.to_string(), "--file-bytes", &options.file_bytes.to_string()]);
+        command.args(["--order", &options.order.to_string(), "--workloads", &workloads]);
         command.args(["--seconds", &options.seconds.to_string()]).arg("--directory").arg(&directory).args(extra);
         Ok(command)
     };
     if workload == Workload::Recover {
         crash(&mut command(&["--crash"])?)?;
     }
-    drop_page_cache(&directory)?;
+    if name != Name::FileSystem {
+        drop_page_cache(&directory)?;
+    } else if let Err(error) = drop_all_caches() {
+        eprintln!("{workload}: the caches of the file system may be warm: {error}");
+    }
     let output = command(&[])?.output()?;
     if !output.status.success() {
         return Err(format!("{} {}", output.status, String::from_utf8_lossy(&output.stderr).trim_end()).into());

@@ -1,4 +1,5 @@
-//! Compares the key-value store with RocksDB, redb, fjall and LMDB. See `cargo xtask bench store`.
+//! Compares the key-value store with RocksDB, redb, fjall and LMDB, and with a file system. See `cargo xtask bench
+//! store`.
 //!
 //! Each workload of each system runs in a process of its own (a *cell*), so that the counters of the operating system are
 //! exact and no cache is warm. The systems run one after another, workload by workload.
@@ -7,6 +8,7 @@
 //! |---|---|
 //! | `options`, `keys` | options and workloads; keys and values |
 //! | `system` | the systems behind one interface, with their settings |
+//! | `files` | trees of small files in a system |
 //! | `cell` | the workloads |
 //! | `histogram`, `process` | percentiles; counters of the process, files |
 //! | `compare`, `calibration` | the cells of a run; the speed of the device |
@@ -18,6 +20,7 @@
 mod calibration;
 mod cell;
 mod compare;
+mod files;
 mod histogram;
 mod keys;
 mod metrics;

@@ -42,9 +42,17 @@ const LATENCY: &str = "single inserts";
 const UPSERT: &str = "upserts, batches of 100";
 const WRITERS: &str = "random inserts, two writers";
 const RECOVER: &str = "open after SIGKILL, 64 MiB of log";
+const CREATE: &str = "files: create";
+const FIND: &str = "files: find, all";
+const FIND_SUBTREE: &str = "files: find, subtree";
+const GREP: &str = "files: grep, all";
+const GREP_SUBTREE: &str = "files: grep, subtree";
+const DELETE_SUBTREE: &str = "files: delete a subtree";
+const DELETE: &str = "files: delete all";
+const INDEXES: &str = "inserts, seven indexes";
 
 /// All metrics, in the order of the report.
-pub static METRICS: [Metric; 29] = {
+pub static METRICS: [Metric; 74] = {
     use Better::{Higher, Lower};
     use Target::{AtLeast, AtMost, RocksDb};
     use Workload as W;
@@ -88,6 +96,51 @@ pub static METRICS: [Metric; 29] = {
         metric(W::Upsert, TO_INSERTS, UPSERT, "times", Higher, Some(AtLeast(0.8))),
         metric(W::Recover, "open", RECOVER, "s", Lower, Some(AtMost(1.0))),
         metric(W::Recover, "lost rows", RECOVER, "rows", Lower, None),
+        metric(W::Create, "create", CREATE, "files/s", Higher, None),
+        metric(W::Create, "until sync", CREATE, "s", Lower, None),
+        metric(W::Create, "time", CREATE, "s", Lower, None),
+        metric(W::Create, "CPU time", CREATE, "s", Lower, None),
+        metric(W::Create, "bytes written", CREATE, "MB", Lower, None),
+        metric(W::Create, "written to the device", CREATE, "MB", Lower, None),
+        metric(W::Create, "space", CREATE, "MB", Lower, None),
+        metric(W::Find, "find", FIND, "files/s", Higher, None),
+        metric(W::Find, "time", FIND, "s", Lower, None),
+        metric(W::Find, "CPU time", FIND, "s", Lower, None),
+        metric(W::Find, "bytes read", FIND, "MB", Lower, None),
+        metric(W::FindSubtree, "find", FIND_SUBTREE, "files/s", Higher, None),
+        metric(W::FindSubtree, "time", FIND_SUBTREE, "s", Lower, None),
+        metric(W::FindSubtree, "CPU time", FIND_SUBTREE, "s", Lower, None),
+        metric(W::FindSubtree, "bytes read", FIND_SUBTREE, "MB", Lower, None),
+        metric(W::Grep, "grep", GREP, "files/s", Higher, None),
+        metric(W::Grep, "time", GREP, "s", Lower, None),
+        metric(W::Grep, "CPU time", GREP, "s", Lower, None),
+        metric(W::Grep, "bytes read", GREP, "MB", Lower, None),
+        metric(W::GrepSubtree, "grep", GREP_SUBTREE, "files/s", Higher, None),
+        metric(W::GrepSubtree, "time", GREP_SUBTREE, "s", Lower, None),
+        metric(W::GrepSubtree, "CPU time", GREP_SUBTREE, "s", Lower, None),
+        metric(W::GrepSubtree, "bytes read", GREP_SUBTREE, "MB", Lower, None),
+        metric(W::DeleteSubtree, "delete", DELETE_SUBTREE, "files/s", Higher, None),
+        metric(W::DeleteSubtree, "until sync", DELETE_SUBTREE, "s", Lower, None),
+        metric(W::DeleteSubtree, "time", DELETE_SUBTREE, "s", Lower, None),
+        metric(W::DeleteSubtree, "CPU time", DELETE_SUBTREE, "s", Lower, None),
+        metric(W::DeleteSubtree, "bytes written", DELETE_SUBTREE, "MB", Lower, None),
+        metric(W::DeleteSubtree, "written to the device", DELETE_SUBTREE, "MB", Lower, None),
+        metric(W::DeleteSubtree, "space", DELETE_SUBTREE, "MB", Lower, None),
+        metric(W::Delete, "delete", DELETE, "files/s", Higher, None),
+        metric(W::Delete, "until sync", DELETE, "s", Lower, None),
+        metric(W::Delete, "time", DELETE, "s", Lower, None),
+        metric(W::Delete, "CPU time", DELETE, "s", Lower, None),
+        metric(W::Delete, "bytes written", DELETE, "MB", Lower, None),
+        metric(W::Delete, "written to the device", DELETE, "MB", Lower, None),
+        metric(W::Delete, "space", DELETE, "MB", Lower, None),
+        metric(W::Indexes, "rows, eight trees", INDEXES, "rows/s", Higher, None),
+        metric(W::Indexes, "bytes, eight trees", INDEXES, "MB/s", Higher, None),
+        metric(W::Indexes, "bytes, one tree", INDEXES, "MB/s", Higher, None),
+        metric(W::Indexes, "write amplification, eight trees", INDEXES, "bytes/byte", Lower, None),
+        metric(W::Indexes, "write amplification, one tree", INDEXES, "bytes/byte", Lower, None),
+        metric(W::Indexes, "write amplification, eight trees / one", INDEXES, "times", Lower, Some(AtMost(1.3))),
+        metric(W::Indexes, "space amplification, eight trees", INDEXES, "bytes/byte", Lower, None),
+        metric(W::Indexes, "space amplification, one tree", INDEXES, "bytes/byte", Lower, None),
     ]
 };
 

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
+use crate::files::tree::{FILE_BYTES_MIN, Order};
 use crate::system::Name;
 
-/// Compare the key-value store with RocksDB, redb, fjall and LMDB
+/// Compare the key-value store with RocksDB, redb, fjall and LMDB, and with a file system
 #[derive(Debug, Parser)]
 pub struct Options {
-    /// Keys to insert, of 16 bytes with values of 100 bytes
+    /// Keys to insert, of 16 bytes with values of 100 bytes. The workload `indexes` inserts half as many rows
     #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(10_000..1 << 40))]
     pub keys: u64,
     /// Memory of a system for cache and buffers together, in MiB
@@ -27,7 +28,17 @@ pub struct Options {
     /// Scans of the workloads `scan` and `scan-two`
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(10..))]
     pub scans: u64,
-    /// Longest time of a workload that writes, in seconds. A system that needs longer has fewer keys in all workloads
+    /// Files of the workloads of files
+    #[arg(long, default_value_t = 3_000_000, value_parser = clap::value_parser!(u64).range(1_000..1 << 30))]
+    pub files: u64,
+    /// Bytes of the largest file. The smallest has 200
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(FILE_BYTES_MIN..1 << 20))]
+    pub file_bytes: u64,
+    /// Order in which files are created
+    #[arg(long, default_value_t = Order::Archive)]
+    pub order: Order,
+    /// Longest time of a workload that writes keys, in seconds. A system that needs longer has fewer keys in all
+    /// workloads
     #[arg(long, default_value_t = 600)]
     pub seconds: u64,
     /// Directory for the data, on the device to be measured. A subdirectory is created and finally removed
@@ -69,12 +80,47 @@ pub enum Workload {
     Writers,
     /// Opening after SIGKILL.
     Recover,
+    /// All workloads of files: from `create` to `delete`.
+    Files,
+    /// Creation of a tree of small files. The workloads up to `delete` use it.
+    Create,
+    /// A cold listing of all paths.
+    Find,
+    /// A cold listing of all paths below a directory.
+    FindSubtree,
+    /// A cold search for a string in the contents of all files.
+    Grep,
+    /// A cold search in all files below a directory.
+    GrepSubtree,
+    /// The deletion of a directory with all its contents.
+    DeleteSubtree,
+    /// The deletion of all files.
+    Delete,
+    /// Inserts into a tree and seven secondary indexes, and as many bytes into a single tree.
+    Indexes,
 }
 
 impl Workload {
-    /// True if the workload works on the data of [`Workload::Insert`].
-    pub fn needs_data(self) -> bool {
-        !matches!(self, Workload::Insert | Workload::Recover)
+    /// The workload whose data this one works on, or whose rate it relates to.
+    pub fn base(self) -> Option<Workload> {
+        match self {
+            Workload::Insert | Workload::Recover | Workload::Files | Workload::Create | Workload::Indexes => None,
+            _ if self.is_of_files() => Some(Workload::Create),
+            _ => Some(Workload::Insert),
+        }
+    }
+
+    /// True for the workloads that [`Workload::Files`] stands for.
+    pub fn is_of_files(self) -> bool {
+        (Workload::Create..=Workload::Delete).contains(&self)
+    }
+
+    pub fn runs_on(self, name: Name) -> bool {
+        match self {
+            Workload::Indexes => matches!(name, Name::Keyaki | Name::Rocksdb),
+            _ if self.is_of_files() => matches!(name, Name::Keyaki | Name::Rocksdb | Name::FileSystem),
+            _ => name != Name::FileSystem,
+        }
     }
 }
 
@@ -86,15 +132,14 @@ impl std::fmt::Display for Workload {
 
 impl Options {
     pub fn wants(&self, workload: Workload) -> bool {
-        self.workloads.contains(&workload)
+        self.workloads.contains(&workload) || (workload.is_of_files() && self.workloads.contains(&Workload::Files))
     }
 
-    /// The workloads to run, in order. Rates of two writers and of upserts relate to those of [`Workload::Insert`], so
-    /// that it runs for all that need its data or its rate.
+    /// The workloads to run, in order: those wanted and those that they need.
     pub fn schedule(&self) -> Vec<Workload> {
-        let needs_insert = self.workloads.iter().any(|workload| workload.needs_data());
-        let runs = |workload: &Workload| self.wants(*workload) || (*workload == Workload::Insert && needs_insert);
-        Workload::value_variants().iter().copied().filter(runs).collect()
+        let all = || Workload::value_variants().iter().copied().filter(|workload| *workload != Workload::Files);
+        let needed: Vec<Workload> = all().filter(|workload| self.wants(*workload)).filter_map(Workload::base).collect();
+        all().filter(|workload| self.wants(*workload) || needed.contains(workload)).collect()
     }
 }
 
@@ -111,7 +156,9 @@ mod tests {
         let options = parse(&[]);
         assert_eq!((options.keys, options.memory), (20_000_000, 256));
         assert_eq!(options.systems, Name::value_variants());
-        assert_eq!(options.schedule(), Workload::value_variants());
+        let mut all = Workload::value_variants().to_vec();
+        all.retain(|workload| *workload != Workload::Files);
+        assert_eq!(options.schedule(), all);
     }
 
     #[test]
@@ -121,6 +168,15 @@ mod tests {
         assert_eq!(options.schedule(), [Workload::Insert, Workload::Get, Workload::ScanTwo]);
         assert!(!options.wants(Workload::Insert));
         assert_eq!(parse(&["--workloads", "recover"]).schedule(), [Workload::Recover]);
+    }
+
+    #[test]
+    fn files_stand_for_seven_workloads() {
+        let options = parse(&["--workloads", "files"]);
+        assert_eq!(options.schedule().len(), 7);
+        assert!(options.wants(Workload::Find) && !options.wants(Workload::Indexes));
+        assert_eq!(parse(&["--workloads", "grep"]).schedule(), [Workload::Create, Workload::Grep]);
+        assert!(!Workload::Find.runs_on(Name::Redb) && !Workload::Get.runs_on(Name::FileSystem));
     }
 
     #[test]

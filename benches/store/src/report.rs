@@ -17,7 +17,8 @@ fn of(metric: &Metric, figures: &BTreeMap<Name, Figures>) -> BTreeMap<Name, f64>
 
 /// Prints the figures of the selected workloads.
 pub fn print(options: &Options, figures: &BTreeMap<Name, Figures>) {
-    let peers: Vec<Name> = figures.keys().copied().filter(|name| *name != Name::Keyaki).collect();
+    let has_figures = |name: &Name| *name != Name::Keyaki && !figures[name].is_empty();
+    let peers: Vec<Name> = figures.keys().copied().filter(has_figures).collect();
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
     let header = ["workload", "metric", "unit", "target", Name::Keyaki.title()];

@@ -1,5 +1,7 @@
 //! A cell: one workload of one system, in this process. It prints its figures as lines `metric`, tabulator, number.
 
+mod files;
+mod indexes;
 mod reads;
 mod recovery;
 mod scans;
@@ -8,6 +10,7 @@ mod writes;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+pub use files::FILES;
 pub use recovery::READY;
 
 use crate::Result;
@@ -47,6 +50,15 @@ pub fn run(workload: Workload, options: &Options) -> Result {
         Workload::FullScan => scans::full_scan(&cell),
         Workload::Recover if options.crash => recovery::crash(&cell),
         Workload::Recover => recovery::recover(&cell),
+        Workload::Files => Err("not a workload of its own".into()),
+        Workload::Create => files::create(&cell),
+        Workload::Find => files::find(&cell, false),
+        Workload::FindSubtree => files::find(&cell, true),
+        Workload::Grep => files::grep(&cell, false),
+        Workload::GrepSubtree => files::grep(&cell, true),
+        Workload::DeleteSubtree => files::delete(&cell, true),
+        Workload::Delete => files::delete(&cell, false),
+        Workload::Indexes => indexes::indexes(&cell),
     }
 }
 

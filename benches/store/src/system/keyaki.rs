@@ -1,4 +1,4 @@
-//! Keyaki's key-value tree, with the default options of a store except for memory and durability.
+//! Keyaki's key-value trees, with the default options of a store except for memory and durability.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
 use keyaki_store::{Direction, Durability, Options, Store, TreeId, UpsertFunctions};
 
-use super::{Memory, System};
+use super::{Change, Memory, System, Trees};
 use crate::Result;
 use crate::keys::{Key, Row, add, operand};
 
@@ -20,18 +20,22 @@ pub struct Keyaki {
 
 impl Keyaki {
     pub fn open(directory: &Path, memory: Memory) -> Result<Self> {
-        let add = |old: Option<&[u8]>, bytes: &[u8]| Ok(Some(add(old, operand(bytes))));
-        let options = Options {
-            durability: Durability::Off,
-            cache_bytes: memory.cache_bytes,
-            buffer_bytes: memory.buffer_bytes,
-            upserts: Arc::new(UpsertFunctions::default().with(ADD, add)),
-            ..Options::default()
-        };
-        let store = Store::open(keyaki_device::open_default()?, directory, options)?;
+        let store = open_store(directory, memory)?;
         let map = KeyValue::open(&store, TREE)?;
         Ok(Keyaki { store, map })
     }
+}
+
+fn open_store(directory: &Path, memory: Memory) -> Result<Store> {
+    let add = |old: Option<&[u8]>, bytes: &[u8]| Ok(Some(add(old, operand(bytes))));
+    let options = Options {
+        durability: Durability::Off,
+        cache_bytes: memory.cache_bytes,
+        buffer_bytes: memory.buffer_bytes,
+        upserts: Arc::new(UpsertFunctions::default().with(ADD, add)),
+        ..Options::default()
+    };
+    Ok(Store::open(keyaki_device::open_default()?, directory, options)?)
 }
 
 impl System for Keyaki {
@@ -74,5 +78,47 @@ impl System for Keyaki {
 
     fn page_reads(&self) -> Option<u64> {
         Some(self.store.stats().pages_read)
+    }
+}
+
+pub struct KeyakiTrees {
+    store: Store,
+    maps: Vec<KeyValue>,
+}
+
+impl KeyakiTrees {
+    pub fn open(directory: &Path, memory: Memory, count: usize) -> Result<Self> {
+        let store = open_store(directory, memory)?;
+        let maps = (1..).take(count).map(|id| Ok(KeyValue::open(&store, TreeId::new(id))?)).collect::<Result<_>>()?;
+        Ok(KeyakiTrees { store, maps })
+    }
+}
+
+impl Trees for KeyakiTrees {
+    fn commit(&self, changes: &[Change<'_>]) -> Result {
+        let mut batch = KeyValueBatch::default();
+        for Change { tree, key, value } in changes {
+            match value {
+                Some(value) => batch.insert(&self.maps[*tree], key, value),
+                None => batch.delete(&self.maps[*tree], key),
+            }
+        }
+        Ok(self.maps[0].commit(batch)?)
+    }
+
+    fn scan(&self, tree: usize, from: &[u8], to: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> Result) -> Result {
+        let mut range = self.maps[tree].range(from..to, Direction::Ascending)?;
+        while let Some((key, value)) = range.next_row()? {
+            visit(key, value)?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result {
+        Ok(self.store.checkpoint()?)
+    }
+
+    fn settle(&self) -> Result {
+        Ok(())
     }
 }

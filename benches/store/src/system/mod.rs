@@ -1,4 +1,4 @@
-//! The compared systems behind one interface.
+//! The compared systems behind one interface: [`System`], or [`Trees`] for several trees with keys of any length.
 //!
 //! *Memory.* A quarter of the memory is for write buffers, the rest for the cache of blocks or pages ([`Memory`]). A second
 //! write buffer of the same size may exist while the first one is flushed, in Keyaki, RocksDB and fjall. redb has one
@@ -33,6 +33,8 @@ pub enum Name {
     Redb,
     Fjall,
     Lmdb,
+    /// The file system of the data directory, for the workloads of files.
+    FileSystem,
 }
 
 impl Name {
@@ -44,6 +46,7 @@ impl Name {
             Name::Redb => "redb",
             Name::Fjall => "fjall",
             Name::Lmdb => "LMDB",
+            Name::FileSystem => "file system",
         }
     }
 }
@@ -101,6 +104,38 @@ pub trait System: Send + Sync {
     }
 }
 
+/// A change of a key in one of several trees. Without a value, the key is deleted.
+pub struct Change<'a> {
+    pub tree: usize,
+    pub key: &'a [u8],
+    pub value: Option<&'a [u8]>,
+}
+
+/// Several trees of a key-value store, with keys and values of any length.
+pub trait Trees {
+    /// Commits changes to any trees as one atomic batch.
+    fn commit(&self, changes: &[Change<'_>]) -> Result;
+
+    /// Passes the rows of a tree with keys of at least `from` and below `to`, in key order, to `visit`. Reads ahead,
+    /// for long ranges. `visit` may commit; the scan does not return its changes.
+    fn scan(&self, tree: usize, from: &[u8], to: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> Result) -> Result;
+
+    /// Writes all buffered changes.
+    fn sync(&self) -> Result;
+
+    /// Waits for background work, after [`Trees::sync`].
+    fn settle(&self) -> Result;
+}
+
+/// Opens `count` trees in `directory`, which exists.
+pub fn open_trees(name: Name, directory: &Path, memory: Memory, count: usize) -> Result<Box<dyn Trees>> {
+    Ok(match name {
+        Name::Keyaki => Box::new(keyaki::KeyakiTrees::open(directory, memory, count)?),
+        Name::Rocksdb => Box::new(rocksdb::RocksDbTrees::open(directory, memory)?),
+        name => return Err(format!("{name}: trees are not supported").into()),
+    })
+}
+
 /// Opens the system in `directory`, which exists, and creates its files if they do not exist. `keys` is the expected
 /// number of keys.
 pub fn open(name: Name, directory: &Path, memory: Memory, keys: u64) -> Result<Box<dyn System>> {
@@ -110,6 +145,7 @@ pub fn open(name: Name, directory: &Path, memory: Memory, keys: u64) -> Result<B
         Name::Redb => Box::new(redb::Redb::open(directory, memory)?),
         Name::Fjall => Box::new(fjall::Fjall::open(directory, memory)?),
         Name::Lmdb => Box::new(lmdb::Lmdb::open(directory, keys)?),
+        Name::FileSystem => return Err("a file system is not a key-value store".into()),
     })
 }
 
@@ -121,7 +157,7 @@ mod tests {
     /// Every system gives the same answers, also after it was closed and opened again.
     #[test]
     fn systems_agree() {
-        for &name in Name::value_variants() {
+        for &name in Name::value_variants().iter().filter(|name| **name != Name::FileSystem) {
             let directory = tempfile::tempdir().unwrap();
             let rows: Vec<Row> = (0..3_000).map(row).collect();
             let open = || super::open(name, directory.path(), Memory::split(64 << 20), 3_000).unwrap();
