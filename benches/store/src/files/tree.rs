@@ -16,7 +16,7 @@ const FILES_PER_MATCH: u64 = 1_000;
 pub const FILE_BYTES_MIN: u64 = 200;
 const FAN_OUT: usize = 12;
 const DIRECTORY_FILES_MAX: u64 = 31;
-/// The directory whose subtree is searched and deleted: it has a twelfth of all files.
+/// The directory whose subtree is searched and deleted: one of the twelve of the root. It has 2 to 12 % of all files.
 const SUBTREE: usize = 5;
 
 /// Seeds of names, sizes and contents, and of the random order.
@@ -306,10 +306,10 @@ mod tests {
     }
 
     #[test]
-    fn a_subtree_has_a_twelfth_of_the_files() {
+    fn a_subtree_has_a_part_of_the_files() {
         let tree = Tree::new(100_000, 4096);
         let (listing, contents) = tree.expected(tree.subtree());
-        assert!((7_000..10_000).contains(&listing.files), "{listing:?}");
+        assert!((2_000..12_000).contains(&listing.files), "{listing:?}");
         assert_eq!(contents.files, listing.files);
         assert_eq!(tree.expected("").0.files, 100_000);
     }
