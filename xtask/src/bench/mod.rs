@@ -56,7 +56,11 @@ static BENCHES: [Bench; 10] = [
         program: Program::PackageWithPython("keyaki-bench-oltp"),
         defaults: &[("--rows", "1000000")],
     },
-    Bench { name: "store", program: Program::Package("keyaki-bench-store"), defaults: &[("--keys", "20000000")] },
+    Bench {
+        name: "store",
+        program: Program::Package("keyaki-bench-store"),
+        defaults: &[("--keys", "20000000"), ("--files", "3000000")],
+    },
     Bench {
         name: "masstree",
         program: Program::Package("keyaki-bench-masstree"),
@@ -78,7 +82,7 @@ Benches and their default sizes:
   joins     selective joins, cold and warm, against DuckDB, SQLite, PostgreSQL and MariaDB; simulated devices (--scale 1)
   load      loading lineitem with a primary key and two indexes, against DuckDB (--scale 1)
   oltp      small statements by key, against SQLite and DuckDB; bulk inserts, against SQLite (--rows 1000000)
-  store     the key-value store against RocksDB, redb, fjall and LMDB: inserts, gets, scans, upserts, recovery (--keys 20000000)
+  store     the key-value store against RocksDB, redb, fjall and LMDB: inserts, gets, scans, upserts, recovery, indexes; small files, against a file system (--keys 20000000 --files 3000000)
   masstree  the in-memory ordered map against others: sorting, construction, lookups, scans, mixed work (--keys 10000000 --threads 2 --workloads bytes10)
   vast      the static search tree against others: lookups, ranges, compression, displacement, threads (--log 24 --distributions poisson8)
   llc       CPU caches: capacity, scans beside hot data, the published experiments in the simulator (--repetitions 31)
