@@ -15,6 +15,7 @@ pub(crate) mod options;
 pub(crate) mod progress;
 #[cfg(test)]
 pub(crate) mod stops;
+pub(crate) mod timers;
 pub(crate) mod times;
 pub(crate) mod to_sql;
 pub(crate) mod tree;

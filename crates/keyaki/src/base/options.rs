@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use keyaki_device::Device;
 use keyaki_device::calibrate::Calibration;
@@ -170,6 +171,9 @@ pub struct SessionOptions {
     pub isolation: Isolation,
     /// `default_transaction_read_only`: transactions that do not specify it cannot write.
     pub is_read_only: bool,
+    /// `transaction_timeout`: the time after which an open transaction is rolled back, so that its snapshot keeps no space
+    /// longer than that; `None` without a limit. It concerns transactions that begin later.
+    pub transaction_timeout: Option<Duration>,
 }
 
 /// Implements `Display` and `FromStr` with the names that SET and SHOW use.

@@ -56,6 +56,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::base::options::{MEMORY_BYTES_MIN, MemoryBudget};
 use crate::base::progress::NoProgress;
+use crate::base::timers::Timers;
 use crate::catalog::{Catalog, Table};
 use crate::catalog::{IndexDef, bootstrap};
 use crate::engine::cache::{CacheControl, SharedCache};
@@ -146,6 +147,8 @@ pub(crate) struct Engine {
     pub queries: Arc<Queries>,
     /// The requests to the device, by kind of file.
     pub meters: Arc<Meters>,
+    /// The timeouts of transactions.
+    pub timers: Timers,
 }
 
 /// Settings of the database that SET changes, as they were when it was opened.
@@ -257,6 +260,7 @@ impl Engine {
             index_builds: Arc::default(),
             queries: Arc::default(),
             meters,
+            timers: Timers::default(),
             writer: Arc::default(),
             calibration: Mutex::new(Arc::new(calibration)),
             calibration_file,

@@ -150,7 +150,7 @@ impl Session {
 
     /// As [`Session::run`], for a later part of a statement, which needs no newer state.
     async fn run_part<T>(&self, execution: &Execution<'_>, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let result = execution.run(work).await;
+        let result = execution.run(work).await.map_err(|error| self.sql.transaction.cause(error));
         match &result {
             Ok(_) => sql::on_commit::apply(&self.sql).await,
             Err(error) => self.sql.transaction.failed(error),

@@ -79,12 +79,13 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// `Conflict` if another transaction has changed the same rows, or what a serializable transaction has read;
-    /// `FailedTransaction` if a statement has failed; errors of the commit. The transaction is then rolled back.
+    /// `FailedTransaction` if a statement has failed; `TransactionTimeout`; errors of the commit. The transaction is then rolled back.
     pub fn commit(mut self) -> Result<()> {
         self.has_ended = true;
         if self.connection.session().transaction_status() == TransactionStatus::Failed {
+            let cause = self.connection.session().sql.transaction.check();
             self.connection.execute("ROLLBACK", ())?;
-            return Err(crate::Error::FailedTransaction);
+            return Err(cause.err().unwrap_or(crate::Error::FailedTransaction));
         }
         self.connection.execute("COMMIT", ()).map(drop)
     }

@@ -228,7 +228,7 @@ impl SqlSession {
     pub fn characteristics(&self) -> Characteristics {
         let options = self.options.lock();
         let is_read_only = options.is_read_only || self.engine.is_read_only();
-        Characteristics { isolation: options.isolation, is_read_only }
+        Characteristics { isolation: options.isolation, is_read_only, timeout: options.transaction_timeout }
     }
 
     /// True if the calling thread waits for the log itself.

@@ -10,6 +10,7 @@
 //! | `default_transaction_isolation` | session | `read committed`, `repeatable read`, `serializable` |
 //! | `default_transaction_read_only` | session | `on`, `off` |
 //! | `transaction_isolation`, `transaction_read_only` | open transaction | the same values |
+//! | `transaction_timeout` | session, for transactions that begin later | a number of milliseconds, or with a unit (`30s`, `10min`); 0: none |
 //! | `search_path` | session | names of schemas, separated by commas |
 //! | `timezone` | session | a name of the IANA time zone database, or hours east of Greenwich |
 //! | `keyaki.durability` | database, until it is closed | `full`, `normal`, `off` |
@@ -20,6 +21,7 @@
 //! settings of the session and those of the database.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, RecordBatch, StringViewArray};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -48,6 +50,7 @@ const DEFAULT_ISOLATION: &str = "default_transaction_isolation";
 const DEFAULT_READ_ONLY: &str = "default_transaction_read_only";
 const ISOLATION: &str = "transaction_isolation";
 const READ_ONLY: &str = "transaction_read_only";
+const TRANSACTION_TIMEOUT: &str = "transaction_timeout";
 const TIME_ZONE: &str = "timezone";
 const SEARCH_PATH: &str = "search_path";
 const DURABILITY: &str = "keyaki.durability";
@@ -149,6 +152,7 @@ fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
         CACHE_GOVERNOR => session.engine.set_cache_governor(value.parse::<CacheGovernor>().map_err(wrong)?),
         DEFAULT_ISOLATION => session.options.lock().isolation = isolation(value).ok_or_else(|| wrong(ISOLATIONS))?,
         DEFAULT_READ_ONLY => session.options.lock().is_read_only = switch(value).map_err(wrong)?,
+        TRANSACTION_TIMEOUT => session.options.lock().transaction_timeout = timeout(name, value)?,
         ISOLATION => {
             let isolation = isolation(value).ok_or_else(|| wrong(ISOLATIONS))?;
             change_transaction(session, name, |characteristics| characteristics.isolation = isolation)?;
@@ -191,6 +195,7 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             PLAN_CACHE => session.options.lock().plan_cache = PlanCacheMode::default(),
             DEFAULT_ISOLATION => session.options.lock().isolation = SessionOptions::default().isolation,
             DEFAULT_READ_ONLY => session.options.lock().is_read_only = SessionOptions::default().is_read_only,
+            TRANSACTION_TIMEOUT => session.options.lock().transaction_timeout = None,
             TIME_ZONE => *session.zone.lock() = Zone::UTC,
             SEARCH_PATH => session.change_path(SearchPath::reset),
             DURABILITY => session.engine.set_durability(initial.durability),
@@ -251,6 +256,7 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     let transaction = session.transaction.characteristics().unwrap_or_else(|| session.characteristics());
     all.push((DEFAULT_ISOLATION.into(), session_options.isolation.to_string()));
     all.push((DEFAULT_READ_ONLY.into(), on_off(session_options.is_read_only).into()));
+    all.push((TRANSACTION_TIMEOUT.into(), shown_timeout(session_options.transaction_timeout)));
     all.push((ISOLATION.into(), transaction.isolation.to_string()));
     all.push((READ_ONLY.into(), on_off(transaction.is_read_only).into()));
     all.push((TIME_ZONE.into(), session.zone().to_string()));
@@ -291,6 +297,38 @@ fn parse_durability(value: &str) -> Option<Durability> {
         "off" => Some(Durability::Off),
         _ => None,
     }
+}
+
+/// The units of timeouts, in milliseconds.
+const TIME_UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
+
+/// A timeout: a number of milliseconds, or of the unit that follows it; `None` for 0.
+fn timeout(name: &str, value: &str) -> Result<Option<Duration>> {
+    let text = value.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = (&text[..end], text[end..].trim());
+    let millis = match unit {
+        "" => Some(1),
+        unit => TIME_UNITS.iter().find(|(known, _)| *known == unit).map(|(_, millis)| *millis),
+    };
+    // As in PostgreSQL, about 24 days.
+    let most = u64::from(i32::MAX.unsigned_abs());
+    let total = number.parse::<u64>().ok().zip(millis).and_then(|(number, millis)| number.checked_mul(millis));
+    match total.filter(|total| *total <= most) {
+        Some(0) => Ok(None),
+        Some(total) => Ok(Some(Duration::from_millis(total))),
+        None => {
+            let expected = "milliseconds, or a number with one of ms, s, min, h and d, at most 24 days".into();
+            Err(Error::InvalidParameter { name: name.into(), value: value.into(), expected })
+        }
+    }
+}
+
+/// A timeout in the longest unit of which it is a multiple.
+fn shown_timeout(timeout: Option<Duration>) -> String {
+    let Some(millis) = timeout.map(|timeout| timeout.as_millis() as u64) else { return "0".into() };
+    let unit = TIME_UNITS.iter().find(|(_, unit)| millis.is_multiple_of(*unit));
+    unit.map_or_else(|| millis.to_string(), |(name, unit)| format!("{}{name}", millis / unit))
 }
 
 fn wrong_type(name: &str, value: &str) -> Error {

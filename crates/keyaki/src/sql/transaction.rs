@@ -37,14 +37,14 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             let mut characteristics = session.characteristics();
             apply(&mut characteristics, &modes)?;
             session.remove_ended().await;
-            slot.begin(&session.engine, characteristics, immediate).await?;
+            slot.begin(&session.engine, &session.interrupts, characteristics, immediate).await?;
             Ok(Outcome::done(if begin { "BEGIN" } else { "START TRANSACTION" }))
         }
         Sql::Commit { chain, modifier: None, end: _ } => commit(session, execution, chain).await,
         Sql::Rollback { chain, savepoint: None } => {
             let ended = slot.roll_back().await.ok_or_else(none_in_progress)?;
             if chain {
-                slot.begin(&session.engine, ended, false).await?;
+                slot.begin(&session.engine, &session.interrupts, ended, false).await?;
             }
             Ok(Outcome::done("ROLLBACK"))
         }
@@ -101,7 +101,7 @@ async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) ->
     }
     if chain {
         super::on_commit::apply(session).await;
-        slot.begin(&session.engine, characteristics, false).await?;
+        slot.begin(&session.engine, &session.interrupts, characteristics, false).await?;
     }
     Ok(Outcome::done(tag))
 }

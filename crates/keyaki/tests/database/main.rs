@@ -29,6 +29,7 @@ mod schemas;
 mod sequences;
 mod slt;
 mod temporary;
+mod timeouts;
 mod transactions;
 mod upstream;
 mod vacuum;

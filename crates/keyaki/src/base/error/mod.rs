@@ -411,6 +411,9 @@ pub enum Error {
     /// A statement of the transaction has failed before.
     #[error("current transaction is aborted (ROLLBACK ends it, ROLLBACK TO returns to a savepoint)")]
     FailedTransaction,
+    /// The transaction was open for longer than `transaction_timeout`, and was rolled back.
+    #[error("the transaction was rolled back after transaction_timeout")]
+    TransactionTimeout,
     /// A read-only transaction contains a statement that writes.
     #[error("cannot execute {statement} in a read-only transaction")]
     ReadOnlyTransaction {

@@ -75,6 +75,8 @@ states! {
     NO_ACTIVE_SQL_TRANSACTION = "25P01";
     /// `in_failed_sql_transaction`: a statement of the transaction has failed before.
     IN_FAILED_SQL_TRANSACTION = "25P02";
+    /// `transaction_timeout`: the transaction was open for too long, and was rolled back.
+    TRANSACTION_TIMEOUT = "25P04";
     /// `dependent_objects_still_exist`: another object uses the one to be dropped.
     DEPENDENT_OBJECTS_STILL_EXIST = "2BP01";
     /// `invalid_sql_statement_name`: a prepared statement does not exist.
@@ -280,6 +282,7 @@ impl Error {
             Error::ActiveTransaction(_) => SqlState::ACTIVE_SQL_TRANSACTION,
             Error::NoActiveTransaction(_) => SqlState::NO_ACTIVE_SQL_TRANSACTION,
             Error::FailedTransaction => SqlState::IN_FAILED_SQL_TRANSACTION,
+            Error::TransactionTimeout => SqlState::TRANSACTION_TIMEOUT,
             Error::ReadOnlyTransaction { .. } | Error::ReadOnlyDatabase { .. } => SqlState::READ_ONLY_SQL_TRANSACTION,
             Error::RowidsExhausted { .. } => SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
             Error::Import { source, .. } | Error::Context { source, .. } => source.sqlstate(),

@@ -317,6 +317,7 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             "25P02",
             "current transaction is aborted (ROLLBACK ends it, ROLLBACK TO returns to a savepoint)",
         ),
+        (Error::TransactionTimeout, "25P04", "the transaction was rolled back after transaction_timeout"),
         (
             Error::ReadOnlyTransaction { statement: "INSERT".into() },
             "25006",
@@ -410,9 +411,10 @@ fn number(error: &Error) -> usize {
         E::InvalidPower(_) => 72,
         E::InvalidEscape(_) => 73,
         E::ReadOnlyDatabase { .. } => 74,
+        E::TransactionTimeout => 75,
     }
 }
-const VARIANTS: usize = 75;
+const VARIANTS: usize = 76;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

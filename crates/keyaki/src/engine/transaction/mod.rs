@@ -20,6 +20,7 @@ mod running;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -28,7 +29,7 @@ use keyaki_store::{KeyRange, Savepoint, Snapshot, TreeId, WriteBatch};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use tokio::sync::OwnedMutexGuard;
 
-use crate::base::interrupt::{Decision, Stage};
+use crate::base::interrupt::{Decision, InterruptHandle, Interrupts, Stage};
 use crate::base::options::Isolation;
 use crate::catalog::{Catalog, Table};
 use crate::engine::Engine;
@@ -44,6 +45,8 @@ use running::{ChangedTables, Running};
 pub(crate) struct Characteristics {
     pub isolation: Isolation,
     pub is_read_only: bool,
+    /// The transaction is rolled back after this time.
+    pub timeout: Option<Duration>,
 }
 
 /// The state of a session's transaction.
@@ -77,6 +80,8 @@ struct Open {
     /// `None` before the first statement that reads or writes.
     running: Option<Running>,
     is_failed: bool,
+    /// The transaction has failed because it was open for too long. It has, or will have, no snapshot and no changes.
+    has_timed_out: bool,
     /// Held from BEGIN IMMEDIATE to the end.
     lock: Option<Lock>,
     savepoints: Vec<NamedSavepoint>,
@@ -138,12 +143,21 @@ impl TransactionSlot {
     /// Checks that a statement may run.
     ///
     /// # Errors
-    /// `FailedTransaction`.
+    /// `FailedTransaction`, `TransactionTimeout`.
     pub fn check(&self) -> Result<()> {
-        match self.is_open() && self.status() == TransactionStatus::Failed {
-            true => Err(Error::FailedTransaction),
+        match self.is_open() {
+            true => self.state.lock().as_ref().map_or(Ok(()), Open::check),
             false => Ok(()),
         }
+    }
+
+    /// The error of a statement that has failed with this one, which is another one after a timeout.
+    pub fn cause(&self, error: Error) -> Error {
+        let has_timed_out = || self.state.lock().as_ref().is_some_and(|open| open.has_timed_out);
+        if matches!(error, Error::Cancelled) && self.is_open() && has_timed_out() {
+            return Error::TransactionTimeout;
+        }
+        error
     }
 
     /// Notes that a statement has failed with this error. BEGIN in an open transaction does not affect it.
@@ -228,11 +242,18 @@ impl TransactionSlot {
         Ok(Some(TransactionStatement { state: self.state.clone(), is_partial: AtomicBool::new(false), _turn: turn }))
     }
 
-    /// Begins a transaction. If it is `immediate`, it holds the writer lock to its end, so that it has no conflicts.
+    /// Begins a transaction. If it is `immediate`, it holds the writer lock to its end, so that it has no conflicts. After its
+    /// timeout, `interrupts` are raised.
     ///
     /// # Errors
     /// `ActiveTransaction` if one is open; errors of the log.
-    pub async fn begin(&self, engine: &Engine, characteristics: Characteristics, immediate: bool) -> Result<()> {
+    pub async fn begin(
+        &self,
+        engine: &Engine,
+        interrupts: &Arc<Interrupts>,
+        characteristics: Characteristics,
+        immediate: bool,
+    ) -> Result<()> {
         let _turn = self.turn.lock().await;
         if self.is_open() {
             return Err(Error::ActiveTransaction("there is already a transaction in progress".into()));
@@ -241,20 +262,29 @@ impl TransactionSlot {
             engine.check_read_write("BEGIN IMMEDIATE")?;
         }
         let lock = if immediate { Some(engine.lock_writer().await) } else { None };
-        self.open(engine, characteristics, lock).await
+        let number = self.open(engine, characteristics, lock).await?;
+        if let Some(timeout) = characteristics.timeout {
+            let (state, turn) = (Arc::downgrade(&self.state), Arc::downgrade(&self.turn));
+            let interrupts = interrupts.clone();
+            engine.timers.schedule(Instant::now() + timeout, move || {
+                expire(&*state.upgrade()?, &*turn.upgrade()?, number, &interrupts)
+            });
+        }
+        Ok(())
     }
 
-    /// Opens a transaction that holds `lock` to its end.
-    async fn open(&self, engine: &Engine, characteristics: Characteristics, lock: Option<Lock>) -> Result<()> {
+    /// Opens a transaction that holds `lock` to its end. Returns its number.
+    async fn open(&self, engine: &Engine, characteristics: Characteristics, lock: Option<Lock>) -> Result<u64> {
         if lock.is_some() {
             // The snapshot contains acknowledged commits only.
             engine.store.pending().committed().await?;
         }
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
-        let open = Open { number, characteristics, running: None, is_failed: false, lock, savepoints: Vec::new() };
+        let (running, savepoints) = (None, Vec::new());
+        let open = Open { number, characteristics, running, is_failed: false, has_timed_out: false, lock, savepoints };
         *self.state.lock() = Some(open);
         self.is_open.store(true, Ordering::Release);
-        Ok(())
+        Ok(number)
     }
 
     /// Changes the characteristics of a transaction that has not run a statement yet. Returns false without one.
@@ -294,10 +324,16 @@ impl TransactionSlot {
     /// any case. The writer lock is released before the result returns, which the caller waits for.
     ///
     /// # Errors
-    /// `Conflict`, `Cancelled`, errors of the store: nothing has changed.
+    /// `Conflict`, `Cancelled`, `TransactionTimeout`, errors of the store: nothing has changed.
     pub async fn commit(&self, engine: &Arc<Engine>, decision: &Arc<Decision>) -> Result<Option<Committed>> {
         let _turn = self.turn.lock().await;
-        let Some(Open { running, is_failed: false, lock, .. }) = self.take() else { return Ok(None) };
+        let Some(Open { running, is_failed, has_timed_out, lock, .. }) = self.take() else { return Ok(None) };
+        match (is_failed, has_timed_out) {
+            // No statement may have told the caller.
+            (true, true) => return Err(Error::TransactionTimeout),
+            (true, false) => return Ok(None),
+            (false, _) => {}
+        }
         let Some(running) = running else { return Ok(Some(Committed::default())) };
         if running.is_read_only() {
             return Ok(Some(Committed::default()));
@@ -343,9 +379,7 @@ impl TransactionSlot {
         let _turn = self.turn.lock().await;
         let mut state = self.state.lock();
         let open = state.as_mut().ok_or_else(|| no_transaction("RELEASE SAVEPOINT"))?;
-        if open.is_failed {
-            return Err(Error::FailedTransaction);
-        }
+        open.check()?;
         let place = open.savepoint(name)?;
         open.savepoints.truncate(place);
         Ok(())
@@ -360,6 +394,9 @@ impl TransactionSlot {
         let _turn = self.turn.lock().await;
         let mut state = self.state.lock();
         let open = state.as_mut().ok_or_else(|| no_transaction("ROLLBACK TO SAVEPOINT"))?;
+        if open.has_timed_out {
+            return Err(Error::TransactionTimeout);
+        }
         let place = open.savepoint(name)?;
         open.savepoints.truncate(place + 1);
         if let (Some(running), Some(savepoint)) = (open.running.as_mut(), open.savepoints.last()) {
@@ -374,12 +411,49 @@ fn no_transaction(statement: &str) -> Error {
     Error::NoActiveTransaction(format!("{statement} can only be used in transaction blocks"))
 }
 
+/// Time until an expired transaction tries again to release what it holds.
+const RELEASE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Makes a transaction that has been open for too long fail, cancels its statement, and releases its snapshot, its changes
+/// and its lock, once no statement uses them. Returns the time after which to try again.
+fn expire(
+    state: &Mutex<Option<Open>>,
+    turn: &tokio::sync::Mutex<()>,
+    number: u64,
+    interrupts: &Arc<Interrupts>,
+) -> Option<Duration> {
+    let is_first = {
+        let mut state = state.lock();
+        let open = state.as_mut().filter(|open| open.number == number)?;
+        open.is_failed = true;
+        !std::mem::replace(&mut open.has_timed_out, true)
+    };
+    if is_first {
+        InterruptHandle { interrupts: interrupts.clone() }.interrupt();
+    }
+    let Ok(_turn) = turn.try_lock() else { return Some(RELEASE_INTERVAL) };
+    let released = {
+        let mut state = state.lock();
+        let open = state.as_mut().filter(|open| open.number == number)?;
+        (open.running.take(), open.lock.take(), std::mem::take(&mut open.savepoints))
+    };
+    drop(released);
+    None
+}
+
 impl Open {
+    /// Checks that a statement may run.
+    fn check(&self) -> Result<()> {
+        match (self.is_failed, self.has_timed_out) {
+            (_, true) => Err(Error::TransactionTimeout),
+            (true, false) => Err(Error::FailedTransaction),
+            (false, false) => Ok(()),
+        }
+    }
+
     /// Takes the snapshot of the first statement; at the level read committed, that of each statement.
     fn start(&mut self, engine: &Engine) -> Result<&mut Running> {
-        if self.is_failed {
-            return Err(Error::FailedTransaction);
-        }
+        self.check()?;
         let isolation = self.characteristics.isolation;
         match &mut self.running {
             Some(running) => {

@@ -30,7 +30,8 @@ impl Engine {
             Ok(lock) => lock,
         };
         let slot = TransactionSlot::default();
-        let characteristics = Characteristics { isolation: Isolation::RepeatableRead, is_read_only: false };
+        let characteristics =
+            Characteristics { isolation: Isolation::RepeatableRead, is_read_only: false, timeout: None };
         slot.open(self, characteristics, Some(lock)).await?;
         let statement = slot.statement(self, "").await?;
         let Some(statement) = statement else { unreachable!("the transaction was opened") };
