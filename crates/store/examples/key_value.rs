@@ -3,14 +3,15 @@
 //! ```sh
 //! cargo run --release -p keyaki-store --example key_value -- DIRECTORY [keys] [option=value …]
 //! ```
-//! Options: `page_bytes`, `leaf_bytes`, `fan_out`, `node_buffer_bytes`, `runs_per_node`, `buffer_bytes`, `cache_bytes`, `checkpoint_log_bytes`;
-//! `reads_only=1` reads the rows of an earlier run and changes nothing.
+//! Options: `page_bytes`, `leaf_bytes`, `fan_out`, `node_buffer_bytes`, `runs_per_node`, `buffer_bytes`, `cache_bytes`,
+//! `checkpoint_log_bytes`; `leveled=1` selects `MergePolicy::Leveled`; `reads_only=1` reads the rows of an earlier run and
+//! changes nothing.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
-use keyaki_store::{Direction, Durability, Options, Store, TreeId, UpsertFunctions};
+use keyaki_store::{Direction, Durability, MergePolicy, Options, Store, TreeId, UpsertFunctions};
 
 /// As in the `keyaki` program.
 #[global_allocator]
@@ -46,6 +47,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "buffer_bytes" => options.buffer_bytes = value,
             "cache_bytes" => options.cache_bytes = value,
             "checkpoint_log_bytes" => options.checkpoint_log_bytes = value as u64,
+            "leveled" if value != 0 => options.merge_policy = MergePolicy::Leveled,
+            "leveled" => options.merge_policy = MergePolicy::Tiered,
             "reads_only" => reads_only = value != 0,
             _ => return Err(format!("unknown option {name}").into()),
         }
@@ -68,6 +71,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("checkpoint {:.2} s; {:?}", start.elapsed().as_secs_f64(), store.stats());
     let amplification = (bytes_written() - written) as f64 / (keys * 116) as f64;
     println!("bytes written per byte inserted, log included: {amplification:.2}");
+    let depth = store.latest().tree(TREE)?.depth();
+    let space = store.tree_bytes(TREE) as f64 / (keys * 116) as f64;
+    println!("levels of nodes, with the leaves: {depth}; bytes of extents per byte inserted: {space:.3}");
 
     store.drop_caches();
     let gets = keys.min(100_000);

@@ -29,7 +29,8 @@ mod tree;
 
 // The store: open it, write batches and bulk loads, take snapshots, read with cursors.
 pub use base::{
-    Column, ColumnType, Compression, Direction, Durability, Error, KeyRange, ListType, Options, Prior, RangeEstimate,
+    Column, ColumnType, Compression, Direction, Durability, Error, KeyRange, ListType, MergePolicy, Options, Prior,
+    RangeEstimate,
     Result, Schema, TreeId, TreeKind, UpsertFunction, UpsertFunctions, successor,
 };
 pub use engine::{
@@ -54,3 +55,6 @@ pub use pages::{BlockingPages, Cache, PageSource, Priority, block_on};
 /// For `examples/codec_bench.rs`, which measures pages without a store.
 #[doc(hidden)]
 pub use codec::{PageWriter, RunColumns, WrittenPage, seal};
+/// For `examples/policy`, which flushes trees of sizes.
+#[doc(hidden)]
+pub use tree::{FlushPolicy, FlushStep, NodeSizes};

@@ -9,16 +9,19 @@ use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
 use keyaki_device::simulated::{FaultKind, Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
-use keyaki_store::{Direction, Error, Options, Result, Schema, Store, TreeId, WriteBatch};
+use keyaki_store::{Direction, Error, MergePolicy, Options, Result, Schema, Store, TreeId, WriteBatch};
 
 const TREES: [TreeId; 2] = [TreeId::new(1), TreeId::new(2)];
 /// A memory tree, rebuilt from the first tree after each opening; each commit writes to all trees.
 const MEMORY_TREE: TreeId = TreeId::new(1 << 31 | 1);
 const DIR: &str = "/db";
+/// The policies of the openings of a database, repeated.
+const POLICIES: [MergePolicy; 4] =
+    [MergePolicy::Tiered, MergePolicy::Leveled, MergePolicy::Leveled, MergePolicy::Tiered];
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn options() -> Options {
+fn options(merge_policy: MergePolicy) -> Options {
     Options {
         buffer_bytes: 6_000,
         checkpoint_log_bytes: 30_000,
@@ -28,6 +31,7 @@ fn options() -> Options {
         fan_out: 3,
         node_buffer_bytes: 10_000,
         runs_per_node: 3,
+        merge_policy,
         ..Options::default()
     }
 }
@@ -37,10 +41,16 @@ struct Workload {
     states: Vec<Model>,
     /// The last acknowledged step.
     acknowledged: usize,
+    /// Number of openings, which determines the policy of the next one.
+    openings: usize,
 }
 
 fn open(simulated: &Simulated) -> Result<(Store, Vec<KeyValue>)> {
-    let store = Store::open(simulated.device(), Path::new(DIR), options())?;
+    open_with(simulated, MergePolicy::Tiered)
+}
+
+fn open_with(simulated: &Simulated, merge_policy: MergePolicy) -> Result<(Store, Vec<KeyValue>)> {
+    let store = Store::open(simulated.device(), Path::new(DIR), options(merge_policy))?;
     let maps = TREES.iter().map(|&tree| KeyValue::open(&store, tree)).collect::<Result<_>>()?;
     Ok((store, maps))
 }
@@ -59,12 +69,17 @@ fn build_in_memory(store: &Store, map: &KeyValue) -> Result<KeyValue> {
 
 impl Workload {
     fn new() -> Self {
-        Workload { states: vec![Model::new()], acknowledged: 0 }
+        Workload { states: vec![Model::new()], acknowledged: 0, openings: 0 }
+    }
+
+    fn open(&mut self, simulated: &Simulated) -> Result<(Store, Vec<KeyValue>)> {
+        self.openings += 1;
+        open_with(simulated, POLICIES[(self.openings - 1) % POLICIES.len()])
     }
 
     /// Runs `steps` steps, or fewer if the device fails.
     fn run(&mut self, simulated: &Simulated, random: &mut Random, steps: u64) -> Result<()> {
-        let (store, mut maps) = open(simulated)?;
+        let (store, mut maps) = self.open(simulated)?;
         maps.push(build_in_memory(&store, &maps[0])?);
         for _ in 0..steps {
             let mut state = self.states.last().unwrap().clone();
@@ -108,7 +123,7 @@ impl Workload {
 
     /// Checks after a crash that the trees on disk have equal rows, those of the last acknowledged step or a later one.
     fn check(&mut self, simulated: &Simulated) {
-        let (store, maps) = open(simulated).expect("the database opens after a crash");
+        let (store, maps) = self.open(simulated).expect("the database opens after a crash");
         assert!(matches!(store.latest().tree(MEMORY_TREE), Err(Error::TreeNotFound(_))));
         let found = contents(&maps[0]);
         assert!(found == contents(&maps[1]), "the trees have different commits");
@@ -182,20 +197,22 @@ fn acknowledged_commits_survive_crashes() {
     }
 }
 
-/// A crash at each operation of one workload.
+/// A crash at each operation of one workload, under each policy.
 #[test]
 fn a_crash_at_every_operation() {
-    let crash_at = |operation: u64| {
+    let crash_at = |operation: u64, openings: usize| {
         let simulated = Simulated::new(SimulatedOptions { seed: operation, ..Default::default() });
         simulated.crash_after_operations(operation);
-        let mut workload = Workload::new();
+        let mut workload = Workload { openings, ..Workload::new() };
         let done = workload.run(&simulated, &mut Random::new(7), 40).is_ok();
         simulated.crash();
         workload.check(&simulated);
         done
     };
-    let operations = (0..).find(|&operation| crash_at(operation)).unwrap();
-    assert!(operations > 50, "only {operations} operations");
+    for openings in [0, 2] {
+        let operations = (0..).find(|&operation| crash_at(operation, openings)).unwrap();
+        assert!(operations > 50, "only {operations} operations under {:?}", POLICIES[openings]);
+    }
 }
 
 #[test]

@@ -14,7 +14,9 @@ use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_device::{Device, Operation};
 use keyaki_primitives::Random;
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
-use keyaki_store::{Direction, Durability, Error, KeyRange, Options, Store, TreeId, UpsertFunctions, block_on};
+use keyaki_store::{
+    Direction, Durability, Error, KeyRange, MergePolicy, Options, Store, TreeId, UpsertFunctions, block_on,
+};
 
 const TREE: TreeId = TreeId::new(1);
 const DIR: &str = "/db";
@@ -410,4 +412,44 @@ fn rows_behind_many_deleted_ones_are_found() {
         }
         assert!(found == expected, "{} of {} rows, {direction:?}", found.len(), expected.len());
     }
+}
+
+/// Under [`MergePolicy::Leveled`], each inner node has one run of messages, so that ranges have fewer pages. A database of
+/// one policy is read and written under the other.
+#[test]
+fn nodes_have_one_run_under_the_leveled_policy() {
+    let pages_of_scans = |policies: [MergePolicy; 2]| {
+        let (mut random, device) = (Random::new(1), simulated(1));
+        let (mut pages, mut model) = (0, BTreeMap::new());
+        for merge_policy in policies {
+            let (store, map) = open(device.device(), Options { merge_policy, ..small() });
+            for _ in 0..20 {
+                let mut batch = KeyValueBatch::default();
+                for _ in 0..500 {
+                    let (key, value) = (random.next_u64().to_be_bytes(), random.next_u64().to_be_bytes().repeat(8));
+                    batch.insert(&map, &key, &value);
+                    model.insert(key.to_vec(), value);
+                }
+                map.commit(batch).unwrap();
+                store.checkpoint().unwrap();
+            }
+            let before = store.stats().pages_read;
+            for _ in 0..100 {
+                store.drop_caches();
+                let from = random.next_u64().to_be_bytes();
+                let found = map.range(from.as_slice().., Direction::Ascending).unwrap().take(10).map(Result::unwrap);
+                assert!(found.map(|row| row.0).eq(model.range(from.to_vec()..).take(10).map(|row| row.0.clone())));
+            }
+            pages = store.stats().pages_read - before;
+            let rows: Vec<_> = map.range(.., Direction::Ascending).unwrap().map(Result::unwrap).collect();
+            assert!(rows.into_iter().eq(model.clone()), "the rows differ under {merge_policy:?}");
+        }
+        pages
+    };
+    let (tiered, leveled) = (MergePolicy::Tiered, MergePolicy::Leveled);
+    let [many, one] = [[tiered, tiered], [leveled, leveled]].map(pages_of_scans);
+    assert!(one * 3 < many * 2, "the scans read {one} pages of single runs, {many} of several");
+    let converted = pages_of_scans([tiered, leveled]);
+    assert!(converted * 3 < many * 2, "the scans read {converted} pages of a converted tree, {many} of several runs");
+    pages_of_scans([leveled, tiered]);
 }

@@ -14,8 +14,8 @@ use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::key_value::{KeyValue, KeyValueBatch, KeyValueSnapshot};
 use keyaki_store::{
-    Direction, Durability, Error, Goal, Loaded, LocatorOptions, Options, Schema, Store, TreeId, UpsertFunctions,
-    WriteBatch,
+    Direction, Durability, Error, Goal, Loaded, LocatorOptions, MergePolicy, Options, Schema, Store, TreeId,
+    UpsertFunctions, WriteBatch,
 };
 
 const TREE: TreeId = TreeId::new(2);
@@ -50,6 +50,8 @@ impl RandomRows for Random {
     }
 }
 
+const POLICIES: [MergePolicy; 2] = [MergePolicy::Tiered, MergePolicy::Leveled];
+
 fn options(seed: u64) -> Options {
     let append = |old: Option<&[u8]>, operand: &[u8]| Ok(Some([old.unwrap_or_default(), operand].concat()));
     Options {
@@ -61,6 +63,7 @@ fn options(seed: u64) -> Options {
         fan_out: 2 + (seed % 5) as usize,
         node_buffer_bytes: 30_000,
         runs_per_node: 1 + (seed % 4) as usize,
+        merge_policy: POLICIES[(seed / 3 % 2) as usize],
         upserts: Arc::new(UpsertFunctions::default().with(APPEND, append)),
         ..Options::default()
     }
@@ -216,7 +219,9 @@ fn history(seed: u64, steps: u64, tree: TreeId) {
             94 => {
                 held.clear();
                 drop((map, store));
-                store = Store::open(device.clone(), dir, options(seed)).unwrap();
+                // A database may be opened with another policy.
+                let options = Options { merge_policy: *random.pick(&POLICIES), ..options(seed) };
+                store = Store::open(device.clone(), dir, options).unwrap();
                 if tree.is_memory() {
                     assert!(matches!(store.latest().tree(tree), Err(Error::TreeNotFound(_))));
                     let loaded = in_memory(&store, tree, &model, &mut random);
@@ -289,7 +294,7 @@ fn closed_databases_survive_under_every_durability() {
 /// Merges of runs, and rebuilds of leaves, with many more messages than a batch of a flush has.
 #[test]
 fn merges_of_many_batches_agree_with_a_map() {
-    for (seed, large_values) in [(1, false), (2, true)] {
+    for (seed, large_values) in [(1, false), (2, true), (4, false), (5, true)] {
         let device: Arc<dyn Device> = Arc::new(Simulated::new(SimulatedOptions::default()));
         let options = Options {
             buffer_bytes: 1 << 30,

@@ -13,8 +13,8 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::{
-    Direction, Durability, KeyRange, Loaded, Options, Result, Store, TreeId, TreeView, UpsertFunctions, WriteBatch,
-    block_on,
+    Direction, Durability, KeyRange, Loaded, MergePolicy, Options, Result, Store, TreeId, TreeView, UpsertFunctions,
+    WriteBatch, block_on,
 };
 
 use common::{number_key as key, number_rows, number_schema as schema};
@@ -45,6 +45,7 @@ fn options(seed: u64) -> Options {
         fan_out: 2 + (seed % 5) as usize,
         node_buffer_bytes: 30_000,
         runs_per_node: 1 + (seed % 4) as usize,
+        merge_policy: [MergePolicy::Tiered, MergePolicy::Leveled][(seed / 4 % 2) as usize],
         durability: [Durability::Full, Durability::Normal][(seed % 2) as usize],
         upserts: Arc::new(UpsertFunctions::default().with(ADD, upsert)),
         ..Options::default()

@@ -17,8 +17,8 @@ use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::ColumnChange::{self, Add, Append, Fill, Keep, Max, Min, Replace, Set};
 use keyaki_store::{
-    Column, ColumnType, Direction, Durability, Error, KeyRange, Options, Schema, Snapshot, Store, TreeId, WriteBatch,
-    block_on,
+    Column, ColumnType, Direction, Durability, Error, KeyRange, MergePolicy, Options, Schema, Snapshot, Store, TreeId,
+    WriteBatch, block_on,
 };
 
 use common::number_key;
@@ -194,6 +194,7 @@ fn options(seed: u64) -> Options {
         fan_out: 2 + (seed % 4) as usize,
         node_buffer_bytes: 10_000,
         runs_per_node: 1 + (seed % 4) as usize,
+        merge_policy: [MergePolicy::Tiered, MergePolicy::Leveled][(seed / 4 % 2) as usize],
         durability: Durability::Full,
         ..Options::default()
     }

@@ -21,7 +21,7 @@ pub(crate) use bytes::{Malformed, Reader};
 pub use compression::Compression;
 pub use error::{Error, Result};
 pub(crate) use format::FORMAT_VERSION;
-pub use options::{Durability, Options};
+pub use options::{Durability, MergePolicy, Options};
 pub use prior::Prior;
 pub use range::{Direction, KeyRange, RangeEstimate, successor};
 pub(crate) use range::{Key, key_between, position_between};

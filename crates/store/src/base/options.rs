@@ -17,6 +17,21 @@ pub enum Durability {
     Off,
 }
 
+/// How inner nodes hold their messages. A database may be opened with another policy than before: nodes take on the form of
+/// the new one when they receive messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MergePolicy {
+    /// Several runs in each node, received by reference and merged with runs of similar size (size-tiered Bε-trees:
+    /// Conway et al., SplinterDB, USENIX ATC 2020, section 3). Writes less.
+    #[default]
+    Tiered,
+    /// One run in each node, into which received messages are merged: the buffer of the Bε-tree paper (Bender et al., An
+    /// Introduction to Bε-trees and Write-Optimization, 2015, section 1). Reads meet fewer runs, and each level writes a
+    /// message about as often as a node has children. Messages that remain in the parent are not rewritten. VACUUM, joins
+    /// of nodes and a full disk can leave more runs until the next flush.
+    Leveled,
+}
+
 /// Parameters of a store. The defaults suit a database of several gigabytes on flash.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -39,8 +54,10 @@ pub struct Options {
     pub fan_out: usize,
     /// Pending message bytes in an inner node above which a flush moves the share of the heaviest child down (B − B^ε).
     pub node_buffer_bytes: usize,
-    /// Number of runs in a node above which some of them are merged.
+    /// Number of runs in a node above which some of them are merged. Not used by [`MergePolicy::Leveled`].
     pub runs_per_node: usize,
+    /// How inner nodes hold their messages.
+    pub merge_policy: MergePolicy,
     /// The upsert functions that write batches may use.
     pub upserts: Arc<UpsertFunctions>,
 }
@@ -58,6 +75,7 @@ impl Default for Options {
             fan_out: 16,
             node_buffer_bytes: 8 << 20,
             runs_per_node: 12,
+            merge_policy: MergePolicy::Tiered,
             upserts: Arc::default(),
         }
     }

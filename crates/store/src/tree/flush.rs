@@ -2,8 +2,10 @@
 //!
 //! A run moves down by reference: a child receives the parts of its parent's runs that lie in its key range, and no
 //! message is rewritten. Messages are rewritten in two cases: a node with more than `runs_per_node` runs merges some of
-//! them (see [`tiers`](super::tiers)), and a leaf that receives messages is replaced by new leaves. If the pending bytes of a node exceed its
-//! budget, or if its messages are many but small, the child with the most pending bytes receives its messages.
+//! them, and a leaf that receives messages is replaced by new leaves. If the pending bytes of a node exceed its budget,
+//! or if its messages are many but small, the child with the most pending bytes receives its messages. With
+//! [`MergePolicy::Leveled`](crate::MergePolicy::Leveled), an inner node merges received messages into its only run. The
+//! decisions are those of [`FlushPolicy`].
 //!
 //! Bulk-loaded extents become leaves without a rewrite if they lie between existing leaves and no run on the path has
 //! messages for their keys. Other loaded extents become a run of the root. A small leaf is joined with a neighbour, as
@@ -16,7 +18,7 @@
 //! *Invariants.* A flush never changes a published node: it copies the nodes on its path. Memory is bounded as for
 //! [`Rewrite`], with batches of about two leaves' bytes.
 
-use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -25,8 +27,7 @@ use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
 use crate::pages::{Extent, ExtentWriter, Files, Purpose};
 use crate::tree::rewrite::{Output, Rewrite};
-use crate::tree::tiers::cheapest_merge;
-use crate::tree::{InnerNode, Node, Part, Run, Sketches, TreeSample};
+use crate::tree::{FlushPolicy, FlushStep, InnerNode, Node, Part, Run, Sketches, TreeSample};
 
 /// Flushes messages within one tree. Works on copies of nodes; the caller publishes the new root.
 pub(crate) struct Flusher<'a> {
@@ -44,11 +45,6 @@ pub(crate) struct Flusher<'a> {
 /// fragmented.
 pub(crate) const FULL_DISK_PARTS: usize = 4;
 
-/// A node moves messages down, however few bytes they take, if they are more than this part of the rows below it.
-const SMALL_MESSAGES_SHARE: u64 = 4;
-/// The same on a full disk.
-const SMALL_MESSAGES_SHARE_FULL: u64 = 32;
-
 impl Flusher<'_> {
     /// The same flusher for a transaction that has not committed.
     pub fn for_transaction(self) -> Self {
@@ -58,6 +54,10 @@ impl Flusher<'_> {
     /// The same flusher with short extents.
     pub(super) fn with_short_extents(&self) -> Self {
         Flusher { extent_bytes: self.options.leaf_bytes / FULL_DISK_PARTS, ..*self }
+    }
+
+    fn policy(&self) -> FlushPolicy<'_> {
+        FlushPolicy { options: self.options, disk_is_full: self.files.space.is_full() }
     }
 
     pub(super) fn writer(&self, target_bytes: usize) -> ExtentWriter {
@@ -142,8 +142,7 @@ impl Flusher<'_> {
     }
 
     /// Applies the messages of the buffer to a leaf directly if all of them belong to one leaf and no run on the path
-    /// has messages for their key range. `None` if that is not the case, or if the messages have less than an eighth of
-    /// the leaf's bytes.
+    /// has messages for their key range. `None` if that is not the case, or if the messages are few for the leaf.
     fn straight_to_leaf(
         &self,
         root: &InnerNode,
@@ -165,9 +164,8 @@ impl Flusher<'_> {
             match &*node.children[child] {
                 Node::Inner(inner) => node = inner,
                 Node::Leaf(extent) => {
-                    // Rebuilding a large leaf for few messages would write too much; they become a run instead.
                     let leaf_bytes = extent.as_ref().map_or(0, |extent| extent.meta.len as usize);
-                    if bytes < leaf_bytes / 8 {
+                    if !self.policy().rebuilds_directly(leaf_bytes, bytes) {
                         return Ok(None);
                     }
                     break;
@@ -277,19 +275,9 @@ impl Flusher<'_> {
         self.settle(node)
     }
 
-    /// True if this node or one below exceeds its budget.
+    /// True if this node or one below exceeds its limits.
     pub fn has_excess(&self, node: &InnerNode) -> bool {
-        self.is_over_budget(node)
-            || self.has_many_runs(node)
-            || node.inner_children().any(|child| self.has_excess(child))
-    }
-
-    fn is_over_budget(&self, node: &InnerNode) -> bool {
-        node.pending_bytes() > self.options.node_buffer_bytes as u64 || self.has_many_small(node)
-    }
-
-    fn has_many_runs(&self, node: &InnerNode) -> bool {
-        node.runs.len() > self.options.runs_per_node.max(1)
+        self.policy().next_step(&node.sizes()).is_some() || node.inner_children().any(|child| self.has_excess(child))
     }
 
     fn settle(&self, mut node: InnerNode) -> Result<InnerNode> {
@@ -310,13 +298,14 @@ impl Flusher<'_> {
     /// The node after a child has received its messages, or after its runs were merged; `None` if it is within its
     /// budget.
     fn settle_step(&self, node: &InnerNode) -> Result<Option<InnerNode>> {
-        if !self.is_over_budget(node) {
-            if !self.has_many_runs(node) {
-                return Ok(None);
+        match self.policy().next_step(&node.sizes()) {
+            None => return Ok(None),
+            Some(FlushStep::Merge(runs)) => {
+                let mut node = node.clone();
+                self.merge_runs(&mut node, runs)?;
+                return Ok(Some(node));
             }
-            let mut node = node.clone();
-            self.merge_runs(&mut node)?;
-            return Ok(Some(node));
+            Some(FlushStep::MoveDown) => {}
         }
         let children = self.heaviest_children(node)?;
         let mut full = None;
@@ -345,6 +334,10 @@ impl Flusher<'_> {
             Node::Inner(child) => {
                 let mut child = child.clone();
                 child.runs.splice(0..0, share.iter().cloned());
+                if self.policy().merges_received() {
+                    let runs = 0..child.runs.len();
+                    self.merge_runs(&mut child, runs)?;
+                }
                 self.divide(self.settle(child)?)?
             }
         };
@@ -352,15 +345,6 @@ impl Flusher<'_> {
         node.runs = rest;
         self.replace(&mut node, slot, replacement)?;
         Ok(node)
-    }
-
-    /// True if the messages of a node are many compared with the rows below it but take few bytes, as deletes do.
-    /// Moving them down frees the space of deleted rows, which the byte budget alone would not.
-    fn has_many_small(&self, node: &InnerNode) -> bool {
-        let (messages, rows) = (node.pending_rows(), node.rows());
-        let row_bytes = node.pages() * self.options.page_bytes as u64 / rows.max(1);
-        let share = if self.files.space.is_full() { SMALL_MESSAGES_SHARE_FULL } else { SMALL_MESSAGES_SHARE };
-        messages > rows / share && node.pending_bytes() < messages.saturating_mul(row_bytes) / 2
     }
 
     /// Replaces child `slot` by `replacement`; a single small replacement is joined with a neighbour.
@@ -375,12 +359,15 @@ impl Flusher<'_> {
                 continue;
             }
             let joined = match (&*node.children[left], &*node.children[left + 1]) {
-                (Node::Leaf(Some(a)), Node::Leaf(Some(b))) if self.should_join(a, b) => match self.join_leaves(&[a, b])
+                (Node::Leaf(Some(a)), Node::Leaf(Some(b)))
+                    if self.policy().joins_leaves(a.meta.data_bytes(), b.meta.data_bytes()) =>
                 {
-                    Err(Error::DiskFull { .. }) => break,
-                    joined => joined?,
-                },
-                (Node::Inner(a), Node::Inner(b)) if a.children.len() + b.children.len() <= self.options.fan_out => {
+                    match self.join_leaves(&[a, b]) {
+                        Err(Error::DiskFull { .. }) => break,
+                        joined => joined?,
+                    }
+                }
+                (Node::Inner(a), Node::Inner(b)) if self.policy().joins_nodes(a.children.len(), b.children.len()) => {
                     vec![(Key::default(), Arc::new(Node::Inner(join_inner(a, &node.pivots[left], b))))]
                 }
                 _ => continue,
@@ -391,13 +378,6 @@ impl Flusher<'_> {
             break;
         }
         Ok(())
-    }
-
-    /// True if one leaf has at most a quarter of the target size and both together at most three quarters, which leaves
-    /// room before the next split.
-    fn should_join(&self, a: &Extent, b: &Extent) -> bool {
-        let (a, b, full) = (a.meta.data_bytes(), b.meta.data_bytes(), self.options.leaf_bytes as u64);
-        a.min(b) <= full / 4 && a + b <= full / 4 * 3
     }
 
     /// Leaves, with their first keys, that replace neighbours (in key order).
@@ -412,20 +392,18 @@ impl Flusher<'_> {
     /// The children that have pending messages, those with the most bytes first, and the parts of each run in their key
     /// ranges. Only the first one unless the disk is full.
     fn heaviest_children(&self, node: &InnerNode) -> Result<Vec<(usize, Vec<Run>)>> {
-        let mut children: Vec<(u64, usize, Vec<Run>)> = Vec::new();
-        for slot in 0..node.children.len() {
+        let share = |slot| {
             let (low, high) = node.bounds(slot);
-            let share = self.clip_runs(&node.runs, low, high)?;
-            let bytes = share.iter().flat_map(|run| &run.parts).map(|part| part.bytes.max(1)).sum();
-            if bytes > 0 {
-                children.push((bytes, slot, share));
-            }
-        }
-        children.sort_by_key(|(bytes, ..)| Reverse(*bytes));
+            self.clip_runs(&node.runs, low, high)
+        };
+        let mut shares = (0..node.children.len()).map(share).collect::<Result<Vec<Vec<Run>>>>()?;
+        // A part may have an estimate of 0 bytes.
+        let bytes = |runs: &Vec<Run>| runs.iter().flat_map(|run| &run.parts).map(|part| part.bytes.max(1)).sum();
+        let mut slots = self.policy().heaviest_children(&shares.iter().map(bytes).collect::<Vec<u64>>());
         if !self.files.space.is_full() {
-            children.truncate(1);
+            slots.truncate(1);
         }
-        Ok(children.into_iter().map(|(_, slot, share)| (slot, share)).collect())
+        Ok(slots.into_iter().map(|slot| (slot, std::mem::take(&mut shares[slot]))).collect())
     }
 
     /// The runs of a node without the key range of child `slot`.
@@ -482,9 +460,7 @@ impl Flusher<'_> {
     }
 
     /// Merges neighbouring runs of a node into one.
-    fn merge_runs(&self, node: &mut InnerNode) -> Result<()> {
-        let bytes: Vec<u64> = node.runs.iter().map(Run::bytes).collect();
-        let merged = cheapest_merge(&bytes);
+    fn merge_runs(&self, node: &mut InnerNode, merged: Range<usize>) -> Result<()> {
         let mut messages = self.rewrite(Output::Messages);
         node.runs[merged.clone()].iter().for_each(|run| messages.add_run(run));
         let run = self.write_run(messages, self.purpose)?;
@@ -509,31 +485,24 @@ impl Flusher<'_> {
         message_bytes: usize,
     ) -> Result<Vec<(Key, Arc<Node>)>> {
         let old_bytes = extent.map_or(0, |extent| extent.meta.len as usize);
-        // Leaves of equal length, none above the target. Encoded rows are assumed to take half the bytes of messages.
-        let total = old_bytes + message_bytes / 2;
-        let target = total / total.div_ceil(self.options.leaf_bytes).max(1);
-        let mut writer = self.writer(target.max(self.options.page_bytes));
+        let mut writer = self.writer(self.policy().leaf_target_bytes(old_bytes, message_bytes));
         rows.add_leaves(extent);
         rows.write(&mut writer)?;
         Ok(leaves_of(writer.finish()?))
     }
 
-    /// Splits a node with more than twice `fan_out` children; each part has its lower bound. An empty node gives no
-    /// parts.
+    /// Splits a node with too many children; each part has its lower bound. An empty node gives no parts.
     pub(super) fn divide(&self, node: InnerNode) -> Result<Vec<(Key, Arc<Node>)>> {
-        let most = self.options.fan_out.max(2);
-        let count = node.children.len();
         let low = Key::default();
         if node.is_empty() {
             return Ok(Vec::new());
         }
-        if count <= 2 * most {
+        let slots = self.policy().divide(node.children.len());
+        if slots.len() == 1 {
             return Ok(vec![(low, Arc::new(Node::Inner(node)))]);
         }
-        let nodes = count.div_ceil(most);
-        let mut divided = Vec::with_capacity(nodes);
-        for i in 0..nodes {
-            let (from, to) = (i * count / nodes, (i + 1) * count / nodes);
+        let mut divided = Vec::with_capacity(slots.len());
+        for Range { start: from, end: to } in slots {
             let first = from.checked_sub(1).map(|pivot| &node.pivots[pivot]);
             let runs = self.clip_runs(&node.runs, first, node.pivots.get(to - 1))?;
             let inner = InnerNode::new(node.pivots[from..to - 1].to_vec(), node.children[from..to].to_vec(), runs);

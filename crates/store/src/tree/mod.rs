@@ -15,7 +15,8 @@
 //! rewrite        merges messages and rows into new extents
 //! sample         a sample of the rows, and sketches of the columns
 //! spill          runs of a transaction
-//! tiers          which runs of a node are merged
+//! tiers          which runs of a node are merged, with tiered runs
+//! policy         decisions of flushes, as functions of sizes
 //! flush          writes buffers as runs, moves runs down, rebuilds leaves
 //! compact        moves all messages to the leaves, replaces moved extents
 //! ```
@@ -33,6 +34,7 @@ mod leaf;
 mod merge;
 mod node;
 mod own_writes;
+mod policy;
 mod read_set;
 mod rewrite;
 mod row_counts;
@@ -53,6 +55,7 @@ pub(crate) use leaf::{LeafIndex, LeafWalk};
 pub(crate) use merge::Merge;
 pub(crate) use node::{InnerNode, Node, Part, Run};
 pub(crate) use own_writes::{OwnBuffer, OwnWrites};
+pub use policy::{FlushPolicy, FlushStep, NodeSizes};
 pub(crate) use read_set::ReadSet;
 pub(crate) use row_counts::{Delta, RowCounts};
 pub use sample::Sample;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use crate::base::Key;
 use crate::pages::Extent;
+use crate::tree::NodeSizes;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Node {
@@ -185,6 +186,12 @@ impl InnerNode {
     /// Estimated number of messages in this node.
     pub fn pending_rows(&self) -> u64 {
         self.runs.iter().flat_map(|run| &run.parts).map(|part| part.rows).sum()
+    }
+
+    /// The sizes that decide about flushes.
+    pub fn sizes(&self) -> NodeSizes {
+        let runs = self.runs.iter().map(Run::bytes).collect();
+        NodeSizes { runs, messages: self.pending_rows(), rows: self.rows, pages: self.pages }
     }
 
     /// Rows in the leaves below.
