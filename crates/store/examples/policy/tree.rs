@@ -141,8 +141,6 @@ pub struct Tree {
     pub root: Inner,
     pub encoding: Encoding,
     pub written: Written,
-    /// Number of messages moved to children, by the number of levels between the child and the root.
-    pub moves: Vec<u64>,
     options: Options,
     random: Random,
 }
@@ -150,8 +148,7 @@ pub struct Tree {
 impl Tree {
     pub fn new(options: &Options, encoding: Encoding, seed: u64) -> Tree {
         let root = Inner { bounds: vec![0.0, 1.0], children: vec![Child::Leaf(Extent::default())], runs: Vec::new() };
-        let (written, moves, random) = (Written::default(), Vec::new(), Random::new(seed));
-        Tree { root, encoding, written, moves, options: options.clone(), random }
+        Tree { root, encoding, written: Written::default(), options: options.clone(), random: Random::new(seed) }
     }
 
     /// Flushes a root buffer of `rows` new keys, uniform over `[low, high)`.
@@ -171,7 +168,7 @@ impl Tree {
                 let (run, bytes) = self.write_run(&root, rows);
                 self.written.buffers += bytes;
                 root.runs.insert(0, run);
-                self.settle(&mut root, 0);
+                self.settle(&mut root);
             }
         }
         self.root = self.grow(root);
@@ -181,11 +178,11 @@ impl Tree {
         FlushPolicy { options: &self.options, disk_is_full: false }
     }
 
-    fn settle(&mut self, node: &mut Inner, level: usize) {
+    fn settle(&mut self, node: &mut Inner) {
         while let Some(step) = self.policy().next_step(&node.sizes(&self.encoding)) {
             match step {
                 FlushStep::Merge(runs) => self.merge(node, runs),
-                FlushStep::MoveDown => self.move_down(node, level),
+                FlushStep::MoveDown => self.move_down(node),
             }
         }
     }
@@ -212,17 +209,13 @@ impl Tree {
         (Run { rows, origin: Rc::new(Origin { counts, extents }) }, bytes)
     }
 
-    fn move_down(&mut self, node: &mut Inner, level: usize) {
+    fn move_down(&mut self, node: &mut Inner) {
         let pending = |slot| node.runs.iter().map(|run| self.encoding.pending_bytes(run.rows[slot])).sum();
         let pending: Vec<u64> = (0..node.children.len()).map(pending).collect();
         let slot = self.policy().heaviest_children(&pending)[0];
         let share: Vec<(u64, Rc<Origin>)> =
             node.runs.iter_mut().map(|run| (std::mem::take(&mut run.rows[slot]), run.origin.clone())).collect();
         node.runs.retain(|run| run.rows.iter().any(|rows| *rows > 0));
-        if self.moves.len() <= level {
-            self.moves.push(0);
-        }
-        self.moves[level] += share.iter().map(|(rows, _)| rows).sum::<u64>();
         if let Child::Leaf(_) = &node.children[slot] {
             let rows = share.iter().map(|(rows, _)| rows).sum();
             return self.rebuild_leaf(node, slot, rows, pending[slot] as usize);
@@ -240,7 +233,7 @@ impl Tree {
             let runs = 0..child.runs.len();
             self.merge(&mut child, runs);
         }
-        self.settle(&mut child, level + 1);
+        self.settle(&mut child);
         let divided = self.divide(*child);
         let starts = divided.iter().skip(1).map(|node| node.bounds[0]).collect();
         let joins = |other: Option<&Child>| matches!(other, Some(Child::Inner(other)) if self.policy().joins_nodes(other.children.len(), divided[0].children.len()));
