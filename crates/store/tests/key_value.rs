@@ -414,8 +414,8 @@ fn rows_behind_many_deleted_ones_are_found() {
     }
 }
 
-/// Under [`MergePolicy::Leveled`], each inner node has one run of messages, so that ranges have fewer pages. A database of
-/// one policy is read and written under the other.
+/// Under [`MergePolicy::Leveled`], each inner node has one run of messages, so that ranges have fewer pages. A database
+/// of one policy is read and written under the other.
 #[test]
 fn nodes_have_one_run_under_the_leveled_policy() {
     let pages_of_scans = |policies: [MergePolicy; 2]| {

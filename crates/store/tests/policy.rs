@@ -21,8 +21,8 @@ const TREE: TreeId = TreeId::new(1);
 const FLUSHES: u64 = 40;
 const ROWS: u64 = 2500;
 
-/// Loads random rows of 116 bytes, with a flush after each 2,500. The depths differ by at most one, the spaces by at most a
-/// tenth.
+/// Loads random rows of 116 bytes, with a flush after each 2,500. The depths differ by at most one, the spaces by at
+/// most a tenth.
 #[test]
 fn simulated_trees_are_those_of_the_store() {
     for merge_policy in [MergePolicy::Tiered, MergePolicy::Leveled] {

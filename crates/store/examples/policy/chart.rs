@@ -1,9 +1,10 @@
-//! Charts of the trade-off between writes and reads, for both policies, beside the asymptotic costs of the Bε-tree paper.
+//! Charts of the trade-off between writes and reads, for both policies, beside the asymptotic costs of the Bε-tree
+//! paper.
 //!
-//! Table 1 of the paper (Bender et al., 2015): an insert costs log_B N / (ε B^(1-ε)) transfers of nodes, which are F log_F N
-//! times the bytes of a row with the fan-out F = B^ε (section 1.2); a point query costs log_B N / ε = log_F N transfers, a
-//! range of k rows k/B more. Big O hides a constant: each curve is scaled to the simulated figure of the leveled policy
-//! at the default parameters.
+//! Table 1 of the paper (Bender et al., 2015): an insert costs log_B N / (ε B^(1-ε)) transfers of nodes, which are F
+//! log_F N times the bytes of a row with the fan-out F = B^ε (section 1.2); a point query costs log_B N / ε = log_F N
+//! transfers, a range of k rows k/B more. Big O hides a constant: each curve is scaled to the simulated figure of the
+//! leveled policy at the default parameters.
 
 use std::error::Error;
 use std::ops::Range;
@@ -21,8 +22,8 @@ const SIZE: (u32, u32) = (960, 680);
 const TIERED: RGBColor = RGBColor(0x1b, 0x6c, 0xa8);
 const LEVELED: RGBColor = RGBColor(0xe0, 0x7b, 0x39);
 const PAPER: RGBColor = RGBColor(0x6f, 0x6f, 0x6f);
-/// Bytes that the store writes per second while it inserts, on the machine of `docs/measurements/store.md`: 618,000 rows of
-/// 116 bytes with 3.84 bytes written for each byte.
+/// Bytes that the store writes per second while it inserts, on the machine of `docs/measurements/store.md`: 618,000
+/// rows of 116 bytes with 3.84 bytes written for each byte.
 const WRITE_RATE: f64 = 618e3 * 116.0 * 3.84;
 
 /// One figure of a simulation.

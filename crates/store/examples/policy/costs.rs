@@ -1,7 +1,8 @@
 //! The costs of a tree of sizes: reads, space, memory.
 //!
-//! Reads are those of keys that are uniform over all rows, from a page cache of a given size. The cache keeps index pages
-//! longest, so its model has two stages: index pages in the order of their access rates, then data pages in the rest.
+//! Reads are those of keys that are uniform over all rows, from a page cache of a given size. The cache keeps index
+//! pages longest, so its model has two stages: index pages in the order of their access rates, then data pages in the
+//! rest.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -3,10 +3,11 @@
 //! ```sh
 //! cargo run --release -p keyaki-store --example policy -- [name=value …]
 //! ```
-//! Names of the workload: `keys`, `row_bytes`, `window` (the keys of each flush are uniform over a random interval with this
-//! share of all keys), `seed`. Names of options: `page_bytes`, `leaf_bytes`, `fan_out`, `node_buffer_bytes`, `runs_per_node`,
-//! `buffer_bytes`, `cache_bytes`, `checkpoint_log_bytes`. A comma separates several values; all combinations are computed.
-//! `policy` is `tiered`, `leveled` or, by default, both. `svg=DIRECTORY` draws charts of fan-out and node size instead.
+//! Names of the workload: `keys`, `row_bytes`, `window` (the keys of each flush are uniform over a random interval with
+//! this share of all keys), `seed`. Names of options: `page_bytes`, `leaf_bytes`, `fan_out`, `node_buffer_bytes`,
+//! `runs_per_node`, `buffer_bytes`, `cache_bytes`, `checkpoint_log_bytes`. A comma separates several values; all
+//! combinations are computed. `policy` is `tiered`, `leveled` or, by default, both. `svg=DIRECTORY` draws charts of
+//! fan-out and node size instead.
 //!
 //! Rows have incompressible values. `examples/key_value` measures the same workload on the store.
 

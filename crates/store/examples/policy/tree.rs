@@ -1,8 +1,9 @@
-//! A Bε-tree of sizes: each run has the number of its messages for each child of its node, each leaf the number of its rows.
+//! A Bε-tree of sizes: each run has the number of its messages for each child of its node, each leaf the number of its
+//! rows.
 //!
-//! Keys are uniform over `[0, 1)`. The messages of a flush are distributed over the children by binomial draws, which is
-//! the exact distribution of the counts of independent keys. The steps are those of the store's flusher, and all decisions
-//! are made by the same code, [`FlushPolicy`]. Messages are inserts of new keys, so nodes are never joined.
+//! Keys are uniform over `[0, 1)`. The messages of a flush are distributed over the children by binomial draws, which
+//! is the exact distribution of the counts of independent keys. The steps are those of the store's flusher, and all
+//! decisions are made by the same code, [`FlushPolicy`]. Messages are inserts of new keys, so nodes are never joined.
 
 use std::ops::Range;
 use std::rc::Rc;

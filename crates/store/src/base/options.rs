@@ -17,18 +17,18 @@ pub enum Durability {
     Off,
 }
 
-/// How inner nodes hold their messages. A database may be opened with another policy than before: nodes take on the form of
-/// the new one when they receive messages.
+/// How inner nodes hold their messages. A database may be opened with another policy than before: nodes take on the
+/// form of the new one when they receive messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MergePolicy {
     /// Several runs in each node, received by reference and merged with runs of similar size (size-tiered Bε-trees:
     /// Conway et al., SplinterDB, USENIX ATC 2020, section 3). Writes less.
     #[default]
     Tiered,
-    /// One run in each node, into which received messages are merged: the buffer of the Bε-tree paper (Bender et al., An
-    /// Introduction to Bε-trees and Write-Optimization, 2015, section 1). Reads meet fewer runs, and each level writes a
-    /// message about as often as a node has children. Messages that remain in the parent are not rewritten. VACUUM, joins
-    /// of nodes and a full disk can leave more runs until the next flush.
+    /// One run in each node, into which received messages are merged: the buffer of the Bε-tree paper (Bender et al.,
+    /// An Introduction to Bε-trees and Write-Optimization, 2015, section 1). Reads meet fewer runs, and each level
+    /// writes a message about as often as a node has children. Messages that remain in the parent are not rewritten.
+    /// VACUUM, joins of nodes and a full disk can leave more runs until the next flush.
     Leveled,
 }
 
@@ -42,7 +42,8 @@ pub struct Options {
     /// Budget of the page cache in bytes.
     pub cache_bytes: usize,
     /// Budget in bytes of the messages in all root buffers together, counted as allocated (nodes, keys and values).
-    /// Memory trees do not count. Above one and a half times this size writers slow down, at twice this size they stall.
+    /// Memory trees do not count. Above one and a half times this size writers slow down, at twice this size they
+    /// stall.
     pub buffer_bytes: usize,
     /// Bytes of log since the last checkpoint that trigger the next one.
     pub checkpoint_log_bytes: u64,

@@ -92,21 +92,22 @@ impl FlushPolicy<'_> {
         }
     }
 
-    /// True if an inner node merges the messages that it receives into its run, rather than referring to the runs of its
-    /// parent.
+    /// True if an inner node merges the messages that it receives into its run, rather than referring to the runs of
+    /// its parent.
     pub fn merges_received(&self) -> bool {
         self.options.merge_policy == MergePolicy::Leveled
     }
 
-    /// The children with pending messages, those with the most bytes first. `bytes` has the pending bytes of each child.
+    /// The children with pending messages, those with the most bytes first. `bytes` has the pending bytes of each
+    /// child.
     pub fn heaviest_children(&self, bytes: &[u64]) -> Vec<usize> {
         let mut slots: Vec<usize> = (0..bytes.len()).filter(|slot| bytes[*slot] > 0).collect();
         slots.sort_by_key(|slot| Reverse(bytes[*slot]));
         slots
     }
 
-    /// Length in bytes at which the writer of a leaf's replacement begins another leaf, for a leaf of `leaf_bytes` bytes
-    /// that receives about `message_bytes` bytes of messages. The new leaves get equal lengths, none above
+    /// Length in bytes at which the writer of a leaf's replacement begins another leaf, for a leaf of `leaf_bytes`
+    /// bytes that receives about `message_bytes` bytes of messages. The new leaves get equal lengths, none above
     /// `Options::leaf_bytes`. Encoded rows are assumed to take half the bytes of messages.
     pub fn leaf_target_bytes(&self, leaf_bytes: usize, message_bytes: usize) -> usize {
         let total = leaf_bytes + message_bytes / 2;
@@ -114,14 +115,14 @@ impl FlushPolicy<'_> {
         target.max(self.options.page_bytes)
     }
 
-    /// True if a leaf of `leaf_bytes` bytes is rebuilt for `message_bytes` bytes in a root buffer. Rebuilding a large leaf
-    /// for few messages would write too much; they become a run instead.
+    /// True if a leaf of `leaf_bytes` bytes is rebuilt for `message_bytes` bytes in a root buffer. Rebuilding a large
+    /// leaf for few messages would write too much; they become a run instead.
     pub fn rebuilds_directly(&self, leaf_bytes: usize, message_bytes: usize) -> bool {
         message_bytes >= leaf_bytes / DIRECT_SHARE
     }
 
-    /// True if two neighbouring leaves with these bytes of data pages are joined: one has at most a quarter of the target
-    /// size and both together at most three quarters, which leaves room before the next split.
+    /// True if two neighbouring leaves with these bytes of data pages are joined: one has at most a quarter of the
+    /// target size and both together at most three quarters, which leaves room before the next split.
     pub fn joins_leaves(&self, a: u64, b: u64) -> bool {
         let full = self.options.leaf_bytes as u64;
         a.min(b) <= full / 4 && a + b <= full / 4 * 3
