@@ -26,6 +26,11 @@ use crate::tree::{Advice, InnerNode, LeafIndex, LeafWalk, Merge, Node, Part, Run
 const MERGED_ROWS_FIRST: usize = 64;
 /// Maximum number of rows of a chunk with messages.
 const MERGED_ROWS_MAX: usize = 1024;
+/// Chunks double up to this number of rows, and grow by a quarter from then on, so that a reader that stops has merged few
+/// rows in vain.
+const MERGED_ROWS_DOUBLED: usize = 256;
+/// Pages are read ahead of chunks of at least this many rows.
+const READ_AHEAD_ROWS: usize = 500;
 
 /// Returns the rows of a range in chunks of about a page.
 #[derive(Debug)]
@@ -348,7 +353,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
 
     /// The next rows of the leaf, merged with the messages; `None` at the end of the leaf.
     async fn next_merged(&mut self) -> Result<Option<Chunk>> {
-        if self.merged_rows_max == MERGED_ROWS_MAX {
+        if self.merged_rows_max >= READ_AHEAD_ROWS {
             self.read_ahead();
         }
         let (schema, codecs) = (self.view.schema(), &self.view.version.codecs);
@@ -360,7 +365,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             if walk.messages.is_chunk(merged, self.merged_rows_max) {
                 let parts = std::mem::take(merged).parts;
                 if !parts.is_empty() {
-                    self.merged_rows_max = (2 * self.merged_rows_max).min(MERGED_ROWS_MAX);
+                    self.merged_rows_max = after_chunk_of(self.merged_rows_max);
                     return Ok(Some(Chunk { codecs: codecs.clone(), parts }));
                 }
                 if walk.messages.is_empty() {
@@ -662,4 +667,10 @@ fn add_messages(resolver: &mut Resolver, buffer: &RootBuffer, key: &[u8], sequen
         resolver.add_message(message);
         !resolver.is_settled()
     });
+}
+
+/// Maximum number of rows of the chunk after one of at most `rows` rows.
+fn after_chunk_of(rows: usize) -> usize {
+    let growth = if rows < MERGED_ROWS_DOUBLED { rows } else { rows / 4 };
+    (rows + growth).min(MERGED_ROWS_MAX)
 }
