@@ -9,7 +9,7 @@ use crate::run::{Programs, Result, cargo, step};
 /// Fixed seeds of `cargo xtask test`.
 const FIXED_SEEDS: [u64; 3] = [1, 2, 3];
 /// Time for fresh seeds in `cargo xtask test`, in seconds.
-const FRESH_SECONDS: u64 = 60;
+const FRESH_SECONDS: u64 = 300;
 
 #[derive(Debug, Args)]
 pub struct Arguments {

@@ -88,4 +88,4 @@ pub use keyaki_exec::{ExecutorOptions, MemoryTrace, Stats};
 pub use keyaki_llc::calibrate::CacheProfile;
 pub use keyaki_llc::governor::{CachePath, Status as CacheGovernorStatus};
 pub use keyaki_llc::software::Tuning;
-pub use keyaki_store::{Durability, LocatorStats, Options as StoreOptions, Store};
+pub use keyaki_store::{Durability, LocatorStats, MergePolicy, Options as StoreOptions, Store};

@@ -30,8 +30,7 @@ mod tree;
 // The store: open it, write batches and bulk loads, take snapshots, read with cursors.
 pub use base::{
     Column, ColumnType, Compression, Direction, Durability, Error, KeyRange, ListType, MergePolicy, Options, Prior,
-    RangeEstimate,
-    Result, Schema, TreeId, TreeKind, UpsertFunction, UpsertFunctions, successor,
+    RangeEstimate, Result, Schema, TreeId, TreeKind, UpsertFunction, UpsertFunctions, successor,
 };
 pub use engine::{
     Backup, BackupMode, BulkWriter, Checked, CheckedTree, CommitStats, Damage, DamagedKeys, DamagedPart, Loaded,

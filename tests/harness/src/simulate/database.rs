@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::arrow::util::display::array_value_to_string;
-use keyaki::{Database, Durability, ExecutorOptions, Options, Outcome, Session, StoreOptions};
+use keyaki::{Database, Durability, ExecutorOptions, MergePolicy, Options, Outcome, Session, StoreOptions};
 use keyaki_device::simulated::Simulated;
 use keyaki_device::{Device, OpenMode};
 use keyaki_primitives::Random;
@@ -80,6 +80,7 @@ impl Sizes {
             fan_out: *random.pick(&[2, 3, 5, 8]),
             node_buffer_bytes: *random.pick(&[10_000, 30_000, 100_000]),
             runs_per_node: *random.pick(&[2, 3, 6]),
+            merge_policy: *random.pick(&[MergePolicy::Tiered, MergePolicy::Tiered, MergePolicy::Leveled]),
             checkpoint_log_bytes: *random.pick(&[30_000, 200_000, 4_000_000]),
             ..StoreOptions::default()
         })

@@ -320,7 +320,11 @@ impl Generator {
     fn definition(&mut self, table: usize) -> Statement {
         let slot = self.random.below(SLOTS) as usize;
         match self.random.below(20) {
-            0..7 => Statement::CreateTable { table, checked: self.random.one_in(3) },
+            0..7 => Statement::CreateTable {
+                table,
+                checked: self.random.one_in(3),
+                compression: *self.random.pick(&["lz4", "zstd", "none"]),
+            },
             7 if self.random.one_in(3) => Statement::DropTable { table },
             7 => Statement::Truncate { table },
             8..14 => Statement::CreateIndex { table, slot, index: self.index() },

@@ -127,7 +127,7 @@ impl Runner {
         self.open().map_err(|error| Problem::error("a new database", &error))?;
         self.administer("CREATE SEQUENCE s").map_err(|error| Problem::error("a sequence", &error))?;
         for table in 0..TABLES_FIRST {
-            self.run_statement(0, &Statement::CreateTable { table, checked: table == 1 })?;
+            self.run_statement(0, &Statement::CreateTable { table, checked: table == 1, compression: "zstd" })?;
         }
         Ok(())
     }

@@ -467,7 +467,7 @@ impl State {
         let mut state = self.clone();
         *ids += 1;
         let defined = match statement {
-            Statement::CreateTable { table, checked } => {
+            Statement::CreateTable { table, checked, compression: _ } => {
                 if self.tables.contains_key(table) {
                     return Expected::error(DUPLICATE_TABLE);
                 }

@@ -160,6 +160,7 @@ pub enum Statement {
     CreateTable {
         table: usize,
         checked: bool,
+        compression: &'static str,
     },
     DropTable {
         table: usize,
@@ -390,9 +391,10 @@ impl Statement {
             Statement::Delete { table, predicate } => format!("DELETE FROM t{table} WHERE {}", predicate.sql("")),
             Statement::Select(query) => query.sql(),
             Statement::NextValue => "SELECT nextval('s')".into(),
-            Statement::CreateTable { table, checked } => {
+            Statement::CreateTable { table, checked, compression } => {
                 let check = if *checked { format!(", {}", check_sql()) } else { String::new() };
-                format!("CREATE TABLE t{table} (k BIGINT PRIMARY KEY, a BIGINT, b BIGINT, c TEXT{check})")
+                let columns = format!("k BIGINT PRIMARY KEY, a BIGINT, b BIGINT, c TEXT{check}");
+                format!("CREATE TABLE t{table} ({columns}) WITH (compression = '{compression}')")
             }
             Statement::DropTable { table } => format!("DROP TABLE t{table}"),
             Statement::Truncate { table } => format!("TRUNCATE t{table}"),

@@ -71,7 +71,7 @@ fn conflicts_must_be_found() {
     };
     let (mut model, table) = (Model::default(), 0);
     model.has_exact_conflicts = true;
-    run(&mut model, 3, &Statement::CreateTable { table, checked: false });
+    run(&mut model, 3, &Statement::CreateTable { table, checked: false, compression: "lz4" });
     let Step::Run { statement: first, .. } = insert(1) else { panic!("a statement") };
     let Step::Run { statement: second, .. } = insert(2) else { panic!("a statement") };
     // The same row.
