@@ -334,7 +334,7 @@ impl Flusher<'_> {
             Node::Inner(child) => {
                 let mut child = child.clone();
                 child.runs.splice(0..0, share.iter().cloned());
-                if self.policy().merges_received() {
+                if self.policy().merges_received() && child.runs.len() > 1 {
                     let runs = 0..child.runs.len();
                     self.merge_runs(&mut child, runs)?;
                 }

@@ -67,8 +67,8 @@ impl FlushPolicy<'_> {
             return None;
         }
         Some(FlushStep::Merge(match self.options.merge_policy {
-            MergePolicy::Tiered => cheapest_merge(&node.runs),
-            MergePolicy::Leveled => 0..node.runs.len(),
+            MergePolicy::Leveled if !self.disk_is_full => 0..node.runs.len(),
+            MergePolicy::Tiered | MergePolicy::Leveled => cheapest_merge(&node.runs),
         }))
     }
 
@@ -87,15 +87,15 @@ impl FlushPolicy<'_> {
 
     fn runs_max(&self) -> usize {
         match self.options.merge_policy {
-            MergePolicy::Tiered => self.options.runs_per_node.max(1),
-            MergePolicy::Leveled => 1,
+            MergePolicy::Leveled if !self.disk_is_full => 1,
+            MergePolicy::Tiered | MergePolicy::Leveled => self.options.runs_per_node.max(1),
         }
     }
 
     /// True if an inner node merges the messages that it receives into its run, rather than referring to the runs of
-    /// its parent.
+    /// its parent. On a full disk it does not: there is space for runs of buffers and for leaves only.
     pub fn merges_received(&self) -> bool {
-        self.options.merge_policy == MergePolicy::Leveled
+        self.options.merge_policy == MergePolicy::Leveled && !self.disk_is_full
     }
 
     /// The children with pending messages, those with the most bytes first. `bytes` has the pending bytes of each
@@ -169,6 +169,8 @@ mod tests {
         assert_eq!(policy.next_step(&node(&[10, 10, 10, 900])), Some(FlushStep::Merge(0..4)));
         assert_eq!(policy.next_step(&node(&[101, 900])), Some(FlushStep::MoveDown));
         assert!(policy.merges_received());
+        let full = FlushPolicy { disk_is_full: true, ..policy };
+        assert!(!full.merges_received() && full.next_step(&node(&[10, 10, 10, 10])).is_none());
     }
 
     /// Small messages for a large part of the rows move down within the budget, sooner on a full disk.
