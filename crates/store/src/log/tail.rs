@@ -21,6 +21,9 @@ use crate::base::{Error, Result};
 /// The sequence number and the payload of a record.
 pub(crate) type Record = (u64, Box<[u8]>);
 
+/// Attempts to read segments that become shorter meanwhile.
+const ATTEMPTS: usize = 10;
+
 /// A position in a log that another process may be writing.
 #[derive(Debug)]
 pub(crate) struct LogTail {
@@ -102,6 +105,17 @@ impl LogTail {
     /// # Errors
     /// [`crate::Error::Corrupt`] if a record is missing, device errors.
     pub fn check_end(&mut self) -> Result<()> {
+        let mut attempts = 1..ATTEMPTS;
+        loop {
+            match self.check_end_once() {
+                // The writer has shortened a segment since its length was read.
+                Err(Error::Device(error)) if error.is_end_of_file() && attempts.next().is_some() => {}
+                checked => return checked,
+            }
+        }
+    }
+
+    fn check_end_once(&mut self) -> Result<()> {
         let mut numbers = LogSegments::list(&*self.stream.segments.device, &self.stream.segments.dir)?;
         numbers.retain(|&number| number >= self.segment);
         if numbers.first() != Some(&self.segment) {
