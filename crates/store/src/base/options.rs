@@ -74,8 +74,8 @@ impl Default for Options {
             page_bytes: 8192,
             leaf_bytes: 1 << 20,
             fan_out: 16,
-            node_buffer_bytes: 8 << 20,
-            runs_per_node: 12,
+            node_buffer_bytes: 32 << 20,
+            runs_per_node: 10,
             merge_policy: MergePolicy::Tiered,
             upserts: Arc::default(),
         }
