@@ -7,6 +7,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
+use keyaki_primitives::Random;
 use keyaki_store::{
     BackupMode, Column, ColumnType, Compression, Direction, KeyRange, Options, Schema, Snapshot, Store, TreeId,
     WriteBatch, block_on,
@@ -34,10 +35,12 @@ fn schema(compression: Compression) -> Schema {
     Schema::new(columns, 1).compressed(compression)
 }
 
-/// Texts as in logs: alike, and different in each row and round.
+/// A few of a hundred words, different in each row and round.
 fn text(id: i64, round: i64) -> String {
-    let (user, path) = (id * 7919 % 1009, ["orders", "customers", "items"][(id % 3) as usize]);
-    format!("{{\"user\": {user}, \"round\": {round}, \"path\": \"/api/v1/{path}/{}\", \"status\": 200}}", id * 31)
+    let parts = ["request", "compr", "zelk", "cust", "serr", "ova", "ible", "st", "ata", "mit"];
+    let word = |i: usize| format!("{}{}{} ", parts[i % 10], parts[i / 10 % 10], parts[i / 3 % 10]);
+    let mut random = Random::new((id * 100 + round) as u64);
+    (0..3 + id % 5).map(|_| word(random.below(100) as usize)).collect::<String>() + &(id * 31).to_string()
 }
 
 fn rows(ids: impl Iterator<Item = i64> + Clone, round: i64) -> RecordBatch {
@@ -76,7 +79,7 @@ fn assert_rows(store: &Store, snapshot: &Snapshot, step: usize, round: i64) {
     while let Some(chunk) = block_on(cursor.next()).unwrap() {
         let columns = chunk.to_arrays(&[0, 1, 2]).unwrap();
         for row in 0..chunk.rows() {
-            let round = if next as usize % step == 0 { round } else { 0 };
+            let round = if (next as usize).is_multiple_of(step) { round } else { 0 };
             assert_eq!(columns[0].as_primitive::<Int64Type>().value(row), next);
             assert_eq!(columns[1].as_string_view().value(row), text(next, round));
             assert_eq!(columns[2].as_string_view().value(row), text(next * 3, round));
@@ -165,6 +168,34 @@ fn a_changed_method_concerns_later_pages() {
     let store = open(&simulated);
     assert_eq!(store.latest().tree(TREE).unwrap().schema().compression(), Compression::Zstd);
     assert_rows(&store, &store.latest(), 1, 2);
+}
+
+/// A tree with the id of a dropped one has other columns, or the same.
+#[test]
+fn ids_are_used_again() {
+    let simulated = simulated();
+    let store = open(&simulated);
+    load(&store, Compression::Zstd);
+    let old = store.latest();
+    assert!(dictionary_bytes(&store) > 0);
+    let replace = |schema: &Schema| {
+        let mut batch = WriteBatch::new();
+        batch.drop_tree(TREE);
+        batch.create_tree(TREE, schema);
+        store.commit(batch).unwrap();
+        store.checkpoint().unwrap();
+    };
+    replace(&Schema::key_value().compressed(Compression::Zstd));
+    replace(&Schema::new(schema(Compression::Zstd).columns()[..2].to_vec(), 2));
+    replace(&schema(Compression::Zstd));
+    update(&store, 1, 3);
+    store.checkpoint().unwrap();
+    store.drop_caches();
+    assert_rows(&store, &old, 1, 0);
+    assert_rows(&store, &store.latest(), 1, 3);
+    drop((old, store));
+    let store = open(&simulated);
+    assert_rows(&store, &store.latest(), 1, 3);
 }
 
 #[test]

@@ -11,8 +11,8 @@ pub enum Compression {
     /// LZ4: fast, and the default.
     #[default]
     Lz4,
-    /// Zstandard: half to two thirds of the bytes of LZ4, and a third of its speed when pages are written. The store
-    /// trains a dictionary for each column where this saves space.
+    /// Zstandard: about half of the bytes of LZ4, and half of its speed when pages are written. The store trains a
+    /// dictionary for each column where this saves space.
     Zstd,
 }
 

@@ -352,6 +352,12 @@ impl Schema {
     pub fn key_columns(&self) -> usize {
         self.key_columns
     }
+    /// True if the heaps of a column may have a dictionary.
+    pub(crate) fn may_have_dictionary(&self, column: usize) -> bool {
+        let ty = self.columns.get(column).filter(|_| column >= self.key_columns).map(|column| column.ty);
+        matches!(ty, Some(ColumnType::Text | ColumnType::Bytes))
+    }
+
     /// How the pages of the tree are compressed.
     pub fn compression(&self) -> Compression {
         self.compression

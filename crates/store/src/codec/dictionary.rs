@@ -6,10 +6,12 @@
 //! most, as long as its tree exists, so that pages need not be written again.
 //!
 //! *Invariants.* A dictionary is in [`Dictionaries`] before a page that needs it is written, and as long as an extent of its
-//! tree, or the tree, exists. Checkpoints write the dictionaries of their trees.
+//! tree, or the tree, exists. Checkpoints write the dictionaries of their trees. A tree that is created with the id of a
+//! dropped one continues with the dictionaries of that, if they still exist and it has columns for them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use keyaki_primitives::sync::RwLock;
@@ -20,7 +22,8 @@ use crate::base::TreeId;
 
 /// Maximum length of a new dictionary in bytes.
 const TRAINED_BYTES: usize = 8 << 10;
-/// Maximum length of a dictionary in bytes.
+/// Bounds on the length of a dictionary in bytes.
+const DICTIONARY_BYTES_MIN: usize = 256;
 pub(crate) const DICTIONARY_BYTES_MAX: usize = 64 << 10;
 /// Bytes of values that a dictionary is trained and tested on. Fewer values give worse dictionaries, more take longer.
 const SAMPLE_BYTES_MIN: usize = 16 * TRAINED_BYTES;
@@ -41,8 +44,10 @@ const MAGIC: [u8; 4] = 0xec30_a437_u32.to_le_bytes();
 /// A dictionary, with the tables that compression and decompression derive from it on first use.
 pub(crate) struct Dictionary {
     bytes: Box<[u8]>,
-    compression: OnceLock<CDict<'static>>,
-    decompression: DDict<'static>,
+    compression: OnceLock<Option<CDict<'static>>>,
+    decompression: OnceLock<Option<DDict<'static>>>,
+    /// A checkpoint has it.
+    is_stored: AtomicBool,
 }
 
 impl fmt::Debug for Dictionary {
@@ -52,25 +57,29 @@ impl fmt::Debug for Dictionary {
 }
 
 impl Dictionary {
-    /// A dictionary with these bytes; `None` if they are not one, or if there are more than 64 KiB.
+    /// A dictionary with these bytes; `None` if they are not one, or if there are less than 256 bytes or more than 64 KiB.
     pub(crate) fn new(bytes: &[u8]) -> Option<Dictionary> {
-        if bytes.len() > DICTIONARY_BYTES_MAX || !bytes.starts_with(&MAGIC) {
+        let is_long_enough = (DICTIONARY_BYTES_MIN..=DICTIONARY_BYTES_MAX).contains(&bytes.len());
+        // Its tables take several times the bytes, and exist only while pages need them.
+        if !is_long_enough || !bytes.starts_with(&MAGIC) || DDict::try_create(bytes).is_none() {
             return None;
         }
-        let decompression = DDict::try_create(bytes)?;
-        Some(Dictionary { bytes: bytes.into(), compression: OnceLock::new(), decompression })
+        let (compression, decompression) = (OnceLock::new(), OnceLock::new());
+        Some(Dictionary { bytes: bytes.into(), compression, decompression, is_stored: AtomicBool::new(false) })
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    pub(super) fn compression(&self) -> &CDict<'static> {
-        self.compression.get_or_init(|| CDict::create(&self.bytes, ZSTD_LEVEL))
+    /// `None` if there is no memory for it.
+    pub(super) fn compression(&self) -> Option<&CDict<'static>> {
+        self.compression.get_or_init(|| CDict::try_create(&self.bytes, ZSTD_LEVEL)).as_ref()
     }
 
-    pub(super) fn decompression(&self) -> &DDict<'static> {
-        &self.decompression
+    /// `None` if there is no memory for it.
+    pub(super) fn decompression(&self) -> Option<&DDict<'static>> {
+        self.decompression.get_or_init(|| DDict::try_create(&self.bytes)).as_ref()
     }
 }
 
@@ -91,6 +100,8 @@ pub(super) fn train<'a>(values: impl Iterator<Item = &'a [u8]>, heap_bytes: usiz
     if total < SAMPLE_BYTES_MIN {
         return Training::TooFew;
     }
+    // Shorter heaps of a short batch: they need a dictionary more, and it is better than none.
+    let heap_bytes = heap_bytes.min(total / HEAPS_MIN);
     let distinct: HashSet<&[u8]> = values.iter().take(VARIETY_VALUES).copied().collect();
     if distinct.len() * 2 <= values.len().min(VARIETY_VALUES) {
         // Pages have each value once.
@@ -102,9 +113,6 @@ pub(super) fn train<'a>(values: impl Iterator<Item = &'a [u8]>, heap_bytes: usiz
         if heap.len() >= heap_bytes {
             heaps.push(std::mem::take(&mut heap));
         }
-    }
-    if heaps.len() < HEAPS_MIN {
-        return Training::TooFew;
     }
     // Evenly distributed, so that neighbours are as similar as in a page and the parts as different as in the table.
     let step = (total / SAMPLE_BYTES_MAX).max(1);
@@ -144,12 +152,23 @@ impl TreeDictionaries {
     }
 
     /// Gives a column the dictionary that pages of the newest checkpoint have used, whatever was decided before.
-    pub(crate) fn set(&self, column: u16, dictionary: Dictionary) {
+    /// Returns false if the bytes are no dictionary.
+    pub(crate) fn set(&self, column: u16, bytes: &[u8]) -> bool {
         let mut columns = self.columns.write();
         let known = columns.entry(column).or_default();
-        if known.as_ref().is_none_or(|known| known.bytes != dictionary.bytes) {
+        if known.as_ref().is_none_or(|known| *known.bytes != *bytes) {
+            let Some(dictionary) = Dictionary::new(bytes) else { return false };
+            dictionary.is_stored.store(true, Ordering::Relaxed);
             *known = Some(Arc::new(dictionary));
         }
+        true
+    }
+
+    /// As [`all`](Self::all), without those that no checkpoint has.
+    pub(crate) fn stored(&self) -> Vec<(u16, Arc<Dictionary>)> {
+        let mut all = self.all();
+        all.retain(|(_, dictionary)| dictionary.is_stored.load(Ordering::Relaxed));
+        all
     }
 
     /// The dictionaries, by ascending column.
@@ -170,6 +189,13 @@ impl Dictionaries {
     pub(crate) fn of(&self, tree: TreeId) -> Arc<TreeDictionaries> {
         let known = self.trees.read().get(&tree).cloned();
         known.unwrap_or_else(|| self.trees.write().entry(tree).or_default().clone())
+    }
+
+    /// Notes that a checkpoint has all dictionaries.
+    pub(crate) fn set_stored(&self) {
+        let trees = self.trees.read();
+        let all = trees.values().flat_map(|of_tree| of_tree.all());
+        all.for_each(|(_, dictionary)| dictionary.is_stored.store(true, Ordering::Relaxed));
     }
 
     /// Forgets the dictionaries of trees that do not exist, and have neither extents nor writers.

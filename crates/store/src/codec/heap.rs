@@ -29,12 +29,9 @@ thread_local! {
 
 /// Compresses with Zstandard into `stored`. Returns the length; `None` if `stored` is too short.
 fn compress_zstd(heap: &[u8], dictionary: Option<&Dictionary>, stored: &mut [u8]) -> Option<usize> {
-    COMPRESSION.with_borrow_mut(|context| {
-        match dictionary {
-            Some(dictionary) => context.compress_using_cdict(stored, heap, dictionary.compression()),
-            None => context.compress(stored, heap, ZSTD_LEVEL),
-        }
-        .ok()
+    COMPRESSION.with_borrow_mut(|context| match dictionary {
+        Some(dictionary) => context.compress_using_cdict(stored, heap, dictionary.compression()?).ok(),
+        None => context.compress(stored, heap, ZSTD_LEVEL).ok(),
     })
 }
 
@@ -55,12 +52,9 @@ impl HeapMethod {
     pub(super) fn decompress(&self, stored: &[u8], plain: &mut [u8]) -> bool {
         let len = match self {
             HeapMethod::Lz4 => decompress_into(stored, plain).ok(),
-            HeapMethod::Zstd(dictionary) => DECOMPRESSION.with_borrow_mut(|context| {
-                match dictionary {
-                    Some(dictionary) => context.decompress_using_ddict(plain, stored, dictionary.decompression()),
-                    None => context.decompress(plain, stored),
-                }
-                .ok()
+            HeapMethod::Zstd(dictionary) => DECOMPRESSION.with_borrow_mut(|context| match dictionary {
+                Some(dictionary) => context.decompress_using_ddict(plain, stored, dictionary.decompression()?).ok(),
+                None => context.decompress(plain, stored).ok(),
             }),
         };
         len == Some(plain.len())

@@ -39,7 +39,7 @@ pub use builder::ColumnBuilder;
 pub use chunk::{Chunk, ChunkPart, RowBatch};
 pub(crate) use codecs::Codecs;
 pub use compact::{compact, compact_array};
-pub(crate) use dictionary::{DICTIONARY_BYTES_MAX, Dictionaries, Dictionary, TreeDictionaries};
+pub(crate) use dictionary::{DICTIONARY_BYTES_MAX, Dictionaries, TreeDictionaries};
 pub use key::{KeyCodec, KeyEncoder};
 pub(crate) use key::{invalid as invalid_key, take_escaped};
 pub(crate) use lists::encode as encode_lists;

@@ -31,6 +31,7 @@ use keyaki_primitives::sync::Mutex;
 use keyaki_primitives::sync::thread::{Builder, JoinHandle};
 
 use crate::base::{Durability, Error, Result, TreeId};
+use crate::engine::node_table::Trained;
 use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, node_table};
 use crate::log::{LogPosition, LogReserve};
 use crate::message::WriteBatch;
@@ -459,7 +460,7 @@ impl Shared {
             });
             *version = Arc::new(version.with_counts(RowCounts::new(sequence, rows)));
         }
-        self.write_checkpoint(checkpointed, state, sequence, position)?;
+        self.write_checkpoint(checkpointed, state, sequence, position, Trained::All)?;
         self.remove_log_before(position);
         Ok(())
     }
@@ -482,6 +483,7 @@ impl Shared {
         state: StoreVersion,
         sequence: u64,
         log: LogPosition,
+        trained: Trained,
     ) -> Result<()> {
         assert!(
             sequence >= checkpointed.sequence,
@@ -489,8 +491,8 @@ impl Shared {
             checkpointed.sequence
         );
         let files = &self.files;
-        let bytes =
-            node_table::encode(&state, TreeId::new(self.next_tree.load(Ordering::Relaxed)), &files.dictionaries);
+        let next_tree = TreeId::new(self.next_tree.load(Ordering::Relaxed));
+        let bytes = node_table::encode(&state, next_tree, &files.dictionaries, trained);
         if bytes.len() as u64 > NODE_TABLE_BYTES_MAX {
             let (what, bytes, limit) = ("node table", bytes.len() as u64, NODE_TABLE_BYTES_MAX);
             return Err(Error::TooLarge { what, bytes, limit });
@@ -533,6 +535,9 @@ impl Shared {
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         // Their extents are free.
         self.drop_released();
+        if trained == Trained::All {
+            files.dictionaries.set_stored();
+        }
         files.dictionaries.retain(|tree| checkpointed.state.trees.contains_key(&tree));
         // A failure does not matter to the checkpoint.
         if let Err(error) = files.trim(Kept::Growth).and_then(|()| files.top_up()) {
@@ -645,7 +650,7 @@ impl Shared {
         // written undoes the whole installation.
         self.log.append(sequence, &[], LogReserve::Keep)?;
         let durable = self.log.cut().and_then(|position| {
-            self.write_checkpoint(&mut checkpointed, next.clone(), sequence, position)?;
+            self.write_checkpoint(&mut checkpointed, next.clone(), sequence, position, Trained::All)?;
             self.remove_log_before(position);
             Ok(())
         });

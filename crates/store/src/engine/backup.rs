@@ -21,6 +21,7 @@ use keyaki_primitives::sync::Mutex;
 use super::check::{Item, Verifier, in_parallel, items_of};
 use super::open::{check_no_log, prepare_directory, read_checkpoint};
 use crate::base::{Error, Options, Result, TreeId};
+use crate::engine::node_table::Trained;
 use crate::engine::{Store, node_table};
 use crate::log::LogPosition;
 use crate::pages::{ExtentMeta, RESERVED_BYTES, Superblock};
@@ -134,7 +135,7 @@ impl Store {
         if !self.copy_extents(&items, &*file, &Rows::of(&items), &|| (), progress)? {
             return Ok(None);
         }
-        self.finish_copy(state, &*file, sequence, 1)?;
+        self.finish_copy(state, &self.node_table(state, sequence), &*file, sequence, 1)?;
         Ok(Some(Backup { sequence, bytes: bytes_of(&items), kept_bytes: 0 }))
     }
 
@@ -160,10 +161,12 @@ impl Store {
             // It has this state already.
             return Ok(publish().then_some(backup));
         }
+        // The space for it is allocated before anything is replaced.
+        let table = self.node_table(state, sequence);
         let len = file.len()?;
         let prepare = || {
             let is_ready = self.copy_extents(&free, &*file, &rows, &|| (), progress)?
-                && self.prepare(state, sequence, &occupied, &*file, &rows, progress)?;
+                && self.prepare(state, &table, &occupied, &*file, &rows, progress)?;
             if is_ready {
                 file.sync_data()?;
             }
@@ -188,7 +191,7 @@ impl Store {
             };
             self.copy_extents(&occupied, &*file, &rows, &|| written.store(true, Ordering::Relaxed), &progress)?;
             written.store(true, Ordering::Relaxed);
-            self.finish_copy(state, &*file, sequence, earlier.generation + 1)
+            self.finish_copy(state, &table, &*file, sequence, earlier.generation + 1)
         };
         match replace() {
             Ok(end) => {
@@ -247,7 +250,7 @@ impl Store {
     fn prepare(
         &self,
         state: &StoreVersion,
-        sequence: u64,
+        table: &[u8],
         items: &[Item],
         file: &dyn File,
         rows: &Rows,
@@ -265,8 +268,7 @@ impl Store {
             }
         });
         failed.into_inner().map_or(Ok(()), Err)?;
-        let (end, table) = (end_of(state), self.node_table(state, sequence));
-        file.allocate(end, table.len().next_multiple_of(4096) as u64)?;
+        file.allocate(end_of(state), table.len().next_multiple_of(4096) as u64)?;
         Ok(is_complete)
     }
 
@@ -406,15 +408,22 @@ impl Store {
 
     fn node_table(&self, state: &StoreVersion, sequence: u64) -> Vec<u8> {
         let next_tree = TreeId::new(self.shared.next_tree.load(Ordering::Relaxed));
-        node_table::encode(&state.counted_at(sequence), next_tree, &self.files().dictionaries)
+        node_table::encode(&state.counted_at(sequence), next_tree, &self.files().dictionaries, Trained::All)
     }
 
     /// Writes the node table behind the extents, syncs, and writes the superblock of a checkpoint without a log. Returns the
     /// end of the node table.
-    fn finish_copy(&self, state: &StoreVersion, file: &dyn File, sequence: u64, generation: u64) -> Result<u64> {
-        let (bytes, end) = (self.node_table(state, sequence), end_of(state));
+    fn finish_copy(
+        &self,
+        state: &StoreVersion,
+        bytes: &[u8],
+        file: &dyn File,
+        sequence: u64,
+        generation: u64,
+    ) -> Result<u64> {
+        let end = end_of(state);
         let mut buffer = Buffer::zeroed(bytes.len().next_multiple_of(4096));
-        buffer[..bytes.len()].copy_from_slice(&bytes);
+        buffer[..bytes.len()].copy_from_slice(bytes);
         file.write_at(end, &buffer)?;
         file.sync_data()?;
         let superblock = Superblock {
@@ -423,7 +432,7 @@ impl Store {
             log: LogPosition::default(),
             node_table_offset: end,
             node_table_len: bytes.len() as u64,
-            node_table_hash: xxhash_rust::xxh3::xxh3_64(&bytes),
+            node_table_hash: xxhash_rust::xxh3::xxh3_64(bytes),
             page_bytes: self.files().page_bytes,
             database_id: self.shared.database_id,
         };

@@ -251,6 +251,8 @@ impl Shared {
         drop((current, commit));
         // Frees the extents that only the replaced state has.
         drop(replaced);
+        let state = self.state.read().clone();
+        self.files.dictionaries.retain(|tree| state.trees.contains_key(&tree));
         Ok(())
     }
 

@@ -14,10 +14,9 @@
 //! then, unless an older program wrote the table, for each tree
 //!   sample: u8 = 0 none; 1: level: u8, added rows: u64, missed upserts: u64, leaf count: u32, leaves: extent number: u32,
 //!           for each column the registers of its sketch
-//! ```
 //! then, if a tree has a dictionary, for each tree
 //!   dictionary count: u16, dictionaries: column: u16, dictionary, by ascending column
-//!
+//! ```
 //! The extents of a tree include the leaves of its sample.
 //! Names, keys, bounds and dictionaries are byte strings after their length (u32). Numbers are little endian.
 //!
@@ -32,10 +31,10 @@ use std::sync::Arc;
 use keyaki_device::{BLOCK, Lock};
 use keyaki_primitives::HyperLogLog;
 
-use crate::base::{Column, ColumnType, Key, Malformed, Reader, TreeId};
+use crate::base::{Column, Key, Malformed, Reader, TreeId};
 use crate::codec::{
-    Codecs, DICTIONARY_BYTES_MAX, Dictionaries, Dictionary, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema,
-    encode_schema, is_bounded,
+    Codecs, DICTIONARY_BYTES_MAX, Dictionaries, ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, decode_schema, encode_schema,
+    is_bounded,
 };
 use crate::pages::{Extent, ExtentMeta, Files, RESERVED_BYTES};
 use crate::tree::{
@@ -68,8 +67,16 @@ fn string(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
+/// Which dictionaries a node table has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trained {
+    All,
+    /// Those of earlier checkpoints, for a state without newer pages: the table is not longer than an earlier one.
+    Stored,
+}
+
 /// The node table of a state, which has no buffers. `dictionaries` are those of the store.
-pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId, dictionaries: &Dictionaries) -> Vec<u8> {
+pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId, dictionaries: &Dictionaries, which: Trained) -> Vec<u8> {
     let (mut out, mut counts, mut bounds, mut samples) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut trained, mut has_trained) = (Vec::new(), false);
     out.extend_from_slice(&(state.trees.len() as u32).to_le_bytes());
@@ -96,7 +103,13 @@ pub(crate) fn encode(state: &StoreVersion, next_tree: TreeId, dictionaries: &Dic
         let columns = version.codecs.row.value_columns().iter().zip(values).filter(|(column, _)| is_bounded(column.ty));
         columns.for_each(|(_, bound)| bounds.extend_from_slice(&bound.to_le_bytes()));
         encode_sample(version.sample.as_deref(), &numbers, &mut samples);
-        let of_tree = dictionaries.of(*tree).all();
+        // Without pages, there is no need for them.
+        let mut of_tree = match which {
+            _ if extents.is_empty() => Vec::new(),
+            Trained::All => dictionaries.of(*tree).all(),
+            Trained::Stored => dictionaries.of(*tree).stored(),
+        };
+        of_tree.retain(|(column, _)| version.codecs.schema.may_have_dictionary(usize::from(*column)));
         has_trained |= !of_tree.is_empty();
         trained.extend_from_slice(&(of_tree.len() as u16).to_le_bytes());
         for (column, dictionary) in of_tree {
@@ -342,16 +355,13 @@ fn read_dictionaries(reader: &mut Reader<'_>, state: &StoreVersion, dictionaries
         let (schema, mut before) = (&version.codecs.schema, None);
         for _ in 0..reader.u16()? {
             let (column, bytes) = (reader.u16()?, reader.string()?);
-            let has_dictionary = (schema.key_columns()..schema.columns().len()).contains(&column.into())
-                && matches!(schema.columns()[usize::from(column)].ty, ColumnType::Text | ColumnType::Bytes);
-            if !has_dictionary || before >= Some(column) {
+            if !schema.may_have_dictionary(usize::from(column)) || before >= Some(column) {
                 return Err(reader.malformed(format!("column {column} of tree {tree} cannot have this dictionary")));
             }
-            let Some(dictionary) = Dictionary::new(bytes) else {
+            if !dictionaries.of(tree).set(column, bytes) {
                 let limit = DICTIONARY_BYTES_MAX;
                 return Err(reader.malformed(format!("invalid dictionary of {} bytes (at most {limit})", bytes.len())));
-            };
-            dictionaries.of(tree).set(column, dictionary);
+            }
             before = Some(column);
         }
     }

@@ -16,6 +16,7 @@ use keyaki_primitives::sync::atomic::{AtomicU32, AtomicU64};
 use keyaki_primitives::sync::{Condvar, Mutex, RwLock};
 
 use super::follow::newest;
+use super::node_table::Trained;
 use crate::base::{Durability, Error, Malformed, Options, Result, TreeId};
 use crate::codec::Dictionaries;
 use crate::engine::Transactions;
@@ -102,7 +103,7 @@ pub(crate) fn create(device: &dyn Device, dir: &Path, options: &Options) -> Resu
     }
     let file = device.open(&new, OpenMode::CreateNew)?;
     file.allocate(0, RESERVED_BYTES + 4096)?;
-    let meta = node_table::encode(&StoreVersion::default(), FIRST_FREE_TREE, &Dictionaries::default());
+    let meta = node_table::encode(&StoreVersion::default(), FIRST_FREE_TREE, &Dictionaries::default(), Trained::All);
     let mut buffer = Buffer::zeroed(4096);
     buffer[..meta.len()].copy_from_slice(&meta);
     file.write_at(RESERVED_BYTES, &buffer)?;

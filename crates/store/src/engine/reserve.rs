@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 use keyaki_device::BLOCK;
 
 use crate::base::{Error, Result};
+use crate::engine::node_table::Trained;
 use crate::engine::{Checkpointed, Shared};
 use crate::log::LogReserve;
 use crate::message::WriteBatch;
@@ -188,7 +189,7 @@ impl Shared {
         self.log.sync()?;
         let (sequence, log) = (checkpointed.sequence, checkpointed.log);
         // A replay counts the rows of later commits.
-        self.write_checkpoint(&mut checkpointed, state.counted_at(sequence), sequence, log)
+        self.write_checkpoint(&mut checkpointed, state.counted_at(sequence), sequence, log, Trained::Stored)
     }
 }
 

@@ -11,7 +11,7 @@ use arrow_array::{Array, ArrayRef};
 
 use super::open::ROWS_MAX;
 use super::{BLOCK, HEADER_LEN, KINDS, MAGIC, MessageKind, PAGE_BYTES_MAX, PAGE_FORMAT, RunColumns};
-use crate::base::{ColumnType, Compression, Error, Result, Schema};
+use crate::base::{Compression, Error, Result, Schema};
 use crate::codec::column::{BytesEncoder, BytesOptions, ColumnEncoder, IntsEncoder};
 use crate::codec::dictionary::{self, Training, TreeDictionaries};
 
@@ -59,11 +59,8 @@ impl PageWriter {
             ColumnEncoder::new(column.ty, if i < schema.key_columns() { Compression::None } else { of_values })
         };
         let columns = schema.columns().iter().enumerate().map(column).collect();
-        let may_get_dictionary = |&column: &usize| {
-            of_values == Compression::Zstd
-                && matches!(schema.columns()[column].ty, ColumnType::Text | ColumnType::Bytes)
-        };
-        let untrained = (schema.key_columns()..schema.columns().len()).filter(may_get_dictionary).collect();
+        let may_get_dictionary = |&column: &usize| of_values == Compression::Zstd && schema.may_have_dictionary(column);
+        let untrained = (0..schema.columns().len()).filter(may_get_dictionary).collect();
         PageWriter {
             schema,
             page_bytes,

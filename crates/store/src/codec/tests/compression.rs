@@ -21,7 +21,8 @@ fn texts(rows: usize, seed: usize, compression: Compression) -> Table {
         Value::Bytes((words.collect::<String>() + &(i * 7919).to_string()).into_bytes())
     };
     let number = |i: usize| Value::Word(i as i64);
-    let values = |column: usize| (0..rows).map(move |i| if column % 3 == 0 { number(i) } else { text(i * column) });
+    let values =
+        |column: usize| (0..rows).map(move |i| if column.is_multiple_of(3) { number(i) } else { text(i * column) });
     let array = |column: usize| array_of(schema.columns()[column].ty, &values(column).collect::<Vec<_>>());
     let columns = (0..4).map(array).collect();
     Table { schema, columns }
@@ -95,11 +96,14 @@ fn dictionaries_save_space_and_are_needed() {
     assert!(page.check_all_columns().is_err(), "a heap that needs another dictionary");
     // A dictionary survives in its bytes.
     for (column, dictionary) in trained.all() {
-        others.of(PLACE.tree).set(column, Dictionary::new(dictionary.bytes()).unwrap());
+        assert!(others.of(PLACE.tree).set(column, dictionary.bytes()));
     }
     let page = Page::open_with(bytes, place, &table.schema, &test_path(), None, &others).unwrap();
     assert!(page.check_all_columns().is_ok());
-    assert!(Dictionary::new(b"no dictionary").is_none());
+    assert!(!others.of(PLACE.tree).set(3, &[7; 1000]) && !others.of(PLACE.tree).set(3, b"no dictionary"));
+    assert_eq!((others.of(PLACE.tree).stored().len(), trained.stored().len()), (2, 0));
+    dictionaries.set_stored();
+    assert_eq!(trained.stored().len(), 2);
 }
 
 #[test]
