@@ -16,7 +16,7 @@
 //! the counter differs, so an interrupt affects exactly the statements that have started before it and not ended.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
@@ -78,12 +78,24 @@ pub(crate) struct Execution<'s> {
     interrupts: &'s Arc<Interrupts>,
     started: Started,
     decision: OnceLock<Arc<Decision>>,
+    /// The statement is COMMIT or ROLLBACK.
+    ends_transaction: AtomicBool,
 }
 
 impl<'s> Execution<'s> {
     /// An execution of a statement that started at `started`.
     pub fn new(interrupts: &'s Arc<Interrupts>, started: Started) -> Execution<'s> {
-        Execution { interrupts, started, decision: OnceLock::new() }
+        Execution { interrupts, started, decision: OnceLock::new(), ends_transaction: AtomicBool::new(false) }
+    }
+
+    /// Notes that the statement is to end the open transaction.
+    pub fn set_ending(&self) {
+        self.ends_transaction.store(true, Ordering::Relaxed);
+    }
+
+    /// True if the statement is to end the open transaction.
+    pub fn ends_transaction(&self) -> bool {
+        self.ends_transaction.load(Ordering::Relaxed)
     }
 
     /// The start of the statement.

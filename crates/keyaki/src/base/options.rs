@@ -171,8 +171,8 @@ pub struct SessionOptions {
     pub isolation: Isolation,
     /// `default_transaction_read_only`: transactions that do not specify it cannot write.
     pub is_read_only: bool,
-    /// `transaction_timeout`: the time after which an open transaction is rolled back, so that its snapshot keeps no space
-    /// longer than that; `None` without a limit. It concerns transactions that begin later.
+    /// `transaction_timeout`: the time after which an open transaction is rolled back; `None` without a limit. It concerns
+    /// transactions that begin later.
     pub transaction_timeout: Option<Duration>,
 }
 

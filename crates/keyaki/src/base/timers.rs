@@ -1,4 +1,4 @@
-//! Work at given times, on a thread that exists while there is any.
+//! Calls closures at given times, on one thread, which ends when none is left.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -51,7 +51,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Work at given times. Dropping them drops the work that is not due yet.
+/// The closures that are due at given times. Dropping them drops those that are not due yet.
 #[derive(Default)]
 pub(crate) struct Timers {
     shared: Arc<Shared>,
@@ -67,9 +67,12 @@ impl Timers {
     /// Runs `work`, which must be short, at `at` or soon after it, and again when it says so.
     pub fn schedule(&self, at: Instant, work: impl FnMut() -> Option<Duration> + Send + 'static) {
         let mut queue = self.shared.queue.lock();
+        let is_next = queue.entries.peek().is_none_or(|Reverse(next)| at < next.at);
         queue.entries.push(Reverse(Entry { at, work: Box::new(work) }));
         if queue.has_thread {
-            self.shared.changed.notify_one();
+            if is_next {
+                self.shared.changed.notify_one();
+            }
             return;
         }
         let shared = self.shared.clone();
@@ -95,6 +98,16 @@ impl Drop for Timers {
 
 impl Shared {
     fn run(&self) {
+        /// After a panic of work, the next call of [`Timers::schedule`] starts another thread.
+        struct Ended<'a>(&'a Shared);
+        impl Drop for Ended<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    self.0.queue.lock().has_thread = false;
+                }
+            }
+        }
+        let _ended = Ended(self);
         let mut queue = self.queue.lock();
         loop {
             let Some(Reverse(next)) = queue.entries.peek() else {

@@ -258,6 +258,7 @@ impl Shared {
         // The short path answers without waiting. The long path plans a query here and executes it later.
         let executed = refreshed
             .and_then(|()| self.session.database().runtime.poll_then(work, |work| self.run(execution.run(work))));
+        let executed = executed.map_err(|error| self.session.sql.transaction.cause(error));
         executed.inspect_err(|error| self.session.sql.transaction.failed(error))
     }
 

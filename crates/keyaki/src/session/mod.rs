@@ -153,6 +153,10 @@ impl Session {
         let result = execution.run(work).await.map_err(|error| self.sql.transaction.cause(error));
         match &result {
             Ok(_) => sql::on_commit::apply(&self.sql).await,
+            // The timeout has cancelled COMMIT or ROLLBACK, which end the transaction nevertheless.
+            Err(Error::TransactionTimeout) if execution.ends_transaction() => {
+                self.sql.transaction.roll_back().await;
+            }
             Err(error) => self.sql.transaction.failed(error),
         }
         result

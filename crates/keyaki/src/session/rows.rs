@@ -56,7 +56,7 @@ impl Batches {
                 Ok(Some(batch)) => return Ok(Some(batch)),
                 other => {
                     self.stream = None;
-                    return other;
+                    return other.map_err(|error| self.shared.session.sql.transaction.cause(error));
                 }
             }
         }

@@ -79,15 +79,26 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// `Conflict` if another transaction has changed the same rows, or what a serializable transaction has read;
-    /// `FailedTransaction` if a statement has failed; `TransactionTimeout`; errors of the commit. The transaction is then rolled back.
+    /// `FailedTransaction` if a statement has failed; `TransactionTimeout`; errors of the commit. The transaction is then
+    /// rolled back.
     pub fn commit(mut self) -> Result<()> {
-        self.has_ended = true;
         if self.connection.session().transaction_status() == TransactionStatus::Failed {
             let cause = self.connection.session().sql.transaction.check();
-            self.connection.execute("ROLLBACK", ())?;
+            self.end("ROLLBACK")?;
             return Err(cause.err().unwrap_or(crate::Error::FailedTransaction));
         }
-        self.connection.execute("COMMIT", ()).map(drop)
+        self.end("COMMIT")
+    }
+
+    /// Executes a statement that ends the transaction.
+    fn end(&mut self, statement: &str) -> Result<()> {
+        self.has_ended = true;
+        let ended = self.connection.execute(statement, ()).map(drop);
+        if ended.is_err() && self.connection.session().transaction_status() != TransactionStatus::Idle {
+            // The statement was cancelled, by an interrupt or a timeout.
+            self.connection.execute("ROLLBACK", ())?;
+        }
+        ended
     }
 
     /// Ends the transaction without its changes.
@@ -95,8 +106,7 @@ impl Transaction<'_> {
     /// # Errors
     /// `NoActiveTransaction` if a statement has ended it.
     pub fn rollback(mut self) -> Result<()> {
-        self.has_ended = true;
-        self.connection.execute("ROLLBACK", ()).map(drop)
+        self.end("ROLLBACK")
     }
 }
 
@@ -111,7 +121,7 @@ impl Deref for Transaction<'_> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if !self.has_ended
-            && let Err(error) = self.connection.execute("ROLLBACK", ())
+            && let Err(error) = self.end("ROLLBACK")
         {
             // A statement of the program has ended the transaction.
             tracing::debug!(%error, "the transaction had ended");

@@ -68,7 +68,7 @@ pub(super) fn define(session: &SqlSession, catalog: &Catalog, create: &CreateInd
     }
     catalog.check_free(&name)?;
     let method = method(create)?;
-    let (vast, compression) = super::vast::options(create, method, engine.memory_index_bytes_max)?;
+    let (vast, compression) = super::storage::of_index(create, method, engine.memory_index_bytes_max)?;
     if method == IndexMethod::Vast {
         super::vast::check_key(&old.def, &keys[0])?;
     }

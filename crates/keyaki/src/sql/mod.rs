@@ -140,6 +140,10 @@ pub(crate) async fn run_text(session: &SqlSession, execution: &Execution<'_>, sq
 
 /// Executes a text of one statement from the plan cache; `None` if it is not there.
 pub(crate) async fn run_cached(session: &SqlSession, execution: &Execution<'_>, sql: &str) -> Result<Option<Executed>> {
+    if session.transaction.check().is_err() {
+        // The long path reports it, unless the statement ends the transaction.
+        return Ok(None);
+    }
     match session.plan_cache() {
         PlanCacheMode::Off => Ok(None),
         mode => session.plans.execute(session, execution, sql, mode).await,

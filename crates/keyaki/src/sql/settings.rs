@@ -305,6 +305,9 @@ const TIME_UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min
 /// A timeout: a number of milliseconds, or of the unit that follows it; `None` for 0.
 fn timeout(name: &str, value: &str) -> Result<Option<Duration>> {
     let text = value.trim();
+    if text.eq_ignore_ascii_case("default") {
+        return Ok(None);
+    }
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = (&text[..end], text[end..].trim());
     let millis = match unit {

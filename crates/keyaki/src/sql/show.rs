@@ -234,7 +234,7 @@ pub(crate) fn create_index(table: &TableDef, index: &IndexDef) -> String {
     if !index.include.is_empty() {
         sql.push_str(&format!(" INCLUDE ({})", column_list(table, &index.include)));
     }
-    sql.push_str(&super::vast::with(index));
+    sql.push_str(&storage::with(index));
     if let Some(predicate) = &index.predicate {
         sql.push_str(&format!(" WHERE {predicate}"));
     }

@@ -1,15 +1,17 @@
 //! Storage parameters: `WITH (compression = …)` of tables and indexes, and `ALTER TABLE … SET (compression = …)`.
 
-use datafusion::sql::sqlparser::ast::{CreateTableOptions, SqlOption};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, CreateIndex, CreateTableOptions, Expr, SqlOption};
 use keyaki_store::Compression;
 
 use super::settings::value_text;
+use super::vast;
+use crate::catalog::{IndexDef, IndexMethod, VastOptions, goal_name};
 use crate::{Error, Result};
 
 /// Name of the only parameter of tables.
 pub(super) const COMPRESSION: &str = "compression";
 
-/// The compression that CREATE TABLE selects; `None` for the default.
+/// The compression in the clause WITH of CREATE TABLE; `None` without it.
 ///
 /// # Errors
 /// `Unsupported` for other parameters, `InvalidParameter` for an unknown method, `Syntax` for a parameter that is specified
@@ -35,7 +37,7 @@ pub(super) fn of_options(options: &[SqlOption], statement: &str) -> Result<Optio
         if !key.value.eq_ignore_ascii_case(COMPRESSION) {
             return Err(Error::Unsupported(format!("{statement} ({}) (use: {COMPRESSION})", key.value)));
         }
-        if found.replace(method(&value_text(value)?)?).is_some() {
+        if found.replace(compression_of(&value_text(value)?)?).is_some() {
             return Err(Error::syntax(format!("parameter \"{COMPRESSION}\" specified more than once")));
         }
     }
@@ -46,7 +48,7 @@ pub(super) fn of_options(options: &[SqlOption], statement: &str) -> Result<Optio
 ///
 /// # Errors
 /// `InvalidParameter`.
-pub(super) fn method(name: &str) -> Result<Compression> {
+pub(super) fn compression_of(name: &str) -> Result<Compression> {
     Compression::of_name(name).ok_or_else(|| {
         let expected = Compression::ALL.map(Compression::name).join(", ");
         Error::InvalidParameter { name: COMPRESSION.into(), value: name.into(), expected }
@@ -56,4 +58,58 @@ pub(super) fn method(name: &str) -> Result<Compression> {
 /// The parameter as SQL; `None` for the default.
 pub(super) fn sql(compression: Compression) -> Option<String> {
     (compression != Compression::default()).then(|| format!("{COMPRESSION} = '{compression}'"))
+}
+
+/// Parses `WITH (goal = …, memory = …, compression = …)`.
+///
+/// # Errors
+/// `Unsupported` for other options and for those of other index methods, `InvalidParameter` for invalid values and for more
+/// memory than in-memory indexes may use, `Syntax` for an option that is specified twice.
+pub(super) fn of_index(
+    create: &CreateIndex,
+    method: IndexMethod,
+    memory_bytes_max: usize,
+) -> Result<(VastOptions, Compression)> {
+    let (mut options, mut compression) = (VastOptions::default(), Compression::default());
+    let mut seen: Vec<String> = Vec::new();
+    for option in &create.with {
+        let (name, value) = name_and_value(option)?;
+        match (name.as_str(), method) {
+            (COMPRESSION, IndexMethod::Betree | IndexMethod::Vast) => compression = compression_of(&value)?,
+            ("goal", IndexMethod::Vast) => options.goal = vast::goal(&value)?,
+            ("memory", IndexMethod::Vast) => options.memory_bytes = Some(vast::memory(&value, memory_bytes_max)?),
+            (_, IndexMethod::Vast) => {
+                let known = "use one of: compression, goal, memory";
+                return Err(Error::Unsupported(format!("CREATE INDEX … WITH ({name}) ({known})")));
+            }
+            _ => return Err(Error::Unsupported(format!("CREATE INDEX … USING {method} … WITH ({name})"))),
+        }
+        if seen.contains(&name) {
+            return Err(Error::syntax(format!("parameter \"{name}\" specified more than once")));
+        }
+        seen.push(name);
+    }
+    Ok((options, compression))
+}
+
+fn name_and_value(option: &Expr) -> Result<(String, String)> {
+    if let Expr::BinaryOp { left, op: BinaryOperator::Eq, right } = option
+        && let Expr::Identifier(name) = &**left
+    {
+        return Ok((name.value.to_lowercase(), value_text(right)?));
+    }
+    Err(Error::syntax(format!("WITH takes name = value, not {option}")))
+}
+
+/// The WITH clause of an index, with a leading space; empty for the defaults.
+pub(super) fn with(IndexDef { vast: options, compression, .. }: &IndexDef) -> String {
+    let goal = goal_name(options.goal).filter(|_| options.goal != VastOptions::default().goal);
+    let goal = goal.map(|name| format!("goal = '{name}'"));
+    let amount = |bytes: u64| match bytes % (1 << 20) {
+        0 => format!("{} MiB", bytes >> 20),
+        _ => format!("{bytes} B"),
+    };
+    let memory = options.memory_bytes.map(|bytes| format!("memory = '{}'", amount(bytes)));
+    let all: Vec<String> = goal.into_iter().chain(memory).chain(sql(*compression)).collect();
+    if all.is_empty() { String::new() } else { format!(" WITH ({})", all.join(", ")) }
 }

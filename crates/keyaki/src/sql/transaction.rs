@@ -40,11 +40,15 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             slot.begin(&session.engine, &session.interrupts, characteristics, immediate).await?;
             Ok(Outcome::done(if begin { "BEGIN" } else { "START TRANSACTION" }))
         }
-        Sql::Commit { chain, modifier: None, end: _ } => commit(session, execution, chain).await,
+        Sql::Commit { chain, modifier: None, end: _ } => {
+            execution.set_ending();
+            commit(session, execution, chain).await
+        }
         Sql::Rollback { chain, savepoint: None } => {
+            execution.set_ending();
             let ended = slot.roll_back().await.ok_or_else(none_in_progress)?;
             if chain {
-                slot.begin(&session.engine, &session.interrupts, ended, false).await?;
+                slot.begin(&session.engine, &session.interrupts, chained(session, ended), false).await?;
             }
             Ok(Outcome::done("ROLLBACK"))
         }
@@ -101,9 +105,14 @@ async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) ->
     }
     if chain {
         super::on_commit::apply(session).await;
-        slot.begin(&session.engine, &session.interrupts, characteristics, false).await?;
+        slot.begin(&session.engine, &session.interrupts, chained(session, characteristics), false).await?;
     }
     Ok(Outcome::done(tag))
+}
+
+/// The characteristics of a transaction that follows one with these, with the timeout of the session.
+fn chained(session: &SqlSession, ended: Characteristics) -> Characteristics {
+    Characteristics { timeout: session.characteristics().timeout, ..ended }
 }
 
 /// Waits until a committed transaction is durable, and counts its changes.

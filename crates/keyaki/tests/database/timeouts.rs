@@ -60,6 +60,18 @@ fn a_running_statement_is_cancelled() {
     let ended = connection.execute(slow, ());
     assert!(matches!(ended, Err(Error::TransactionTimeout)), "{ended:?}");
     connection.execute("ROLLBACK", ()).unwrap();
+    // Queries, which execute while their rows are read.
+    let slow = "SELECT sum(a.value % b.value) FROM generate_series(1, 100000) a, generate_series(1, 100000000) b";
+    for (sql, parameter) in [(slow.to_string(), None), (format!("{slow} WHERE a.value > $1"), Some(0_i64))] {
+        connection.execute("BEGIN", ()).unwrap();
+        let read = |row: &keyaki::Row<'_>| row.get::<_, i64>(0);
+        let ended = match parameter {
+            None => connection.query_row(&sql, (), read),
+            Some(value) => connection.query_row(&sql, (value,), read),
+        };
+        assert!(matches!(ended, Err(Error::TransactionTimeout)), "{sql}: {ended:?}");
+        connection.execute("ROLLBACK", ()).unwrap();
+    }
     // Statements outside of transactions have no such limit.
     connection.execute("SET transaction_timeout = '1ms'", ()).unwrap();
     let sum = "SELECT sum(value % 7) FROM generate_series(1, 3000000)";
@@ -80,8 +92,15 @@ fn a_transaction_that_ends_in_time_is_not_affected() {
     connection.execute_batch("BEGIN; INSERT INTO t VALUES (6, 0)").unwrap();
     // Longer than the timeouts of the transactions before.
     std::thread::sleep(Duration::from_millis(400));
-    connection.execute("COMMIT", ()).unwrap();
+    // A chained transaction has the timeout of the session.
+    connection.execute_batch("SET transaction_timeout = '20ms'; COMMIT AND CHAIN").unwrap();
     assert_eq!(count(&connection), 6);
+    wait_for_failure(&connection);
+    connection.execute("ROLLBACK AND CHAIN", ()).unwrap();
+    wait_for_failure(&connection);
+    connection.execute_batch("ROLLBACK; SET transaction_timeout = 0; BEGIN").unwrap();
+    assert_eq!(count(&connection), 6);
+    connection.execute("COMMIT", ()).unwrap();
 }
 
 /// The lock of BEGIN IMMEDIATE, and the space that the snapshot keeps, are free after the timeout.

@@ -11,6 +11,8 @@
 //!                                       └──► failed: only ROLLBACK, or ROLLBACK TO a savepoint
 //! ```
 //!
+//! A transaction that is open for longer than its timeout fails, and keeps neither snapshot nor changes ([`expire`]).
+//!
 //! *Conflicts.* The store finds changes of the same rows, of new unique keys, and of ranges that a serializable
 //! transaction has read. Definitions are checked here: those of tables with changed rows must be the same as when the
 //! transaction read them, and a transaction that changes definitions must be the only one since its snapshot.
@@ -68,6 +70,8 @@ pub(crate) struct TransactionSlot {
     state: Arc<Mutex<Option<Open>>>,
     /// True if `state` is not `None`.
     is_open: AtomicBool,
+    /// When the timer of the session looks at `state` next; `None` without one. Changed under the lock of `state`.
+    timer: Arc<Mutex<Option<Instant>>>,
     /// Number of transactions begun.
     begun: AtomicU64,
 }
@@ -82,6 +86,8 @@ struct Open {
     is_failed: bool,
     /// The transaction has failed because it was open for too long. It has, or will have, no snapshot and no changes.
     has_timed_out: bool,
+    /// When it times out.
+    deadline: Option<Instant>,
     /// Held from BEGIN IMMEDIATE to the end.
     lock: Option<Lock>,
     savepoints: Vec<NamedSavepoint>,
@@ -262,29 +268,41 @@ impl TransactionSlot {
             engine.check_read_write("BEGIN IMMEDIATE")?;
         }
         let lock = if immediate { Some(engine.lock_writer().await) } else { None };
-        let number = self.open(engine, characteristics, lock).await?;
-        if let Some(timeout) = characteristics.timeout {
+        self.open(engine, characteristics, lock).await?;
+        let state = self.state.lock();
+        let Some(deadline) = state.as_ref().and_then(|open| open.deadline) else { return Ok(()) };
+        let mut timer = self.timer.lock();
+        if timer.is_none_or(|at| at > deadline) {
+            *timer = Some(deadline);
             let (state, turn) = (Arc::downgrade(&self.state), Arc::downgrade(&self.turn));
-            let interrupts = interrupts.clone();
-            engine.timers.schedule(Instant::now() + timeout, move || {
-                expire(&*state.upgrade()?, &*turn.upgrade()?, number, &interrupts)
+            let (timer, interrupts) = (Arc::downgrade(&self.timer), interrupts.clone());
+            engine.timers.schedule(deadline, move || {
+                expire(&*state.upgrade()?, &*turn.upgrade()?, &*timer.upgrade()?, &interrupts)
             });
         }
         Ok(())
     }
 
-    /// Opens a transaction that holds `lock` to its end. Returns its number.
-    async fn open(&self, engine: &Engine, characteristics: Characteristics, lock: Option<Lock>) -> Result<u64> {
+    /// Opens a transaction that holds `lock` to its end.
+    async fn open(&self, engine: &Engine, characteristics: Characteristics, lock: Option<Lock>) -> Result<()> {
         if lock.is_some() {
             // The snapshot contains acknowledged commits only.
             engine.store.pending().committed().await?;
         }
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
-        let (running, savepoints) = (None, Vec::new());
-        let open = Open { number, characteristics, running, is_failed: false, has_timed_out: false, lock, savepoints };
+        let open = Open {
+            number,
+            characteristics,
+            running: None,
+            is_failed: false,
+            has_timed_out: false,
+            deadline: characteristics.timeout.map(|timeout| Instant::now() + timeout),
+            lock,
+            savepoints: Vec::new(),
+        };
         *self.state.lock() = Some(open);
         self.is_open.store(true, Ordering::Release);
-        Ok(number)
+        Ok(())
     }
 
     /// Changes the characteristics of a transaction that has not run a statement yet. Returns false without one.
@@ -411,32 +429,39 @@ fn no_transaction(statement: &str) -> Error {
     Error::NoActiveTransaction(format!("{statement} can only be used in transaction blocks"))
 }
 
-/// Time until an expired transaction tries again to release what it holds.
-const RELEASE_INTERVAL: Duration = Duration::from_millis(10);
+/// Time after which a timer that could not do its work tries again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Makes a transaction that has been open for too long fail, cancels its statement, and releases its snapshot, its changes
-/// and its lock, once no statement uses them. Returns the time after which to try again.
+/// The work of a session's timer: makes a transaction that is past its deadline fail, cancels its statement, and releases its
+/// snapshot, its changes and its lock, once no statement uses them. Returns the time after which to look again; `None` if
+/// there is no transaction with a deadline.
 fn expire(
     state: &Mutex<Option<Open>>,
     turn: &tokio::sync::Mutex<()>,
-    number: u64,
+    timer: &Mutex<Option<Instant>>,
     interrupts: &Arc<Interrupts>,
 ) -> Option<Duration> {
-    let is_first = {
-        let mut state = state.lock();
-        let open = state.as_mut().filter(|open| open.number == number)?;
-        open.is_failed = true;
-        !std::mem::replace(&mut open.has_timed_out, true)
+    // A statement that spills holds the lock for long, and other sessions have timers, too.
+    let Some(mut state) = state.try_lock() else { return Some(RETRY_INTERVAL) };
+    let Some((open, deadline)) = state.as_mut().and_then(|open| open.deadline.map(|deadline| (open, deadline))) else {
+        *timer.lock() = None;
+        return None;
     };
-    if is_first {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if !left.is_zero() {
+        *timer.lock() = Some(deadline);
+        return Some(left);
+    }
+    open.is_failed = true;
+    if !std::mem::replace(&mut open.has_timed_out, true) {
+        // While the state is locked: the transaction cannot end before, and no later statement is cancelled.
         InterruptHandle { interrupts: interrupts.clone() }.interrupt();
     }
-    let Ok(_turn) = turn.try_lock() else { return Some(RELEASE_INTERVAL) };
-    let released = {
-        let mut state = state.lock();
-        let open = state.as_mut().filter(|open| open.number == number)?;
-        (open.running.take(), open.lock.take(), std::mem::take(&mut open.savepoints))
-    };
+    let Ok(_turn) = turn.try_lock() else { return Some(RETRY_INTERVAL) };
+    let released = (open.running.take(), open.lock.take(), std::mem::take(&mut open.savepoints));
+    open.deadline = None;
+    *timer.lock() = None;
+    drop(state);
     drop(released);
     None
 }

@@ -144,7 +144,7 @@ fn recovered(tree: TreeId, schema: &Schema, catalog: &SalvagedCatalog) -> TableD
         columns.push(ColumnDef { nullable: column.nullable, ..ColumnDef::new(name, column.ty) });
     }
     let key = if own.len() < all.len() { Vec::new() } else { (0..schema.key_columns()).collect() };
-    TableDef { nullable_values: false, ..TableDef::new(name, tree, columns, key) }
+    TableDef { nullable_values: false, compression: schema.compression(), ..TableDef::new(name, tree, columns, key) }
 }
 
 /// The name of a column in its tree, with a number if another column has the name: trees keep dropped and renamed columns.
