@@ -26,6 +26,9 @@ const SAVEPOINTS: u64 = 2;
 /// Kinds of indexes.
 const METHODS: [&str; 3] = ["betree", "vast", "masstree"];
 
+/// Methods of compression of tables.
+const COMPRESSIONS: [&str; 3] = ["lz4", "zstd", "none"];
+
 /// Settings of sessions that choose other plans for the same results.
 const SETTINGS: [&str; 11] = [
     "keyaki.join = 'index'",
@@ -323,7 +326,7 @@ impl Generator {
             0..7 => Statement::CreateTable {
                 table,
                 checked: self.random.one_in(3),
-                compression: *self.random.pick(&["lz4", "zstd", "none"]),
+                compression: COMPRESSIONS[self.random.index(COMPRESSIONS.len())],
             },
             7 if self.random.one_in(3) => Statement::DropTable { table },
             7 => Statement::Truncate { table },
