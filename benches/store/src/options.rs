@@ -135,7 +135,7 @@ impl Options {
         self.workloads.contains(&workload) || (workload.is_of_files() && self.workloads.contains(&Workload::Files))
     }
 
-    /// The workloads to run, in order: those wanted and those that they need.
+    /// The selected workloads and their prerequisites, in the order of execution.
     pub fn schedule(&self) -> Vec<Workload> {
         let all = || Workload::value_variants().iter().copied().filter(|workload| *workload != Workload::Files);
         let needed: Vec<Workload> = all().filter(|workload| self.wants(*workload)).filter_map(Workload::base).collect();

@@ -51,7 +51,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// The closures that are due at given times. Dropping them drops those that are not due yet.
+/// A queue of closures, ordered by time. Dropping the queue drops the remaining closures.
 #[derive(Default)]
 pub(crate) struct Timers {
     shared: Arc<Shared>,

@@ -28,6 +28,7 @@ mod repair;
 mod schemas;
 mod sequences;
 mod slt;
+mod storage;
 mod temporary;
 mod timeouts;
 mod transactions;

@@ -107,18 +107,23 @@ pub(super) fn train<'a>(values: impl Iterator<Item = &'a [u8]>, heap_bytes: usiz
         // Pages have each value once.
         return Training::Useless;
     }
-    let (mut heaps, mut heap) = (Vec::new(), Vec::new());
+    // Heaps are evenly distributed, so that neighbours are as similar as in a page and the parts as different as in the
+    // table. The others are not copied.
+    let step = (total / SAMPLE_BYTES_MAX).max(1);
+    let (mut heaps, mut heap, mut len, mut number) = (Vec::new(), Vec::new(), 0, 0_usize);
     for value in values {
-        heap.extend_from_slice(value);
-        if heap.len() >= heap_bytes {
-            heaps.push(std::mem::take(&mut heap));
+        len += value.len();
+        if number.is_multiple_of(step) {
+            heap.extend_from_slice(value);
+        }
+        if len >= heap_bytes {
+            heaps.extend(number.is_multiple_of(step).then(|| std::mem::take(&mut heap)));
+            (len, number) = (0, number + 1);
         }
     }
-    // Evenly distributed, so that neighbours are as similar as in a page and the parts as different as in the table.
-    let step = (total / SAMPLE_BYTES_MAX).max(1);
     let (mut data, mut pieces, mut tests) = (Vec::new(), Vec::new(), Vec::new());
-    for (i, heap) in heaps.iter().step_by(step).enumerate() {
-        if i % TEST_SHARE == 0 {
+    for (i, heap) in heaps.iter().enumerate() {
+        if i.is_multiple_of(TEST_SHARE) {
             tests.push(heap);
         } else {
             pieces.extend(heap.chunks(PIECE_BYTES).map(<[u8]>::len));
@@ -164,7 +169,7 @@ impl TreeDictionaries {
         true
     }
 
-    /// As [`all`](Self::all), without those that no checkpoint has.
+    /// The dictionaries in checkpoints, by ascending column.
     pub(crate) fn stored(&self) -> Vec<(u16, Arc<Dictionary>)> {
         let mut all = self.all();
         all.retain(|(_, dictionary)| dictionary.is_stored.load(Ordering::Relaxed));

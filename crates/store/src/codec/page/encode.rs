@@ -72,8 +72,7 @@ impl PageWriter {
         }
     }
 
-    /// Uses the dictionaries of the tree from now on, and trains those that are missing on rows that are about to be
-    /// written: arrays for all columns of the schema.
+    /// Sets the dictionaries of the tree. Trains missing ones on the next rows: `arrays` has all columns of the schema.
     pub(crate) fn train(&mut self, arrays: &[ArrayRef], dictionaries: &TreeDictionaries) {
         if self.untrained.is_empty() || arrays.len() != self.columns.len() {
             return;
