@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 
 /// Consumers that use less than this fraction of the pool have no part of their own.
 const SMALL: usize = 64;
+/// Reservations of operators that can spill, but not at that moment, may exceed the pool by this fraction of it.
+const EXCESS: usize = 4;
 
 /// A pool that limits operators that can spill, so that the other operators of a query do not fail.
 ///
@@ -23,14 +25,16 @@ const SMALL: usize = 64;
 /// | sorts | ⅜ of a share. A share is an equal part of the memory without joins, materialized rows and all others. |
 /// | merges of the runs of a sort | ⅝ of a share |
 /// | aggregations, repartitionings | half of a share |
-/// | further reservations of a merge or an aggregation | the free memory, except 1/16 of the pool |
+/// | further reservations of a merge or an aggregation | the free memory and a quarter of the pool |
 /// | build sides of joins | ¾ of the pool for all consumers; above it, an equal part of ⅛ of the pool |
 /// | materialized rows, rows of windows | the same, and ⅜ of the pool for all of them |
 /// | merges of partitions | none; not counted |
-/// | all others | the free memory |
+/// | all others | the free memory, at least 1/64 of the pool |
 ///
-/// Parts are equal among the consumers that use at least 1/64 of the pool. A consumer without rows cannot spill. Its
-/// limit is the free memory, which also bounds all other limits.
+/// Parts are equal among the consumers that use at least 1/64 of the pool. The free memory bounds all limits, with two
+/// exceptions. A consumer without rows cannot spill, nor can the further reservations of a merge or an aggregation, which
+/// works on rows that it has: these may exceed the pool, by a quarter of it for all consumers together. Other operators may
+/// have 1/64 of the pool in any case.
 ///
 /// A sort keeps sorted rows while a merge in memory has them in their old order: together they need a share. Merges of
 /// runs read as many runs at once as their memory permits. Further reservations of the same consumer cannot spill: the
@@ -99,6 +103,7 @@ impl Used {
         let own = self.0.get(&id).map_or(0, |&(_, bytes)| bytes);
         let total = self.bytes(|kind| kind != Kind::Partitions);
         let left = size.saturating_sub(total);
+        let with_excess = (size + size / EXCESS).saturating_sub(total);
         // The consumers of a kind that have their own part, without this one: their bytes and their number.
         let others = |kind: Kind| {
             let all =
@@ -118,8 +123,8 @@ impl Used {
         let below_limit = (size - size / 4).saturating_sub(total);
         let granted = || (size / 8 / (others(kind).1 + 1)).saturating_sub(own);
         match kind {
-            Kind::Sort | Kind::Merge | Kind::Spilling if own == 0 => left,
-            Kind::Merge | Kind::Spilling if is_further => left.saturating_sub(size / 16),
+            Kind::Sort | Kind::Merge | Kind::Spilling if own == 0 => return with_excess,
+            Kind::Merge | Kind::Spilling if is_further => return with_excess,
             Kind::Sort => eighths(3),
             Kind::Merge => eighths(5),
             Kind::Spilling => eighths(4),
@@ -129,7 +134,7 @@ impl Used {
                 below_limit.min((size / 8 * 3).saturating_sub(rows)).max(granted())
             }
             Kind::Partitions => return usize::MAX,
-            Kind::Other => left,
+            Kind::Other => return left.max((size / SMALL).saturating_sub(own)),
         }
         .min(left)
     }
@@ -269,10 +274,10 @@ mod tests {
         second.try_grow(2000).unwrap();
         second.try_grow(1).unwrap_err();
         first.try_grow(1).unwrap_err();
-        third.try_grow(4001).unwrap_err();
+        third.try_grow(6001).unwrap_err();
         // Groups beside a merge.
         let groups = second.new_empty();
-        groups.try_grow(3501).unwrap_err();
+        groups.try_grow(6001).unwrap_err();
         groups.try_grow(2500).unwrap();
         // A join reserves an eighth.
         let join = consumer(&pool, "HashJoinInput", false);
@@ -297,7 +302,7 @@ mod tests {
         // Merges in memory: a reservation for each cursor.
         merges[0].try_grow(200).unwrap();
         let cursor = merges[0].new_empty();
-        cursor.try_grow(4301).unwrap_err();
+        cursor.try_grow(6801).unwrap_err();
         cursor.try_grow(4300).unwrap();
         drop((sorts, cursor));
         // Merges of runs.
@@ -317,5 +322,16 @@ mod tests {
         let merge = |number: usize| consumer(&pool, &format!("ExternalSorterMerge[{number}]"), false);
         let merges: Vec<MemoryReservation> = (0..8).map(merge).collect();
         merges.iter().for_each(|merge| merge.try_grow(1000).unwrap());
+        // No memory is left, but operators without rows cannot spill.
+        let [first, second] = ["ExternalSorter[0]", "AggregateStream[0]"].map(|name| consumer(&pool, name, true));
+        first.try_grow(2001).unwrap_err();
+        first.try_grow(600).unwrap();
+        first.try_grow(1).unwrap_err();
+        second.try_grow(1401).unwrap_err();
+        second.try_grow(1400).unwrap();
+        let other = consumer(&pool, "TopK[0]", false);
+        other.try_grow(126).unwrap_err();
+        other.try_grow(125).unwrap();
+        other.try_grow(1).unwrap_err();
     }
 }
