@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         upserts: Arc::new(UpsertFunctions::default().with(ADD, add)),
         ..Options::default()
     };
-    let mut reads_only = false;
+    let (mut reads_only, mut no_upserts) = (false, false);
     for argument in arguments {
         let (name, value) = argument.split_once('=').ok_or("options are name=value")?;
         let value: usize = value.parse()?;
@@ -50,6 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "leveled" if value != 0 => options.merge_policy = MergePolicy::Leveled,
             "leveled" => options.merge_policy = MergePolicy::Tiered,
             "reads_only" => reads_only = value != 0,
+            "no_upserts" => no_upserts = value != 0,
             _ => return Err(format!("unknown option {name}").into()),
         }
     }
@@ -119,7 +120,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     report("rows of a full scan", keys, start);
 
     let start = Instant::now();
-    let upserts = if reads_only { 0 } else { keys / 4 };
+    let upserts = if reads_only || no_upserts { 0 } else { keys / 4 };
     for first in (0..upserts).step_by(100) {
         let mut batch = KeyValueBatch::default();
         for i in first..(first + 100).min(upserts) {

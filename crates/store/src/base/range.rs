@@ -45,6 +45,14 @@ impl KeyRange {
         KeyRange { start: Bound::Included(key.clone()), end: Bound::Included(key) }
     }
 
+    /// The key, if the range is a single one.
+    pub(crate) fn as_point(&self) -> Option<&[u8]> {
+        match (&self.start, &self.end) {
+            (Bound::Included(a), Bound::Included(b)) if a == b => Some(a),
+            _ => None,
+        }
+    }
+
     /// Returns true if `key` lies in the range, compared bytewise.
     pub fn contains(&self, key: &[u8]) -> bool {
         let above = match &self.start {

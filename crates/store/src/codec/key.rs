@@ -237,12 +237,14 @@ pub(crate) fn put_key(column: &Column, value: Scalar<'_>, out: &mut Vec<u8>) {
             }
         }
         Scalar::Wide(wide) => out.extend_from_slice(&ordered_wide(wide).to_be_bytes()),
-        Scalar::Bytes(head, tail) => {
-            put_escaped(head, out);
-            put_escaped(tail, out);
-            out.extend_from_slice(&[0, 0]);
-        }
+        Scalar::Bytes(head, tail) => put_bytes_key([head, tail], out),
     }
+}
+
+/// Encodes a non-null value of a text or bytes column, which is the concatenation of `parts`.
+pub(super) fn put_bytes_key(parts: [&[u8]; 2], out: &mut Vec<u8>) {
+    parts.into_iter().for_each(|part| put_escaped(part, out));
+    out.extend_from_slice(&[0, 0]);
 }
 
 fn put_escaped(bytes: &[u8], out: &mut Vec<u8>) {

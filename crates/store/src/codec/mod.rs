@@ -43,7 +43,7 @@ pub(crate) use dictionary::{DICTIONARY_BYTES_MAX, Dictionaries, TreeDictionaries
 pub use key::{KeyCodec, KeyEncoder};
 pub(crate) use key::{invalid as invalid_key, take_escaped};
 pub(crate) use lists::encode as encode_lists;
-pub(crate) use page::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, filter_bytes};
+pub(crate) use page::{ENTRIES_MAX, PAGE_BYTES_MAX, ROWS_MAX, filter_bytes, head_of, key_hash};
 pub use page::{
     IndexEntry, MessageKind, Page, PageKind, PageRef, PageWriter, Projection, RunColumns, WrittenPage, encode_index,
     seal, set_checksum,

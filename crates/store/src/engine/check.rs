@@ -172,7 +172,7 @@ fn position(error: &Error) -> u64 {
 
 /// Adds the extents of a subtree, whose keys lie between the bounds.
 fn add_node(items: &mut Vec<Item>, version: &Arc<TreeVersion>, node: &InnerNode, bounds: (Option<&Key>, Option<&Key>)) {
-    let parts = node.runs.iter().flat_map(|run| &run.parts);
+    let parts = node.runs.iter().flat_map(|run| run.parts());
     items.extend(parts.map(|part| Item {
         extent: part.extent.clone(),
         version: version.clone(),

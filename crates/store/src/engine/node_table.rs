@@ -167,8 +167,8 @@ fn encode_inner(inner: &InnerNode, numbers: &HashMap<u64, u32>, out: &mut Vec<u8
     }
     out.extend_from_slice(&(inner.runs.len() as u32).to_le_bytes());
     for run in &inner.runs {
-        out.extend_from_slice(&(run.parts.len() as u32).to_le_bytes());
-        for part in &run.parts {
+        out.extend_from_slice(&(run.parts().len() as u32).to_le_bytes());
+        for part in run.parts() {
             out.extend_from_slice(&numbers[&part.extent.meta.offset].to_le_bytes());
             out.push(u8::from(part.low.is_some()) | u8::from(part.high.is_some()) << 1);
             for bound in [&part.low, &part.high].into_iter().flatten() {
@@ -527,7 +527,7 @@ impl Decoder {
             }
             parts.push(part);
         }
-        Ok(Run { parts })
+        Ok(Run::new(parts))
     }
 }
 

@@ -3,10 +3,13 @@
 //! An extent is a leaf (rows) or a part of a run (messages). It is written once. Every tree version that contains it,
 //! the newest checkpoint included, holds a reference, and the last reference frees its space.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrow_array::{Array, ArrayRef};
 use keyaki_device::{BLOCK, Buffer, Lock};
+use keyaki_primitives::prefetch;
+use keyaki_primitives::sync::Mutex;
+use keyaki_primitives::sync::atomic::{AtomicU8, Ordering};
 
 use crate::base::{Error, Result, Schema, TreeId};
 use crate::codec::{
@@ -18,6 +21,8 @@ use crate::pages::{Files, Purpose, RESERVED_BYTES};
 /// A leaf has no filter if the filter would take more than this part of its data: the rows of such trees are small, as
 /// those of indexes, which are seldom looked up by their whole keys.
 const FILTER_SHARE: usize = 5;
+/// See [`Extent::held_index`].
+const USES_PER_CACHE_USE: u8 = 16;
 
 /// Position and contents of an extent, as stored by checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +69,10 @@ pub(crate) struct Extent {
     dictionaries: Arc<TreeDictionaries>,
     /// Keeps the process that writes the file from using the space again.
     pin: Option<Arc<dyn Lock>>,
+    /// The index page of the last reader, as long as the cache or a reader has it.
+    index: Mutex<Weak<Page>>,
+    /// Number of times that [`Extent::held_index`] was called.
+    uses: AtomicU8,
 }
 
 impl Extent {
@@ -77,7 +86,7 @@ impl Extent {
         assert!(aligned(meta.offset) && aligned(meta.len) && aligned(meta.index_len.into()), "{meta:?}");
         assert!(meta.offset >= RESERVED_BYTES && u64::from(meta.index_len) < meta.len, "{meta:?}");
         let dictionaries = files.dictionaries.of(meta.tree);
-        Extent { meta, files, dictionaries, pin }
+        Extent { meta, files, dictionaries, pin, index: Mutex::default(), uses: AtomicU8::new(0) }
     }
 
     /// An extent of a file that another process may write. `pin` keeps it from using the space again. Extents of several
@@ -115,6 +124,37 @@ impl Extent {
             len: self.meta.index_len,
             tree: self.meta.tree,
             checksum: self.meta.index_checksum,
+        }
+    }
+
+    /// The index page, if a reader has passed it to [`Extent::hold_index`] and it is still in memory. Finding it in the
+    /// cache takes longer. Each [`USES_PER_CACHE_USE`]th call returns `None`, so that the cache counts a use.
+    pub fn held_index(&self) -> Option<Arc<Page>> {
+        let uses = self.uses.load(Ordering::Relaxed);
+        self.uses.store(uses.wrapping_add(1), Ordering::Relaxed);
+        if uses.is_multiple_of(USES_PER_CACHE_USE) {
+            return None;
+        }
+        self.index.lock().upgrade()
+    }
+
+    /// Loads the memory that [`Extent::held_index`] needs into the caches of the processor.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch(&raw const self.index);
+    }
+
+    /// Loads the memory of the index page into the caches of the processor, if it was held before.
+    #[inline]
+    pub fn prefetch_index(&self) {
+        Page::prefetch(self.index.lock().as_ptr());
+    }
+
+    /// Remembers the index page, which [`Extent::check_index`] has checked.
+    pub fn hold_index(&self, index: &Arc<Page>) {
+        let mut held = self.index.lock();
+        if !std::ptr::eq(held.as_ptr(), Arc::as_ptr(index)) {
+            *held = Arc::downgrade(index);
         }
     }
 

@@ -4,6 +4,7 @@
 //! therefore passes a gate. Closing the store waits for accesses in progress and rejects later ones, except for reads of
 //! queues, whose pages are not used after that. After a failed write or sync, the gate rejects writes.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,6 +16,9 @@ use keyaki_primitives::sync::{Mutex, RwLock, RwLockReadGuard};
 use crate::base::{Error, Options, Result, Schema, TreeId, UpsertFunctions};
 use crate::codec::{Dictionaries, Page, PageRef, Projection};
 use crate::pages::{Cache, Extent, ExtentId, IdleQueues, Kept, Priority, Purpose, Space};
+
+/// Maximum length in bytes of a buffer that a thread keeps for its next read.
+const BUFFER_BYTES_KEPT: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -244,9 +248,20 @@ impl Files {
         if let Some(found) = self.cache.get(page.offset) {
             return Ok(found);
         }
-        let mut buffer = Buffer::zeroed(page.len as usize);
+        thread_local! {
+            /// The buffer of the last read of a thread.
+            static LAST: RefCell<Option<Buffer>> = const { RefCell::new(None) };
+        }
+        let len = page.len as usize;
+        let last = LAST.try_with(RefCell::take).ok().flatten().filter(|buffer| buffer.len() == len);
+        let mut buffer = last.unwrap_or_else(|| Buffer::zeroed(len));
         self.read_at(page.offset, &mut buffer)?;
-        self.admit(&buffer, page, schema, priority, None)
+        let admitted = self.admit(&buffer, page, schema, priority, None);
+        if len <= BUFFER_BYTES_KEPT {
+            // A thread that ends drops the buffer.
+            let _ = LAST.try_with(|last| last.replace(Some(buffer)));
+        }
+        admitted
     }
 
     /// Returns the index page of an extent, and checks that it belongs to the extent.

@@ -24,7 +24,35 @@ pub(crate) struct Advice<'p> {
     pub runs: Vec<(Arc<Page>, Range<usize>)>,
 }
 
+/// Pages of a leaf and of runs that the source is not advised of yet.
+#[derive(Debug)]
+pub(crate) struct LaterPages {
+    pub leaf: (LeafIndex, Range<usize>),
+    pub priority: Priority,
+    pub runs: Vec<(Arc<Page>, Range<usize>)>,
+}
+
 impl Advice<'_> {
+    /// Leaves the pages that an ascending scan with runs needs first: those before page `count` of the leaf, and as many of
+    /// the runs in this range of keys. Returns the others, if there are any. Short scans do not need them, and ordering all
+    /// pages takes as long as reading several of them.
+    pub fn split_off(&mut self, count: usize) -> Option<LaterPages> {
+        let (LeafIndex::Page(index), pages) = self.leaf.as_mut()? else { return None };
+        if self.direction == Direction::Descending || self.runs.is_empty() || pages.len() <= count {
+            return None;
+        }
+        let cut = pages.start + count;
+        let fence = index.fence(cut);
+        let later = cut..std::mem::replace(&mut pages.end, cut);
+        let mut runs = Vec::with_capacity(self.runs.len());
+        for (index, pages) in &mut self.runs {
+            // The page with the fence may have smaller keys, too.
+            let cut = (index.find(fence) + 1).clamp(pages.start, pages.end);
+            runs.push((index.clone(), cut..std::mem::replace(&mut pages.end, cut)));
+        }
+        Some(LaterPages { leaf: (LeafIndex::Page(index.clone()), later), priority: self.priority, runs })
+    }
+
     /// Advises `source` to read the pages in the order in which they are needed.
     pub fn give(&self, source: &impl PageSource) {
         let leaf = match &self.leaf {

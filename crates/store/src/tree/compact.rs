@@ -142,10 +142,9 @@ impl InnerNode {
     pub fn with_moved(&self, moved: &MovedExtents) -> Option<InnerNode> {
         let mut changed = None;
         for (i, run) in self.runs.iter().enumerate() {
-            for (j, part) in run.parts.iter().enumerate() {
-                if let Some(copy) = moved.get(&part.extent.meta.offset) {
-                    changed.get_or_insert_with(|| self.clone()).runs[i].parts[j].extent = copy.clone();
-                }
+            let copy_of = |extent: &Extent| moved.get(&extent.meta.offset).cloned();
+            if run.parts().iter().any(|part| copy_of(&part.extent).is_some()) {
+                changed.get_or_insert_with(|| self.clone()).runs[i].replace_extents(copy_of);
             }
         }
         for (i, child) in self.children.iter().enumerate() {

@@ -14,13 +14,13 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use crate::base::{Direction, Error, Key, KeyRange, Result};
-use crate::buffer::{BufferCursor, RootBuffer, resolve};
-use crate::codec::{Chunk, ChunkPart, Page, PageRef};
-use crate::message::{Change, MessageBytes, PageRow, Resolver};
+use crate::buffer::{BufferCursor, resolve};
+use crate::codec::{Chunk, ChunkPart, Page, PageRef, key_hash};
+use crate::message::{Change, MessageBytes, PageRow};
 use crate::pages::{Extent, PageSource, Priority};
 use crate::tree::merge::MergedRows;
 use crate::tree::view::bound_key;
-use crate::tree::{Advice, InnerNode, LeafIndex, LeafWalk, Merge, Node, Part, Run, TreeView};
+use crate::tree::{Advice, InnerNode, LaterPages, LeafIndex, LeafWalk, Merge, Node, Part, Run, TreeView};
 
 /// Rows of the first chunk with messages, which is small for short ranges; each chunk has twice the rows of the one before.
 const MERGED_ROWS_FIRST: usize = 64;
@@ -29,6 +29,9 @@ const MERGED_ROWS_MAX: usize = 1024;
 /// Chunks double up to this number of rows, and grow by a quarter from then on, so that a reader that stops has merged few
 /// rows in vain.
 const MERGED_ROWS_DOUBLED: usize = 256;
+/// A cursor advises the source of this many pages of its first leaf, if there are messages, and of the other ones once it has
+/// read as many pages, of which about half are of runs.
+const LEAF_PAGES_FIRST: usize = 32;
 /// Pages are read ahead of chunks of at least this many rows.
 const READ_AHEAD_ROWS: usize = 500;
 
@@ -40,8 +43,8 @@ pub struct Cursor<'s, P> {
     /// The range after the current leaf; `None` if the current leaf is the last.
     range: Option<KeyRange>,
     direction: Direction,
-    /// The range is a single key: page filters apply, and there is at most one row.
-    point: bool,
+    /// The range is a single key, of which this is the hash: page filters apply, and there is at most one row.
+    point: Option<u64>,
     /// The cursor belongs to a counter.
     counts: bool,
     pub(crate) leaf: Option<LeafWalk>,
@@ -64,17 +67,17 @@ struct ReadAhead {
 }
 
 /// A leaf, its bounds, and the parts of runs on its path that may have messages for the range.
-struct Path {
-    extent: Option<Arc<Extent>>,
-    low: Option<Key>,
-    high: Option<Key>,
-    /// Newest first.
-    parts: Vec<Part>,
+struct Path<'a> {
+    extent: Option<&'a Arc<Extent>>,
+    low: Option<&'a Key>,
+    high: Option<&'a Key>,
+    /// Newest first. For a single key, parts that may also end before it.
+    parts: Vec<&'a Part>,
 }
 
 impl<'s, P: PageSource> Cursor<'s, P> {
     pub(crate) fn new(view: Cow<'s, TreeView>, source: P, range: KeyRange, direction: Direction) -> Self {
-        let point = matches!((&range.start, &range.end), (Bound::Included(a), Bound::Included(b)) if a == b);
+        let point = range.as_point().map(key_hash);
         let range = (!range.is_empty()).then_some(range);
         let (read_ahead, merged_rows_max) = (ReadAhead::default(), MERGED_ROWS_FIRST);
         Cursor {
@@ -105,7 +108,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     /// Errors of the page source, [`Error::Corrupt`], errors of upsert functions, [`Error::Closed`].
     pub async fn next(&mut self) -> Result<Option<Chunk>> {
         self.check()?;
-        if self.point && self.view.tree.is_memory() && self.view.own.is_none() {
+        if self.point.is_some() && self.view.tree.is_memory() && self.view.own.is_none() {
             return self.point_in_memory();
         }
         loop {
@@ -153,7 +156,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     /// enough.
     pub(crate) async fn next_count(&mut self) -> Result<Option<u64>> {
         self.check()?;
-        if self.point && self.view.tree.is_memory() && self.view.own.is_none() {
+        if self.point.is_some() && self.view.tree.is_memory() && self.view.own.is_none() {
             return Ok(self.point_in_memory()?.map(|chunk| chunk.rows() as u64));
         }
         loop {
@@ -167,7 +170,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 }
                 continue;
             }
-            if !self.point {
+            if self.point.is_none() {
                 return self.count_leaf().await.map(Some);
             }
             match self.next_in_leaf().await? {
@@ -202,14 +205,15 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     async fn enter_leaf(&mut self) -> Result<bool> {
         let Some(range) = &self.range else { return Ok(false) };
         let path = find_path(&self.view.version.root, range, self.direction);
-        let is_counted = self.counts && !self.point;
+        let is_counted = self.counts && self.point.is_none();
         let messages = Merge::new(self.direction, Priority::Lookup);
         let messages = if is_counted { messages.counting() } else { messages };
-        let mut walk = LeafWalk::new(range.intersect(path.low.as_deref(), path.high.as_deref()), messages);
+        let mut walk =
+            LeafWalk::new(range.intersect(path.low.map(|low| &**low), path.high.map(|high| &**high)), messages);
         let mut settled = false;
-        if self.point {
+        if let Some(hash) = self.point {
             if let Bound::Included(key) = &range.start
-                && let Some(change) = self.point_change(key, &path.parts).await?
+                && let Some(change) = self.point_change(key, hash, &path.parts, path.extent).await?
             {
                 // An insert or delete decides the result without the leaf.
                 settled = !matches!(change, Change::Upserts(_));
@@ -223,13 +227,13 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             let reads_ahead = self.source.read_ahead_bytes() > 0 && !is_counted;
             let indexes = if reads_ahead { self.run_indexes(&path, &walk.range).await? } else { Vec::new() };
             let mut indexes = indexes.into_iter();
-            let parts = path.parts.into_iter().map(|part| (part, indexes.next()));
+            let parts = path.parts.into_iter().map(|part| (part.clone(), indexes.next()));
             add_sources(&mut walk.messages, &self.view, &walk.range, parts);
             if self.source.read_ahead_bytes() > 0 {
                 self.source.prefetch_first(&walk.messages.first_pages(), self.view.schema());
             }
         }
-        if let Some(extent) = &path.extent
+        if let Some(extent) = path.extent
             && !settled
             && walk.range.may_overlap(&extent.meta.first, &extent.meta.last)
         {
@@ -240,12 +244,13 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 let (index, pages) = self.leaf_index(extent, &walk).await?;
                 let is_first = self.read_ahead.leaves == 0;
                 let priority = if is_first { Priority::Lookup } else { Priority::Scan };
-                let is_advised = self.read_ahead.through.as_ref().zip(path.high.as_ref()).is_some_and(|(a, b)| a >= b);
+                let is_advised = self.read_ahead.through.as_ref().zip(path.high).is_some_and(|(a, b)| a >= b);
                 if !is_advised {
-                    self.advise(Some((&index, pages.clone())), priority, walk.messages.known_pages());
+                    let (leaf, runs) = ((&index, pages.clone()), walk.messages.known_pages());
+                    walk.later = self.advise(Some(leaf), priority, runs, is_first.then_some(LEAF_PAGES_FIRST));
                 }
                 match index {
-                    LeafIndex::Page(index) if !self.point && !walk.messages.is_empty() => {
+                    LeafIndex::Page(index) if self.point.is_none() && !walk.messages.is_empty() => {
                         let (range, whole) = (walk.range.clone(), self.read_ahead.whole);
                         walk.messages.add_leaf(extent, index, pages, range, priority, whole);
                         walk.merged = Some(MergedRows::default());
@@ -253,8 +258,8 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                     index => walk.set_pages(index, pages),
                 }
             }
-        } else if !is_counted && !self.point {
-            self.advise(None, Priority::Scan, walk.messages.known_pages());
+        } else if !is_counted && self.point.is_none() {
+            self.advise(None, Priority::Scan, walk.messages.known_pages(), None);
         }
         // No await and no error below: the state changes completely or not at all.
         self.leaf = Some(walk);
@@ -269,9 +274,9 @@ impl<'s, P: PageSource> Cursor<'s, P> {
 
     /// The index pages of the runs that have messages for a leaf. Missing index pages, including that of the leaf, are read
     /// together.
-    async fn run_indexes(&self, path: &Path, range: &KeyRange) -> Result<Vec<Arc<Page>>> {
+    async fn run_indexes(&self, path: &Path<'_>, range: &KeyRange) -> Result<Vec<Arc<Page>>> {
         let schema = self.view.schema();
-        let of_leaf = path.extent.iter().filter(|extent| range.may_overlap(&extent.meta.first, &extent.meta.last));
+        let of_leaf = path.extent.into_iter().filter(|extent| range.may_overlap(&extent.meta.first, &extent.meta.last));
         let of_leaf = of_leaf.filter(|extent| self.known_index(extent, range).is_none());
         let of_runs = path.parts.iter().map(|part| &part.extent);
         let wanted = of_runs.filter(|extent| self.cached_index(extent).is_none()).chain(of_leaf);
@@ -281,9 +286,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         }
         let mut indexes = Vec::with_capacity(path.parts.len());
         for part in &path.parts {
-            let index = self.source.page(part.extent.index(), schema, Priority::Index).await?;
-            part.extent.check_index(&index)?;
-            indexes.push(index);
+            indexes.push(self.index_of(&part.extent).await?);
         }
         Ok(indexes)
     }
@@ -298,61 +301,37 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         {
             return Ok((index, pages));
         }
-        let index = self.source.page(extent.index(), self.view.schema(), Priority::Index).await?;
-        extent.check_index(&index)?;
-        let is_absent = matches!(&walk.range.start, Bound::Included(key) if self.point && !index.may_contain(key));
+        let index = self.index_of(extent).await?;
+        let is_absent = self.point.is_some_and(|hash| !index.may_contain_hash(hash));
         let index = LeafIndex::Page(index);
         // Always `Some` for an index page.
         let pages = index.pages_of(&walk.range).unwrap_or_default();
         Ok((index, if is_absent { pages.start..pages.start } else { pages }))
     }
 
-    /// The change that the messages of one key resolve to. Reads no run older than the newest insert or delete.
-    async fn point_change(&self, key: &[u8], parts: &[Part]) -> Result<Option<Change>> {
-        let mut resolver = Resolver::default();
-        if let Some((buffer, sequence)) = self.view.own_buffer() {
-            add_messages(&mut resolver, buffer, key, sequence);
+    /// The index page of an extent. A range gets it from the source, which counts the pages that it has read ahead.
+    pub(super) async fn index_of(&self, extent: &Extent) -> Result<Arc<Page>> {
+        if self.point.is_some()
+            && let Some(index) = extent.held_index()
+        {
+            return Ok(index);
         }
-        if !self.view.own_runs().is_empty() {
-            for part in parts_in(self.view.own_runs(), &KeyRange::point(key.to_vec())) {
-                self.add_point(&mut resolver, key, part).await?;
-            }
+        let index = self.source.page(extent.index(), self.view.schema(), Priority::Index).await?;
+        extent.check_index(&index)?;
+        if self.point.is_some() {
+            extent.hold_index(&index);
         }
-        for (buffer, sequence) in self.view.committed_buffers() {
-            if !resolver.is_settled() {
-                add_messages(&mut resolver, buffer, key, sequence);
-            }
-        }
-        for part in parts {
-            self.add_point(&mut resolver, key, part).await?;
-        }
-        Ok(resolver.finish(self.view.upserts())?.map(|(change, _)| change))
-    }
-
-    /// Adds the message of a key in a part of a run, unless newer ones settle the result.
-    async fn add_point(&self, resolver: &mut Resolver, key: &[u8], part: &Part) -> Result<()> {
-        if resolver.is_settled() || !part.may_contain(key) {
-            return Ok(());
-        }
-        let schema = self.view.schema();
-        let index = self.source.page(part.extent.index(), schema, Priority::Index).await?;
-        part.extent.check_index(&index)?;
-        if !index.may_contain(key) {
-            return Ok(());
-        }
-        let number = index.find(key);
-        let page = self.source.page(index.entry(number).0, schema, Priority::Lookup).await?;
-        index.check_data_page(number, &page, false)?;
-        page.check_all_columns()?;
-        let row = page.lower_bound(key, false);
-        if row < page.lower_bound_above(key) {
-            resolver.add_row(&page, row, self.view.upserts().rows())?;
-        }
-        Ok(())
+        Ok(index)
     }
 
     /// The next rows of the leaf, merged with the messages; `None` at the end of the leaf.
     async fn next_merged(&mut self) -> Result<Option<Chunk>> {
+        if let Some(walk) = &mut self.leaf
+            && walk.messages.pages_read() >= LEAF_PAGES_FIRST
+            && let Some(LaterPages { leaf: (index, pages), priority, runs }) = walk.later.take()
+        {
+            self.advise(Some((&index, pages)), priority, runs, None);
+        }
         if self.merged_rows_max >= READ_AHEAD_ROWS {
             self.read_ahead();
         }
@@ -483,19 +462,25 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         Some(index)
     }
 
-    /// Advises the source of the pages of a leaf, and of those of runs.
+    /// Advises the source of the pages of a leaf, and of those of runs, or of the first of them only: returns the others.
+    /// `leaf_pages_max` is the number of pages of the leaf.
     fn advise(
         &self,
         leaf: Option<(&LeafIndex, Range<usize>)>,
         priority: Priority,
         runs: Vec<(Arc<Page>, Range<usize>)>,
-    ) {
+        leaf_pages_max: Option<usize>,
+    ) -> Option<LaterPages> {
         let pages: usize =
             leaf.iter().map(|(_, pages)| pages.len()).chain(runs.iter().map(|(_, pages)| pages.len())).sum();
-        if self.source.read_ahead_bytes() > 0 && !self.counts && pages > 1 {
-            let (schema, direction, whole) = (self.view.schema(), self.direction, self.read_ahead.whole);
-            Advice { schema, direction, leaf, priority, whole, runs }.give(&self.source);
+        if self.source.read_ahead_bytes() == 0 || self.counts || pages <= 1 {
+            return None;
         }
+        let (schema, direction, whole) = (self.view.schema(), self.direction, self.read_ahead.whole);
+        let mut advice = Advice { schema, direction, leaf, priority, whole, runs };
+        let later = leaf_pages_max.and_then(|count| advice.split_off(count));
+        advice.give(&self.source);
+        later
     }
 
     /// Prefetches the pages of the following leaves, and of the runs that have messages for them, index pages first, up to
@@ -509,12 +494,12 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         while budget > 0 {
             let path = find_path(&self.view.version.root, &range, self.direction);
             let through = self.read_ahead.through.as_ref();
-            if path.low.as_ref().is_none_or(|low| through.is_none_or(|through| low >= through)) {
-                let leaf_range = range.intersect(path.low.as_deref(), path.high.as_deref());
+            if path.low.is_none_or(|low| through.is_none_or(|through| low >= through)) {
+                let leaf_range = range.intersect(path.low.map(|low| &**low), path.high.map(|high| &**high));
                 if !self.advise_ahead(&path, &leaf_range) {
                     return;
                 }
-                self.read_ahead.through = path.high.clone();
+                self.read_ahead.through = path.high.cloned();
             }
             let of_runs: u64 = path.parts.iter().map(|part| part.bytes).sum();
             budget = budget.saturating_sub(of_runs + path.extent.as_ref().map_or(0, |extent| extent.meta.len));
@@ -551,7 +536,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
             return false;
         }
         let leaf = leaf.and_then(|(_, leaf)| leaf);
-        self.advise(leaf.as_ref().map(|(index, pages)| (index, pages.clone())), Priority::Scan, runs);
+        self.advise(leaf.as_ref().map(|(index, pages)| (index, pages.clone())), Priority::Scan, runs, None);
         true
     }
 
@@ -560,10 +545,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         let located = self.view.locator.as_ref().and_then(|locator| locator.locate(extent)).map(LeafIndex::Located);
         let by_locator = located.and_then(|index| index.pages_of(range).map(|pages| (index, pages)));
         by_locator.or_else(|| {
-            let index = self.view.files.cache.get(extent.index().offset)?;
-            // The read that follows reports a damaged index page.
-            extent.check_index(&index).ok()?;
-            let index = LeafIndex::Page(index);
+            let index = LeafIndex::Page(self.cached_index(extent)?);
             let pages = index.pages_of(range)?;
             Some((index, pages))
         })
@@ -595,7 +577,7 @@ impl TreeView {
     pub(crate) fn messages(&self, range: &KeyRange) -> Merge {
         let path = find_path(&self.version.root, range, Direction::Ascending);
         let mut messages = Merge::new(Direction::Ascending, Priority::Scan);
-        add_sources(&mut messages, self, range, path.parts.into_iter().map(|part| (part, None)));
+        add_sources(&mut messages, self, range, path.parts.into_iter().map(|part| (part.clone(), None)));
         messages
     }
 }
@@ -620,7 +602,7 @@ pub(crate) fn push_rows(parts: &mut Vec<ChunkPart>, page: &Arc<Page>, rows: Rang
 
 /// The first leaf of a range in the given direction, with the run parts on its path that overlap the leaf's part of the
 /// range.
-fn find_path(root: &InnerNode, range: &KeyRange, direction: Direction) -> Path {
+fn find_path<'a>(root: &'a InnerNode, range: &KeyRange, direction: Direction) -> Path<'a> {
     let mut path = Path { extent: None, low: None, high: None, parts: Vec::new() };
     let mut node = root;
     let mut levels: Vec<&InnerNode> = Vec::with_capacity(6);
@@ -635,38 +617,32 @@ fn find_path(root: &InnerNode, range: &KeyRange, direction: Direction) -> Path {
         };
         levels.push(node);
         let (low, high) = node.bounds(child);
-        path.low = low.cloned().or(path.low);
-        path.high = high.cloned().or(path.high);
+        path.low = low.or(path.low);
+        path.high = high.or(path.high);
         match &*node.children[child] {
             Node::Inner(inner) => node = inner,
             Node::Leaf(extent) => {
-                path.extent = extent.clone();
+                path.extent = extent.as_ref();
                 break;
             }
         }
     }
-    if levels.iter().any(|level| !level.runs.is_empty()) {
-        let cut = range.intersect(path.low.as_deref(), path.high.as_deref());
+    if let Some(key) = range.as_point() {
+        path.parts = levels.iter().flat_map(|level| &level.runs).filter_map(|run| run.candidate(key)).collect();
+    } else if levels.iter().any(|level| !level.runs.is_empty()) {
+        let cut = range.intersect(path.low.map(|low| &**low), path.high.map(|high| &**high));
         for level in levels {
-            path.parts.extend(parts_in(&level.runs, &cut).cloned());
+            path.parts.extend(parts_in(&level.runs, &cut));
         }
     }
     path
 }
 
 /// The parts of runs that may have keys in a range, in the order of the runs.
-fn parts_in<'a>(runs: &'a [Run], range: &'a KeyRange) -> impl Iterator<Item = &'a Part> {
+fn parts_in<'a, 'r>(runs: &'a [Run], range: &'r KeyRange) -> impl Iterator<Item = &'a Part> + use<'a, 'r> {
     let low = bound_key(&range.start);
     let parts = move |run: &'a Run| run.overlapping(low, None).take_while(|part| !range.ends_before(part.first()));
     runs.iter().flat_map(parts)
-}
-
-/// Adds the messages of a key in a buffer, newest first, until they settle the result.
-fn add_messages(resolver: &mut Resolver, buffer: &RootBuffer, key: &[u8], sequence: u64) {
-    buffer.visit(key, sequence, |message| {
-        resolver.add_message(message);
-        !resolver.is_settled()
-    });
 }
 
 /// Maximum number of rows of the chunk after one of at most `rows` rows.

@@ -130,7 +130,7 @@ impl Flusher<'_> {
             run => run?,
         };
         let mut root = root.clone();
-        if !run.parts.is_empty() {
+        if !run.is_empty() {
             root.runs.insert(0, run);
         }
         Ok(root)
@@ -155,7 +155,7 @@ impl Flusher<'_> {
         let mut slots = Vec::new();
         loop {
             let child = node.child_of(first);
-            let parts = node.runs.iter().flat_map(|run| &run.parts);
+            let parts = node.runs.iter().flat_map(Run::parts);
             let pending = parts.into_iter().any(|part| part.overlaps(Some(first), None) && *part.first() <= **last);
             if child != node.child_of(last) || pending {
                 return Ok(None);
@@ -209,7 +209,7 @@ impl Flusher<'_> {
             return Ok((root, true));
         }
         rest.sort_unstable_by(|a, b| a.meta.first.cmp(&b.meta.first));
-        root.runs.insert(0, Run { parts: rest.into_iter().map(Part::whole).collect() });
+        root.runs.insert(0, Run::of_extents(rest));
         Ok((self.settle_root(root)?, false))
     }
 
@@ -398,7 +398,7 @@ impl Flusher<'_> {
         };
         let mut shares = (0..node.children.len()).map(share).collect::<Result<Vec<Vec<Run>>>>()?;
         // A part may have an estimate of 0 bytes.
-        let bytes = |runs: &Vec<Run>| runs.iter().flat_map(|run| &run.parts).map(|part| part.bytes.max(1)).sum();
+        let bytes = |runs: &Vec<Run>| runs.iter().flat_map(Run::parts).map(|part| part.bytes.max(1)).sum();
         let mut slots = self.policy().heaviest_children(&shares.iter().map(bytes).collect::<Vec<u64>>());
         if !self.files.space.is_full() {
             slots.truncate(1);
@@ -409,32 +409,27 @@ impl Flusher<'_> {
     /// The runs of a node without the key range of child `slot`.
     pub(super) fn remainder(&self, node: &InnerNode, slot: usize) -> Result<Vec<Run>> {
         let (low, high) = node.bounds(slot);
-        let mut below = match low {
-            Some(low) => self.clip_runs_aligned(&node.runs, None, Some(low))?,
-            None => node.runs.iter().map(|_| Run { parts: Vec::new() }).collect(),
-        };
-        if let Some(high) = high {
-            for (run, above) in below.iter_mut().zip(self.clip_runs_aligned(&node.runs, Some(high), None)?) {
-                run.parts.extend(above.parts);
+        let rest = |run: &Run| {
+            let mut parts = Vec::new();
+            if let Some(low) = low {
+                parts.append(&mut self.clip_parts(run, None, Some(low))?);
             }
-        }
-        below.retain(|run| !run.parts.is_empty());
-        Ok(below)
+            if let Some(high) = high {
+                parts.append(&mut self.clip_parts(run, Some(high), None)?);
+            }
+            Ok(Run::new(parts))
+        };
+        without_empty(node.runs.iter().map(rest))
     }
 
     /// The runs cut to `[low, high)`, without the runs that become empty.
     pub(super) fn clip_runs(&self, runs: &[Run], low: Option<&Key>, high: Option<&Key>) -> Result<Vec<Run>> {
-        let mut clipped = self.clip_runs_aligned(runs, low, high)?;
-        clipped.retain(|run| !run.parts.is_empty());
-        Ok(clipped)
+        without_empty(runs.iter().map(|run| Ok(Run::new(self.clip_parts(run, low, high)?))))
     }
 
-    fn clip_runs_aligned(&self, runs: &[Run], low: Option<&Key>, high: Option<&Key>) -> Result<Vec<Run>> {
-        let clip = |run: &Run| {
-            let parts = run.overlapping(low.map(|low| &**low), high.map(|high| &**high));
-            Ok(Run { parts: parts.map(|part| self.clip(part, low, high)).collect::<Result<_>>()? })
-        };
-        runs.iter().map(clip).collect()
+    fn clip_parts(&self, run: &Run, low: Option<&Key>, high: Option<&Key>) -> Result<Vec<Part>> {
+        let parts = run.overlapping(low.map(|low| &**low), high.map(|high| &**high));
+        parts.map(|part| self.clip(part, low, high)).collect()
     }
 
     fn clip(&self, part: &Part, low: Option<&Key>, high: Option<&Key>) -> Result<Part> {
@@ -465,7 +460,7 @@ impl Flusher<'_> {
         node.runs[merged.clone()].iter().for_each(|run| messages.add_run(run));
         let run = self.write_run(messages, self.purpose)?;
         // Clipped parts may have no messages.
-        node.runs.splice(merged, Some(run).filter(|run| !run.parts.is_empty()));
+        node.runs.splice(merged, Some(run).filter(|run| !run.is_empty()));
         Ok(())
     }
 
@@ -473,7 +468,7 @@ impl Flusher<'_> {
     pub(super) fn write_run(&self, messages: Rewrite<'_>, purpose: Purpose) -> Result<Run> {
         let mut writer = self.writer(self.options.leaf_bytes).with_purpose(purpose);
         messages.write(&mut writer)?;
-        Ok(Run { parts: writer.finish()?.into_iter().map(Part::whole).collect() })
+        Ok(Run::of_extents(writer.finish()?))
     }
 
     /// Applies about `message_bytes` bytes of messages, the inputs of `rows`, to a leaf. Returns the leaves that replace
@@ -560,13 +555,17 @@ fn between(
     leaves_of(extents)
 }
 
+fn without_empty(runs: impl Iterator<Item = Result<Run>>) -> Result<Vec<Run>> {
+    runs.filter(|run| !run.as_ref().is_ok_and(Run::is_empty)).collect()
+}
+
 /// Joins two neighbours into one node; `pivot` lies between them. Their runs share no keys, so that a run of each
 /// becomes one.
 fn join_inner(left: &InnerNode, pivot: &Key, right: &InnerNode) -> InnerNode {
     let pivots = left.pivots.iter().chain([pivot]).chain(&right.pivots).cloned().collect();
     let children = left.children.iter().chain(&right.children).cloned().collect();
-    let parts = |node: &InnerNode, at: usize| node.runs.get(at).map_or(Vec::new(), |run| run.parts.clone());
-    let joined = |at| Run { parts: parts(left, at).into_iter().chain(parts(right, at)).collect() };
+    let parts = |node: &InnerNode, at: usize| node.runs.get(at).map_or(Vec::new(), |run| run.parts().to_vec());
+    let joined = |at| Run::new([parts(left, at), parts(right, at)].concat());
     InnerNode::new(pivots, children, (0..left.runs.len().max(right.runs.len())).map(joined).collect())
 }
 

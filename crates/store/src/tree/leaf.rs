@@ -16,7 +16,7 @@ use crate::locator::Located;
 use crate::message::{Change, PageRow};
 use crate::pages::{Extent, PageSource, Priority};
 use crate::tree::merge::MergedRows;
-use crate::tree::{LeafCount, Merge, TreeView};
+use crate::tree::{LaterPages, LeafCount, Merge, TreeView};
 
 /// Maximum number of changes applied to a page at a time.
 const CHANGES_PER_CHUNK: usize = 1024;
@@ -130,6 +130,8 @@ pub(crate) struct LeafWalk {
     /// The rows of the next chunk, if `messages` has the rows of the leaf, too; `pages`, `page` and `changes` are not used
     /// then.
     pub merged: Option<MergedRows>,
+    /// Pages that the source is advised of later.
+    pub later: Option<LaterPages>,
     /// Changes taken from `messages` for the current page, in the cursor's direction.
     pub changes: Vec<(Key, Change)>,
     /// Bytes of `changes`.
@@ -159,6 +161,7 @@ impl LeafWalk {
             count: LeafCount::default(),
             messages,
             merged: None,
+            later: None,
             changes: Vec::new(),
             change_bytes: 0,
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::base::Key;
 use crate::pages::Extent;
-use crate::tree::NodeSizes;
+use crate::tree::{KeyHeads, NodeSizes};
 
 #[derive(Debug, Clone)]
 pub(crate) enum Node {
@@ -67,12 +67,16 @@ pub(crate) struct InnerNode {
     pages: u64,
     /// Estimated change of the number of rows by the messages in runs of the nodes below.
     net_rows: i64,
+    /// Of the pivots.
+    heads: KeyHeads,
 }
 
 /// Messages written together: a sorted list of disjoint parts.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
-    pub parts: Vec<Part>,
+    parts: Vec<Part>,
+    /// Of the first keys of the parts.
+    heads: KeyHeads,
 }
 
 /// The keys in `[low, high)` of an extent.
@@ -132,7 +136,8 @@ impl Part {
 
 impl InnerNode {
     pub fn new(pivots: Vec<Key>, children: Vec<Arc<Node>>, runs: Vec<Run>) -> Self {
-        let mut inner = InnerNode { pivots, children, runs, rows: 0, pages: 0, net_rows: 0 };
+        let heads = KeyHeads::default();
+        let mut inner = InnerNode { pivots, children, runs, rows: 0, pages: 0, net_rows: 0, heads };
         inner.recount();
         inner
     }
@@ -142,9 +147,10 @@ impl InnerNode {
         InnerNode::new(Vec::new(), vec![Arc::new(Node::Leaf(None))], Vec::new())
     }
 
-    /// Recomputes the sums over the children after a change.
+    /// Recomputes the sums over the children, and the heads of the pivots, after a change.
     pub fn recount(&mut self) {
         assert_eq!(self.pivots.len() + 1, self.children.len(), "an inner node has one pivot fewer than children");
+        self.heads = KeyHeads::new(self.pivots.iter().map(|pivot| &**pivot));
         self.rows = self.children.iter().map(|child| child.rows()).sum();
         self.pages = self.children.iter().map(|child| child.pages()).sum();
         self.net_rows = self.children.iter().map(|child| child.net_rows()).sum();
@@ -170,7 +176,8 @@ impl InnerNode {
 
     /// Number of the child whose range holds `key`.
     pub fn child_of(&self, key: &[u8]) -> usize {
-        self.pivots.partition_point(|pivot| **pivot <= *key)
+        assert_eq!(self.heads.len(), self.pivots.len(), "the pivots have changed since the last count");
+        self.heads.count_to(key, |at| &self.pivots[at])
     }
 
     /// The bounds of child `i`; `None` at the ends, where the bound is that of this node.
@@ -185,7 +192,7 @@ impl InnerNode {
 
     /// Estimated number of messages in this node.
     pub fn pending_rows(&self) -> u64 {
-        self.runs.iter().flat_map(|run| &run.parts).map(|part| part.rows).sum()
+        self.runs.iter().flat_map(Run::parts).map(|part| part.rows).sum()
     }
 
     /// The sizes that decide about flushes.
@@ -238,7 +245,7 @@ impl InnerNode {
 
     /// Calls `visit` for every reference to an extent in this subtree, including those of this node's runs.
     pub fn visit_extents(&self, visit: &mut impl FnMut(&Arc<Extent>)) {
-        for part in self.runs.iter().flat_map(|run| &run.parts) {
+        for part in self.runs.iter().flat_map(Run::parts) {
             visit(&part.extent);
         }
         for child in &self.children {
@@ -252,6 +259,45 @@ impl InnerNode {
 }
 
 impl Run {
+    /// A run of disjoint parts in ascending order.
+    pub fn new(parts: Vec<Part>) -> Run {
+        let heads = KeyHeads::new(parts.iter().map(Part::first));
+        Run { parts, heads }
+    }
+
+    /// A run of whole extents.
+    pub fn of_extents(extents: Vec<Arc<Extent>>) -> Run {
+        Run::new(extents.into_iter().map(Part::whole).collect())
+    }
+
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Replaces extents by copies with the same keys.
+    pub fn replace_extents(&mut self, copy_of: impl Fn(&Extent) -> Option<Arc<Extent>>) {
+        for part in &mut self.parts {
+            if let Some(copy) = copy_of(&part.extent) {
+                part.extent = copy;
+            }
+        }
+    }
+
+    /// The part that may have a message of this key.
+    pub fn part_of(&self, key: &[u8]) -> Option<&Part> {
+        self.candidate(key).filter(|part| part.may_contain(key))
+    }
+
+    /// The only part that may have a message of this key, unless it ends before the key.
+    pub fn candidate(&self, key: &[u8]) -> Option<&Part> {
+        let begun = self.heads.count_to(key, |at| self.parts[at].first());
+        self.parts.get(begun.checked_sub(1)?)
+    }
+
     /// Estimated change of the number of rows by the messages of the run.
     pub fn net_rows(&self) -> i64 {
         self.parts.iter().map(Part::net_rows).sum()
@@ -268,12 +314,19 @@ impl Run {
     }
 
     /// The parts that may have keys in `[low, high)`.
-    pub fn overlapping<'a>(&'a self, low: Option<&'a [u8]>, high: Option<&'a [u8]>) -> impl Iterator<Item = &'a Part> {
-        // Parts are disjoint and ascending: a binary search skips the parts that end before `low`.
-        let from = match low {
-            Some(low) => self.parts.partition_point(|part| !part.overlaps(Some(low), None)),
-            None => 0,
-        };
+    pub fn overlapping<'a, 'k>(
+        &'a self,
+        low: Option<&'k [u8]>,
+        high: Option<&'k [u8]>,
+    ) -> impl Iterator<Item = &'a Part> + use<'a, 'k> {
+        // Parts are disjoint and ascending: all but the last of those that begin up to `low` end before it.
+        let from = low.map_or(0, |low| {
+            let begun = self.heads.count_to(low, |at| self.parts[at].first());
+            match begun.checked_sub(1) {
+                Some(last) if self.parts[last].overlaps(Some(low), None) => last,
+                _ => begun,
+            }
+        });
         self.parts[from..].iter().take_while(move |part| part.overlaps(None, high))
     }
 }

@@ -171,7 +171,7 @@ impl<'a> Rewrite<'a> {
 
     /// Adds the messages of a run. They must be older than all messages added before.
     pub fn add_run(&mut self, run: &Run) {
-        self.add(Feed::Pages(PageFeed { parts: run.parts.iter().cloned().collect(), is_leaf: false, open: None }));
+        self.add(Feed::Pages(PageFeed { parts: run.parts().iter().cloned().collect(), is_leaf: false, open: None }));
     }
 
     /// Adds the rows of leaves in ascending order, which are older than all messages.

@@ -550,7 +550,7 @@ impl Flusher<'_> {
             // The keys of nodes on one level are disjoint and ascend, so their newest runs can be read as one, and so on.
             for age in 0..level.iter().map(|node| node.runs.len()).max().unwrap_or(0) {
                 let runs = level.iter().filter_map(|node| node.runs.get(age));
-                rows.add_run(&Run { parts: runs.flat_map(|run| run.parts.iter().cloned()).collect() });
+                rows.add_run(&Run::new(runs.flat_map(|run| run.parts().iter().cloned()).collect()));
             }
             level = level.into_iter().flat_map(InnerNode::inner_children).collect();
         }
@@ -593,7 +593,7 @@ impl TreeView {
     /// The number of keys with changes in buffers, which the sample does not have; `None` if the store keeps no sample.
     pub fn unsampled_changes(&self) -> Option<u64> {
         self.version.sample.as_ref()?;
-        let spilled = self.own_runs().iter().flat_map(|run| &run.parts).map(|part| part.rows);
+        let spilled = self.own_runs().iter().flat_map(Run::parts).map(|part| part.rows);
         Some(self.buffers().map(|(buffer, _)| buffer.len() as u64).chain(spilled).sum())
     }
 

@@ -64,7 +64,7 @@ impl Flusher<'_> {
     /// # Errors
     /// Device errors, [`crate::Error::Corrupt`].
     pub fn has_message(&self, run: &Run, key: &[u8]) -> Result<bool> {
-        let Some(part) = run.overlapping(Some(key), None).next().filter(|part| part.may_contain(key)) else {
+        let Some(part) = run.part_of(key) else {
             return Ok(false);
         };
         let schema = &self.codecs.schema;

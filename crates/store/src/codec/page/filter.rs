@@ -24,7 +24,7 @@ pub(super) fn block_count(keys: usize) -> usize {
 }
 
 /// The index of the block of a hash, below `blocks`.
-fn block_of(hash: u64, blocks: usize) -> usize {
+pub(super) fn block_of(hash: u64, blocks: usize) -> usize {
     (((hash >> 32) * blocks as u64) >> 32) as usize
 }
 

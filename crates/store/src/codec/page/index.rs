@@ -180,7 +180,13 @@ impl Index {
         partition_point(0..entries, |i| self.fence(bytes, i) <= key).saturating_sub(1)
     }
 
-    pub(super) fn may_contain(&self, bytes: &[u8], key: &[u8]) -> bool {
-        filter::contains(&bytes[self.filter.clone()], filter::key_hash(key))
+    /// The address of the filter block of a hash.
+    pub(super) fn filter_block(&self, bytes: &[u8], hash: u64) -> *const u8 {
+        let at = filter::block_of(hash, self.filter.len() / filter::BLOCK_BYTES) * filter::BLOCK_BYTES;
+        bytes.as_ptr().wrapping_add(self.filter.start + at)
+    }
+
+    pub(super) fn may_contain(&self, bytes: &[u8], hash: u64) -> bool {
+        filter::contains(&bytes[self.filter.clone()], hash)
     }
 }

@@ -23,6 +23,7 @@
 mod encode;
 mod filter;
 mod index;
+mod memory;
 mod open;
 mod projection;
 mod range;
@@ -39,15 +40,16 @@ pub(crate) use index::filter_bytes;
 pub use index::{IndexEntry, encode_index, set_checksum};
 pub(crate) use open::{ENTRIES_MAX, ROWS_MAX};
 pub use projection::Projection;
+pub(crate) use search::head_of;
 
-use arrow_buffer::MutableBuffer;
 use keyaki_primitives::{CACHE_LINE_BYTES, prefetch};
 
+use self::memory::PageMemory;
 use self::projection::Columns;
 use super::ColumnBuilder;
 use super::RowCodec;
 use super::column::{BytesColumn, Column, Ints};
-use super::key::put_key;
+use super::key::{put_bytes_key, put_key};
 use super::row::put_row;
 use super::scalar::Scalar;
 use crate::base::{ColumnType, Error, Prior, Result, Schema, TreeId};
@@ -136,7 +138,7 @@ pub struct RunColumns {
 pub struct Page {
     /// The page, or its header with a directory of the columns in memory, and these columns. At least
     /// [`SLACK`](super::bits::SLACK) bytes follow the last column, behind the page if needed.
-    bytes: MutableBuffer,
+    bytes: PageMemory,
     rows: usize,
     place: PageRef,
     path: Arc<Path>,
@@ -302,6 +304,23 @@ impl Page {
                 put_key(column, self.scalar(i, column.ty, row), out);
             }
         }
+    }
+
+    /// The encoded keys of the rows `rows` if the key is one column of text or bytes that has no nulls: their concatenation,
+    /// the start of each, and the end of the last one.
+    pub(crate) fn bytes_keys(&self, rows: Range<usize>) -> Option<(Vec<u8>, Vec<usize>)> {
+        let Body::Rows { schema, columns, .. } = &self.body else { return None };
+        let [column] = &schema.columns()[..schema.key_columns()] else { return None };
+        let values = columns.get(0)?.bytes().filter(|values| !column.nullable && values.codes().is_none())?;
+        let (prefix, heap) = (values.prefix(&self.bytes), values.heap(&self.bytes, self.rows));
+        let mut keys = Vec::with_capacity(heap.len() / self.rows.max(1) * rows.len() + (prefix.len() + 8) * rows.len());
+        let mut starts = Vec::with_capacity(rows.len() + 1);
+        starts.push(0);
+        values.for_ends(&self.bytes, heap, rows, |start, end| {
+            put_bytes_key([prefix, &heap[start..end]], &mut keys);
+            starts.push(keys.len());
+        });
+        Some((keys, starts))
     }
 
     /// Decompresses the columns `columns` (indices into the schema) unless that was done before. Opening a page does
@@ -497,8 +516,31 @@ impl Page {
 
     /// Returns false only if no row has exactly this key. Without a filter returns true.
     pub fn may_contain(&self, key: &[u8]) -> bool {
+        self.may_contain_hash(key_hash(key))
+    }
+
+    /// Loads the memory of a page, without its bytes, into the caches of the processor. There need not be a page.
+    #[inline]
+    pub(crate) fn prefetch(page: *const Page) {
+        // The reference counts of its `Arc` are before it.
+        let start = page.cast::<u8>().wrapping_sub(2 * size_of::<usize>());
+        (0..size_of::<Page>() + 2 * size_of::<usize>())
+            .step_by(CACHE_LINE_BYTES)
+            .for_each(|at| prefetch(start.wrapping_add(at)));
+    }
+
+    /// Loads the memory that [`Page::may_contain_hash`] needs into the caches of the processor.
+    #[inline]
+    pub(crate) fn prefetch_filter(&self, hash: u64) {
+        if let Body::Index(index) = &self.body {
+            prefetch(index.filter_block(&self.bytes, hash));
+        }
+    }
+
+    /// As [`Page::may_contain`], for the hash of the key.
+    pub(crate) fn may_contain_hash(&self, hash: u64) -> bool {
         match &self.body {
-            Body::Index(index) => index.may_contain(&self.bytes, key),
+            Body::Index(index) => index.may_contain(&self.bytes, hash),
             Body::Rows { .. } => true,
         }
     }

@@ -9,8 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_buffer::MutableBuffer;
-
+use super::memory::PageMemory;
 use super::{
     BLOCK, Body, BytesColumn, Column as ColumnLayout, Columns, HEADER_LEN, Ints, MAGIC, Messages, PAGE_BYTES_MAX,
     PAGE_FORMAT, Page, PageRef, Projection, index,
@@ -156,8 +155,8 @@ fn parse(
 }
 
 /// A copy of a page, with `slack` zeros behind it.
-fn copy(bytes: &[u8], slack: usize) -> MutableBuffer {
-    let mut buffer = MutableBuffer::with_capacity(bytes.len() + slack);
+fn copy(bytes: &[u8], slack: usize) -> PageMemory {
+    let mut buffer = PageMemory::with_capacity(bytes.len() + slack);
     buffer.extend_from_slice(bytes);
     buffer.extend_from_slice(&[0; SLACK][..slack]);
     buffer
@@ -165,7 +164,7 @@ fn copy(bytes: &[u8], slack: usize) -> MutableBuffer {
 
 /// A copy of a page of `columns` columns. Most pages end with enough unused bytes: a buffer of their length wastes no
 /// memory of the allocator.
-fn copy_rows(page: &[u8], columns: usize) -> MutableBuffer {
+fn copy_rows(page: &[u8], columns: usize) -> PageMemory {
     let used = (0..=columns).map(|i| u32_at(page, HEADER_LEN + i * 4)).max().unwrap_or(u32::MAX);
     let has_slack = used as usize + SLACK <= page.len();
     copy(page, if has_slack { 0 } else { SLACK })
@@ -180,7 +179,7 @@ fn project(
     page: &[u8],
     columns: usize,
     kept: impl Iterator<Item = usize>,
-) -> std::result::Result<Option<MutableBuffer>, usize> {
+) -> std::result::Result<Option<PageMemory>, usize> {
     let range = |column| column_range(page, column, page.len()).ok_or(column);
     let kept = kept.map(range).collect::<std::result::Result<Vec<_>, _>>()?;
     let used = (u32_at(page, HEADER_LEN + columns * 4) as usize).min(page.len());
@@ -189,7 +188,7 @@ fn project(
     if len > used / 4 * KEPT_QUARTERS {
         return Ok(None);
     }
-    let mut buffer = MutableBuffer::with_capacity(HEADER_LEN + directory + len + SLACK);
+    let mut buffer = PageMemory::with_capacity(HEADER_LEN + directory + len + SLACK);
     buffer.extend_from_slice(&page[..HEADER_LEN]);
     let mut at = (HEADER_LEN + directory) as u32;
     for column in &kept {
@@ -216,7 +215,7 @@ fn parse_rows(
     run: bool,
     projection: Option<&Arc<Projection>>,
     dictionaries: DictionaryPlace<'_>,
-) -> std::result::Result<(MutableBuffer, Body), String> {
+) -> std::result::Result<(PageMemory, Body), String> {
     let columns = usize::from(u16::from_le_bytes([page[26], page[27]]));
     let messages = if run { 2 } else { 0 };
     let all = schema.columns().len();
@@ -255,16 +254,19 @@ fn parse_rows(
             reader(number).and_then(|mut reader| ColumnLayout::parse(&mut reader, *ty, nullable, rows, dictionary));
         found.ok_or_else(|| name(column))
     };
-    let layouts: std::result::Result<Vec<_>, _> = match &projection {
-        None => (0..written).map(|column| parse_column(column, column)).collect(),
-        Some(kept) => kept.below(written).enumerate().map(|(number, column)| parse_column(number, column)).collect(),
-    };
+    // The length of a collected `Result` is not known in advance.
+    let mut layouts = Vec::with_capacity(written);
+    let mut add = |(number, column)| parse_column(number, column).map(|layout| layouts.push(layout));
+    match &projection {
+        None => (0..written).map(|column| (column, column)).try_for_each(&mut add)?,
+        Some(kept) => kept.below(written).enumerate().try_for_each(&mut add)?,
+    }
     let messages = || {
         let kinds = Ints::parse(&mut reader(written)?, rows)?;
         let operands = BytesColumn::parse(&mut reader(written + 1)?, rows, ColumnType::Bytes, None)?;
         Some(Box::new(Messages { kinds, operands }))
     };
     let messages = if run { Some(messages().ok_or("invalid messages")?) } else { None };
-    let columns = Columns::new(layouts?, written, projection);
+    let columns = Columns::new(layouts, written, projection);
     Ok((buffer, Body::Rows { schema: schema.clone(), columns, messages }))
 }

@@ -13,6 +13,7 @@ impl Page {
             Bound::Unbounded => 0,
         };
         let last = match &range.end {
+            Bound::Included(_) if range.as_point().is_some() => first,
             Bound::Included(key) => self.find(key),
             Bound::Excluded(key) => {
                 // A page whose fence is the excluded key or above has no key in the range.

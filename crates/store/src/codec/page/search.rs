@@ -173,7 +173,7 @@ impl Narrowed<'_> {
 
 /// The first eight bytes as a big-endian number, padded with zeros. Values with different heads sort as their heads.
 #[inline]
-fn head_of(value: &[u8]) -> u64 {
+pub(crate) fn head_of(value: &[u8]) -> u64 {
     match value.first_chunk() {
         Some(head) => u64::from_be_bytes(*head),
         None => value.iter().rev().fold(0, |head, &byte| head >> 8 | u64::from(byte) << 56),

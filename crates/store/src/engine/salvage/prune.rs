@@ -59,13 +59,13 @@ impl Pruner<'_> {
                 Node::Leaf(_) => children.push(child.clone()),
             }
         }
-        let runs = node.runs.iter().map(|run| self.run(run)).filter(|run| !run.parts.is_empty());
+        let runs = node.runs.iter().map(|run| self.run(run)).filter(|run| !run.is_empty());
         InnerNode::new(pivots, children, runs.collect())
     }
 
     fn run(&mut self, run: &Run) -> Run {
         let mut parts = Vec::new();
-        for part in &run.parts {
+        for part in run.parts() {
             let Some(remains) = self.remains.get(&part.extent.meta.offset) else {
                 parts.push(part.clone());
                 continue;
@@ -82,7 +82,7 @@ impl Pruner<'_> {
                 (!is_empty).then_some(part)
             }));
         }
-        Run { parts }
+        Run::new(parts)
     }
 }
 

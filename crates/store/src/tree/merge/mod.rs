@@ -40,6 +40,7 @@ pub(crate) struct Merge {
     /// The heads in the order of processing: the last one is the next.
     order: Vec<Head>,
     resolver: Resolver,
+    pages_read: usize,
     /// The key that [`Merge::take_rows`] compares with others.
     compared: Vec<u8>,
     /// A permanent error; all further calls return it.
@@ -101,6 +102,7 @@ impl Merge {
             sources: Vec::new(),
             order: Vec::new(),
             resolver: Resolver::default(),
+            pages_read: 0,
             compared: Vec::new(),
             failed: None,
         }
@@ -167,6 +169,11 @@ impl Merge {
         self.sources.iter().filter_map(known).collect()
     }
 
+    /// Number of pages that [`Merge::next_key`] has read.
+    pub fn pages_read(&self) -> usize {
+        self.pages_read
+    }
+
     fn push(&mut self, state: HeadState, source: Source) {
         self.sources.push(source);
         self.put(self.sources.len() - 1, state);
@@ -212,6 +219,7 @@ impl Merge {
             }
             let next = part.load(range, schema, self.priority, pages).await?;
             // No await and no error below: the state changes completely or not at all.
+            self.pages_read += 1;
             self.order.pop();
             if let Some(state) = next {
                 self.put(source, state);

@@ -87,8 +87,10 @@ impl PageKeys {
             page.append_to(i, rows.clone(), schema, &mut builder);
             builder.finish()
         };
-        let columns: Vec<_> = (0..schema.key_columns()).map(column).collect();
-        let (bytes, starts) = codec.encode_batch(&columns, 0..rows.len());
+        let (bytes, starts) = page.bytes_keys(rows.clone()).unwrap_or_else(|| {
+            let columns: Vec<_> = (0..schema.key_columns()).map(column).collect();
+            codec.encode_batch(&columns, 0..rows.len())
+        });
         let prefixes = starts.windows(2).map(|key| prefix_of(&bytes[key[0]..key[1]])).collect();
         let is_row = |row| matches!(page.message(row), Some((MessageKind::Insert, _))) && page.is_complete(row);
         let are_rows = !page.is_run() || rows.clone().all(is_row);
