@@ -133,6 +133,15 @@ impl KeyValue {
         Ok(self.snapshot()?.range(range, direction))
     }
 
+    /// Merges the changes of a range of keys with their rows, see [`Store::compact`]. Blocks until that is done; reads and
+    /// commits continue.
+    ///
+    /// # Errors
+    /// Those of [`Store::compact`].
+    pub fn compact<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<()> {
+        self.store.compact(self.tree, &encode_range(&range), &|_, _| true).map(drop)
+    }
+
     /// A snapshot of the tree with all acknowledged commits.
     ///
     /// # Errors

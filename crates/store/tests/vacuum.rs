@@ -2,13 +2,14 @@
 //! snapshots, damage and full disks.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use keyaki_device::simulated::{Simulated, SimulatedOptions};
 use keyaki_primitives::Random;
 use keyaki_store::key_value::{KeyValue, KeyValueBatch};
-use keyaki_store::{Direction, Error, Options, Store, TreeId, Vacuumed, WriteBatch};
+use keyaki_store::{Direction, Error, KeyRange, Options, Store, TreeId, Vacuumed, WriteBatch};
 
 const TREES: [TreeId; 2] = [TreeId::new(2), TreeId::new(3)];
 const DATA: &str = "/db/data";
@@ -178,6 +179,53 @@ fn a_compaction_can_be_ended_at_each_step() {
         }
     }
     assert!(was_complete);
+}
+
+#[test]
+fn a_range_is_compacted() {
+    let (simulated, mut random, mut model) = (simulated(12), Random::new(12), Model::new());
+    let (store, maps) = open(&simulated);
+    change(&maps, &mut model, &mut random, 8_000, 10);
+    // The bytes that the compaction of a range of the first tree copies.
+    let copied = |range: &KeyRange| {
+        let copied = AtomicU64::new(0);
+        let progress = |done, total| {
+            assert!(done <= total, "{done} of {total} bytes");
+            copied.store(done, Ordering::Relaxed);
+            true
+        };
+        assert!(store.compact(TREES[0], range, &progress).unwrap());
+        copied.into_inner()
+    };
+    let pages_of = |map: &KeyValue, from: &[u8], to: &[u8]| {
+        store.drop_caches();
+        let before = store.stats().pages_read;
+        let rows: Model = map.range(from..to, Direction::Ascending).unwrap().map(Result::unwrap).collect();
+        assert!(
+            rows == model.range(from.to_vec()..to.to_vec()).map(|(k, v)| (k.clone(), v.clone())).collect::<Model>()
+        );
+        store.stats().pages_read - before
+    };
+    store.checkpoint().unwrap();
+    let (inside, outside) = (pages_of(&maps[0], b"08000", b"10000"), pages_of(&maps[0], b"12000", b"14000"));
+    let other_tree = pages_of(&maps[1], b"08000", b"10000");
+    maps[0].compact(b"08000".as_slice()..b"10000").unwrap();
+    assert!(pages_of(&maps[0], b"08000", b"10000") < inside, "{inside} pages before");
+    assert_eq!(pages_of(&maps[0], b"12000", b"14000"), outside);
+    assert_eq!(pages_of(&maps[1], b"08000", b"10000"), other_tree);
+    let encoded = |from: &[u8], to: &[u8]| KeyRange {
+        start: Bound::Included([from, &[0, 0]].concat()),
+        end: Bound::Excluded([to, &[0, 0]].concat()),
+    };
+    assert_eq!(copied(&encoded(b"08000", b"10000")), 0, "the range has no messages");
+    assert_eq!(copied(&encoded(b"10000", b"08000")), 0, "the range is empty");
+    let rest = copied(&KeyRange::all());
+    assert!(rest > 0, "other ranges keep their messages");
+    check(&store, &maps, &model);
+    let missing = store.compact(TreeId::new(9), &KeyRange::all(), &|_, _| true).unwrap_err();
+    assert!(matches!(missing, Error::TreeNotFound(_)), "{missing}");
+    drop((store, maps));
+    check_reopened(&simulated, &model);
 }
 
 /// A step copies a bounded number of bytes, also if there are few messages for each leaf, and the file does not grow by the

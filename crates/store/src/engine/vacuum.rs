@@ -11,9 +11,10 @@
 //! pages, and all pages of quarantined trees, stay at their places.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::base::{Key, Result, Schema, TreeId};
+use crate::base::{Error, Key, KeyRange, Result, Schema, TreeId};
 use crate::engine::{Checkpointed, Shared, Store};
 use crate::pages::{Extent, Kept};
 use crate::tree::{Drained, InnerNode, MovedExtents, StoreVersion, TreeSample, TreeVersion};
@@ -82,7 +83,7 @@ impl Store {
             trees.push(tree);
             if !version.root.is_settled() {
                 // At most: each leaf once.
-                total += version.root.run_bytes() + version.root.pages() * u64::from(shared.files.page_bytes);
+                total += version.root.bytes_in(&KeyRange::all());
             }
         }
         let high = shared.extents_beyond(shared.files.space.dense_len());
@@ -91,11 +92,43 @@ impl Store {
         let mut progress = Progress { report: progress, done: 0, total, since_checkpoint: 0 };
         let mut is_complete = progress.add(0);
         for tree in trees {
-            is_complete = is_complete && shared.drain_tree(tree, &mut progress)?;
+            is_complete = is_complete && shared.drain_tree(tree, &KeyRange::all(), &mut progress)?;
         }
         is_complete = is_complete && shared.shorten(&mut progress)?;
         let bytes_after = shared.files.space.usage().1;
         Ok(Vacuumed { bytes_before, bytes_after, is_complete })
+    }
+}
+
+impl Store {
+    /// Moves the messages of a range of keys of a tree to their leaves, so that reads of the range read one place only. The
+    /// leaves at the ends of the range take all their messages. The data file keeps its length: the space that becomes free
+    /// is used again. `progress` is that of [`Store::vacuum`]; returns false if it has ended the compaction. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::TreeNotFound`], and those of [`Store::checkpoint`].
+    pub fn compact(
+        &self,
+        tree: TreeId,
+        range: &KeyRange,
+        progress: &(dyn Fn(u64, u64) -> bool + Sync),
+    ) -> Result<bool> {
+        let shared = &self.shared;
+        if !shared.state.read().trees.contains_key(&tree) {
+            return Err(Error::TreeNotFound(tree));
+        }
+        if tree.is_memory() || range.is_empty() {
+            return Ok(true);
+        }
+        shared.run_structural_change(|| shared.make_checkpoint(false))?;
+        let state = shared.state.read().clone();
+        let Some((_, version)) = intact(&state).find(|(found, _)| **found == tree) else { return Ok(true) };
+        let total = version.root.bytes_in(range);
+        drop(state);
+        let mut progress = Progress { report: progress, done: 0, total, since_checkpoint: 0 };
+        let is_complete = progress.add(0) && shared.drain_tree(tree, range, &mut progress)?;
+        shared.run_structural_change(|| shared.make_checkpoint(true))?;
+        Ok(is_complete)
     }
 }
 
@@ -109,11 +142,14 @@ impl Shared {
         STEP_LEAVES * self.options.leaf_bytes as u64
     }
 
-    /// Moves all messages of a tree to its leaves. False if `progress` has ended it.
-    fn drain_tree(&self, tree: TreeId, progress: &mut Progress<'_>) -> Result<bool> {
-        let mut from = Key::default();
+    /// Moves the messages of a range of keys of a tree to its leaves. False if `progress` has ended it.
+    fn drain_tree(&self, tree: TreeId, range: &KeyRange, progress: &mut Progress<'_>) -> Result<bool> {
+        let mut from: Key = match &range.start {
+            Bound::Included(key) | Bound::Excluded(key) => key.as_slice().into(),
+            Bound::Unbounded => Key::default(),
+        };
         let goes_on = loop {
-            let drained = match self.run_structural_change(|| self.drain_step(tree, &from)) {
+            let drained = match self.run_structural_change(|| self.drain_step(tree, range, &from)) {
                 Ok(Some(drained)) => drained,
                 Ok(None) => break true,
                 Err(error) if error.is_damage() => {
@@ -140,12 +176,13 @@ impl Shared {
         Ok(goes_on)
     }
 
-    /// Moves some messages of the keys from `from` on to the leaves. `None` if the tree was dropped or is quarantined.
-    fn drain_step(&self, tree: TreeId, from: &Key) -> Result<Option<Drained>> {
+    /// Moves some messages of the keys of a range from `from` on to the leaves. `None` if the tree was dropped or is
+    /// quarantined.
+    fn drain_step(&self, tree: TreeId, range: &KeyRange, from: &Key) -> Result<Option<Drained>> {
         let checkpointed = self.maintenance.lock();
         let state = self.without_frozen(&checkpointed)?;
         let Some(version) = state.trees.get(&tree).filter(|version| version.damage.is_none()) else { return Ok(None) };
-        let mut drained = self.flusher(tree, version).drain(&version.root, from, self.step_bytes())?;
+        let mut drained = self.flusher(tree, version).drain(&version.root, range, from, self.step_bytes())?;
         if drained.bytes > 0 {
             let root = std::mem::replace(&mut drained.root, InnerNode::empty());
             self.publish(tree, version, &version.with_root(Arc::new(root), version.sample.clone()));

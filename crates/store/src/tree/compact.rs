@@ -1,14 +1,14 @@
-//! Compaction of a whole tree: all messages move to the leaves, and extents move to other places of the data file.
+//! Compaction of a tree or a range of its keys: messages move to the leaves, and extents move to other places of the data file.
 //!
 //! Both work in steps, so that flushes and checkpoints can run in between. They do not change the rows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::base::{Error, Key, Result};
+use crate::base::{Error, Key, KeyRange, Result};
 use crate::pages::Extent;
 use crate::tree::flush::replace_child;
-use crate::tree::{Flusher, InnerNode, Node, Run};
+use crate::tree::{Flusher, InnerNode, Node, Part, Run};
 
 /// Copies of extents, by the offsets of the originals.
 pub(crate) type MovedExtents = HashMap<u64, Arc<Extent>>;
@@ -33,22 +33,31 @@ struct Work {
 }
 
 impl Flusher<'_> {
-    /// Moves the messages of the keys from `from` on to the leaves, joins small leaves, and ends after about `limit`
-    /// bytes or when the disk is full.
+    /// Moves the messages of the keys of `range` from `from` on, and of other keys in the same leaves, to the leaves, joins
+    /// small leaves, and ends after about `limit` bytes or when the disk is full.
     ///
     /// # Errors
     /// Those of [`Flusher::flush_buffer`] except for [`Error::DiskFull`].
-    pub fn drain(&self, root: &InnerNode, from: &Key, limit: u64) -> Result<Drained> {
+    pub fn drain(&self, root: &InnerNode, range: &KeyRange, from: &Key, limit: u64) -> Result<Drained> {
         let mut work = Work { bytes: 0, limit, is_full: false };
-        let (root, next) = self.drain_node(root, from, &mut work)?;
+        let (root, next) = self.drain_node(root, range, from, &mut work)?;
         Ok(Drained { root: self.grow(root)?, next, bytes: work.bytes, is_full: work.is_full })
     }
 
-    fn drain_node(&self, node: &InnerNode, from: &Key, work: &mut Work) -> Result<(InnerNode, Option<Key>)> {
+    fn drain_node(
+        &self,
+        node: &InnerNode,
+        range: &KeyRange,
+        from: &Key,
+        work: &mut Work,
+    ) -> Result<(InnerNode, Option<Key>)> {
         let (mut node, mut from) = (node.clone(), from.clone());
         loop {
             let slot = node.child_of(&from);
             let (low, high) = node.bounds(slot);
+            if low.is_some_and(|low| range.ends_before(low)) {
+                return Ok((node, None));
+            }
             let high = high.cloned();
             let share = self.clip_runs(&node.runs, low, high.as_ref())?;
             let mut next = None;
@@ -69,7 +78,7 @@ impl Flusher<'_> {
                     let mut child = child.clone();
                     child.runs.splice(0..0, share);
                     let drained;
-                    (drained, next) = self.drain_node(&child, &from, work)?;
+                    (drained, next) = self.drain_node(&child, range, &from, work)?;
                     node.runs = self.remainder(&node, slot)?;
                     let replacement = self.divide(drained)?;
                     self.replace(&mut node, slot, replacement)?;
@@ -138,6 +147,19 @@ impl Flusher<'_> {
 }
 
 impl InnerNode {
+    /// Bytes of the messages and leaves of this subtree that may have keys of a range.
+    pub fn bytes_in(&self, range: &KeyRange) -> u64 {
+        let is_in = |part: &&Part| range.may_overlap(part.first(), &part.extent.meta.last);
+        let of_runs: u64 = self.runs.iter().flat_map(Run::parts).filter(is_in).map(|part| part.bytes).sum();
+        let of_children = self.children.iter().map(|child| match &**child {
+            Node::Leaf(None) => 0,
+            Node::Leaf(Some(leaf)) if range.may_overlap(&leaf.meta.first, &leaf.meta.last) => leaf.meta.len,
+            Node::Leaf(Some(_)) => 0,
+            Node::Inner(inner) => inner.bytes_in(range),
+        });
+        of_runs + of_children.sum::<u64>()
+    }
+
     /// The subtree with extents replaced by their copies; `None` if it has none of them.
     pub fn with_moved(&self, moved: &MovedExtents) -> Option<InnerNode> {
         let mut changed = None;
