@@ -22,7 +22,7 @@ pub struct Options {
     /// Only these workloads
     #[arg(long, value_delimiter = ',', default_values_t = Workload::value_variants().to_vec())]
     pub workloads: Vec<Workload>,
-    /// Gets of the workloads `get`, `get-many` and `absent`
+    /// Gets of the workloads `get` and `absent`, and a quarter of those of `get-many`
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     pub gets: u64,
     /// Scans of the workloads `scan` and `scan-two`
