@@ -228,6 +228,28 @@ fn a_range_is_compacted() {
     check_reopened(&simulated, &model);
 }
 
+/// Nodes on the way to a range that is compacted again and again do not collect runs.
+#[test]
+fn compactions_of_a_range_keep_nodes_within_their_budgets() {
+    let (simulated, mut random, mut model) = (simulated(13), Random::new(13), Model::new());
+    let (store, maps) = open(&simulated);
+    change(&maps, &mut model, &mut random, 12_000, 10);
+    for round in 0..30 {
+        change(&maps, &mut model, &mut random, 100, 10);
+        if round == 15 {
+            assert!(!store.compact(TREES[0], &KeyRange::all(), &|_, _| false).unwrap());
+        }
+        maps[0].compact(b"08000".as_slice()..=b"08010").unwrap();
+    }
+    store.drop_caches();
+    let before = store.stats().pages_read;
+    let rows = maps[0].range(b"08300".as_slice()..b"08310", Direction::Ascending).unwrap().count();
+    assert_eq!(rows, model.range(b"08300".to_vec()..b"08310".to_vec()).count());
+    let pages = store.stats().pages_read - before;
+    assert!(pages < 40, "{pages} pages");
+    check(&store, &maps, &model);
+}
+
 /// A step copies a bounded number of bytes, also if there are few messages for each leaf, and the file does not grow by the
 /// length of the tree.
 #[test]

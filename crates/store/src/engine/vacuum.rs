@@ -98,12 +98,12 @@ impl Store {
         let bytes_after = shared.files.space.usage().1;
         Ok(Vacuumed { bytes_before, bytes_after, is_complete })
     }
-}
 
-impl Store {
     /// Moves the messages of a range of keys of a tree to their leaves, so that reads of the range read one place only. The
     /// leaves at the ends of the range take all their messages. The data file keeps its length: the space that becomes free
-    /// is used again. `progress` is that of [`Store::vacuum`]; returns false if it has ended the compaction. Blocks.
+    /// is used again. `progress` is that of [`Store::vacuum`]; returns false if it has ended the compaction. Quarantined
+    /// trees are left as they are, a damaged page ends the compaction of its tree, and on a full disk, messages move down as
+    /// far as the space allows. Blocks.
     ///
     /// # Errors
     /// [`Error::TreeNotFound`], and those of [`Store::checkpoint`].
@@ -123,11 +123,13 @@ impl Store {
         shared.run_structural_change(|| shared.make_checkpoint(false))?;
         let state = shared.state.read().clone();
         let Some((_, version)) = intact(&state).find(|(found, _)| **found == tree) else { return Ok(true) };
-        let total = version.root.bytes_in(range);
+        let total = if version.root.is_settled() { 0 } else { version.root.bytes_in(range) };
         drop(state);
         let mut progress = Progress { report: progress, done: 0, total, since_checkpoint: 0 };
         let is_complete = progress.add(0) && shared.drain_tree(tree, range, &mut progress)?;
-        shared.run_structural_change(|| shared.make_checkpoint(true))?;
+        if progress.since_checkpoint > 0 {
+            shared.run_structural_change(|| shared.make_checkpoint(true))?;
+        }
         Ok(is_complete)
     }
 }

@@ -33,9 +33,9 @@ pub(crate) struct LaterPages {
 }
 
 impl Advice<'_> {
-    /// Leaves the pages that an ascending scan with runs needs first: those before page `count` of the leaf, and as many of
-    /// the runs in this range of keys. Returns the others, if there are any. Short scans do not need them, and ordering all
-    /// pages takes as long as reading several of them.
+    /// Splits the advice for an ascending scan with runs. `self` keeps the first `count` pages of the leaf, and the pages of
+    /// runs that may have keys below the fence of the next one. Returns the other pages, if the leaf has more. Short scans do
+    /// not need them, and ordering all pages takes as long as reading several of them.
     pub fn split_off(&mut self, count: usize) -> Option<LaterPages> {
         let (LeafIndex::Page(index), pages) = self.leaf.as_mut()? else { return None };
         if self.direction == Direction::Descending || self.runs.is_empty() || pages.len() <= count {

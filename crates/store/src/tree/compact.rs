@@ -34,7 +34,7 @@ struct Work {
 
 impl Flusher<'_> {
     /// Moves the messages of the keys of `range` from `from` on, and of other keys in the same leaves, to the leaves, joins
-    /// small leaves, and ends after about `limit` bytes or when the disk is full.
+    /// small leaves of nodes up to whose end the range reaches, and ends after about `limit` bytes or when the disk is full.
     ///
     /// # Errors
     /// Those of [`Flusher::flush_buffer`] except for [`Error::DiskFull`].
@@ -77,9 +77,13 @@ impl Flusher<'_> {
                 Node::Inner(child) => {
                     let mut child = child.clone();
                     child.runs.splice(0..0, share);
-                    let drained;
+                    let mut drained;
                     (drained, next) = self.drain_node(&child, range, &from, work)?;
                     node.runs = self.remainder(&node, slot)?;
+                    if next.is_none() {
+                        // A child that is drained in part has got all messages of its keys.
+                        drained = self.settle(drained)?;
+                    }
                     let replacement = self.divide(drained)?;
                     self.replace(&mut node, slot, replacement)?;
                 }

@@ -29,8 +29,8 @@ const MERGED_ROWS_MAX: usize = 1024;
 /// Chunks double up to this number of rows, and grow by a quarter from then on, so that a reader that stops has merged few
 /// rows in vain.
 const MERGED_ROWS_DOUBLED: usize = 256;
-/// A cursor advises the source of this many pages of its first leaf, if there are messages, and of the other ones once it has
-/// read as many pages, of which about half are of runs.
+/// Number of pages of the first leaf that a cursor with messages advises its source of, together with the pages of runs for
+/// their keys. The other pages follow once the cursor has read as many, or has returned many rows.
 const LEAF_PAGES_FIRST: usize = 32;
 /// Pages are read ahead of chunks of at least this many rows.
 const READ_AHEAD_ROWS: usize = 500;
@@ -62,8 +62,17 @@ struct ReadAhead {
     leaves: usize,
     /// All pages of leaves below this key have been requested.
     through: Option<Key>,
+    /// All pages of all leaves have been requested.
+    is_complete: bool,
     /// Upserts have changed rows of a page that lacked columns: pages are read with all columns from now on.
     whole: bool,
+}
+
+impl ReadAhead {
+    /// True if the pages of leaves up to the one that ends below `high` have been requested.
+    fn covers(&self, high: Option<&Key>) -> bool {
+        self.is_complete || self.through.as_ref().zip(high).is_some_and(|(through, high)| through >= high)
+    }
 }
 
 /// A leaf, its bounds, and the parts of runs on its path that may have messages for the range.
@@ -71,7 +80,7 @@ struct Path<'a> {
     extent: Option<&'a Arc<Extent>>,
     low: Option<&'a Key>,
     high: Option<&'a Key>,
-    /// Newest first. For a single key, parts that may also end before it.
+    /// Newest first. For a lookup, parts that may also end before its key.
     parts: Vec<&'a Part>,
 }
 
@@ -204,7 +213,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     /// Enters the next leaf of the range; false at the end.
     async fn enter_leaf(&mut self) -> Result<bool> {
         let Some(range) = &self.range else { return Ok(false) };
-        let path = find_path(&self.view.version.root, range, self.direction);
+        let path = find_path(&self.view.version.root, range, self.direction, self.point.is_some());
         let is_counted = self.counts && self.point.is_none();
         let messages = Merge::new(self.direction, Priority::Lookup);
         let messages = if is_counted { messages.counting() } else { messages };
@@ -244,7 +253,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                 let (index, pages) = self.leaf_index(extent, &walk).await?;
                 let is_first = self.read_ahead.leaves == 0;
                 let priority = if is_first { Priority::Lookup } else { Priority::Scan };
-                let is_advised = self.read_ahead.through.as_ref().zip(path.high).is_some_and(|(a, b)| a >= b);
+                let is_advised = self.read_ahead.covers(path.high);
                 if !is_advised {
                     let (leaf, runs) = ((&index, pages.clone()), walk.messages.known_pages());
                     walk.later = self.advise(Some(leaf), priority, runs, is_first.then_some(LEAF_PAGES_FIRST));
@@ -310,12 +319,15 @@ impl<'s, P: PageSource> Cursor<'s, P> {
     }
 
     /// The index page of an extent. A range gets it from the source, which counts the pages that it has read ahead.
-    pub(super) async fn index_of(&self, extent: &Extent) -> Result<Arc<Page>> {
-        if self.point.is_some()
-            && let Some(index) = extent.held_index()
-        {
-            return Ok(index);
+    async fn index_of(&self, extent: &Extent) -> Result<Arc<Page>> {
+        match extent.held_index() {
+            Some(index) if self.point.is_some() => Ok(index),
+            _ => self.read_index(extent).await,
         }
+    }
+
+    /// As [`Cursor::index_of`], always from the source: the cache counts a use of the page.
+    pub(super) async fn read_index(&self, extent: &Extent) -> Result<Arc<Page>> {
         let index = self.source.page(extent.index(), self.view.schema(), Priority::Index).await?;
         extent.check_index(&index)?;
         if self.point.is_some() {
@@ -326,18 +338,14 @@ impl<'s, P: PageSource> Cursor<'s, P> {
 
     /// The next rows of the leaf, merged with the messages; `None` at the end of the leaf.
     async fn next_merged(&mut self) -> Result<Option<Chunk>> {
-        if let Some(walk) = &mut self.leaf
-            && walk.messages.pages_read() >= LEAF_PAGES_FIRST
-            && let Some(LaterPages { leaf: (index, pages), priority, runs }) = walk.later.take()
-        {
-            self.advise(Some((&index, pages)), priority, runs, None);
-        }
-        if self.merged_rows_max >= READ_AHEAD_ROWS {
-            self.read_ahead();
-        }
-        let (schema, codecs) = (self.view.schema(), &self.view.version.codecs);
-        let Some(walk) = &mut self.leaf else { return Ok(None) };
+        let mut reads_ahead = self.merged_rows_max >= READ_AHEAD_ROWS;
         loop {
+            self.advise_later();
+            if std::mem::take(&mut reads_ahead) {
+                self.read_ahead();
+            }
+            let (schema, codecs) = (self.view.schema(), &self.view.version.codecs);
+            let Some(walk) = &mut self.leaf else { return Ok(None) };
             walk.messages.next_key(&walk.range, schema, &self.source).await?;
             // Rows that an interrupted call has merged are kept for the next one.
             let Some(merged) = &mut walk.merged else { return Ok(None) };
@@ -462,8 +470,8 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         Some(index)
     }
 
-    /// Advises the source of the pages of a leaf, and of those of runs, or of the first of them only: returns the others.
-    /// `leaf_pages_max` is the number of pages of the leaf.
+    /// Advises the source of the pages of a leaf and of runs. With `leaf_pages_max`, of this many pages of the leaf, and of the
+    /// pages of runs for their keys: returns the others.
     fn advise(
         &self,
         leaf: Option<(&LeafIndex, Range<usize>)>,
@@ -483,16 +491,25 @@ impl<'s, P: PageSource> Cursor<'s, P> {
         later
     }
 
+    /// Advises the source of the other pages of the first leaf, once the cursor gets near to them.
+    fn advise_later(&mut self) {
+        let Some(walk) = &mut self.leaf else { return };
+        let is_near = walk.messages.pages_read() >= LEAF_PAGES_FIRST || self.merged_rows_max >= READ_AHEAD_ROWS;
+        if let Some(LaterPages { leaf: (index, pages), priority, runs }) = walk.later.take_if(|_| is_near) {
+            self.advise(Some((&index, pages)), priority, runs, None);
+        }
+    }
+
     /// Prefetches the pages of the following leaves, and of the runs that have messages for them, index pages first, up to
     /// the read-ahead limit of the source.
     fn read_ahead(&mut self) {
         let mut budget = self.source.read_ahead_bytes() as u64;
-        if budget == 0 || self.direction == Direction::Descending || self.counts {
+        if budget == 0 || self.direction == Direction::Descending || self.counts || self.read_ahead.is_complete {
             return;
         }
         let Some(mut range) = self.range.clone() else { return };
         while budget > 0 {
-            let path = find_path(&self.view.version.root, &range, self.direction);
+            let path = find_path(&self.view.version.root, &range, self.direction, false);
             let through = self.read_ahead.through.as_ref();
             if path.low.is_none_or(|low| through.is_none_or(|through| low >= through)) {
                 let leaf_range = range.intersect(path.low.map(|low| &**low), path.high.map(|high| &**high));
@@ -500,6 +517,7 @@ impl<'s, P: PageSource> Cursor<'s, P> {
                     return;
                 }
                 self.read_ahead.through = path.high.cloned();
+                self.read_ahead.is_complete = path.high.is_none();
             }
             let of_runs: u64 = path.parts.iter().map(|part| part.bytes).sum();
             budget = budget.saturating_sub(of_runs + path.extent.as_ref().map_or(0, |extent| extent.meta.len));
@@ -575,7 +593,7 @@ fn add_sources(
 impl TreeView {
     /// The messages of a range that lies within one leaf, in ascending order, without the rows of the leaf.
     pub(crate) fn messages(&self, range: &KeyRange) -> Merge {
-        let path = find_path(&self.version.root, range, Direction::Ascending);
+        let path = find_path(&self.version.root, range, Direction::Ascending, false);
         let mut messages = Merge::new(Direction::Ascending, Priority::Scan);
         add_sources(&mut messages, self, range, path.parts.into_iter().map(|part| (part.clone(), None)));
         messages
@@ -601,8 +619,8 @@ pub(crate) fn push_rows(parts: &mut Vec<ChunkPart>, page: &Arc<Page>, rows: Rang
 }
 
 /// The first leaf of a range in the given direction, with the run parts on its path that overlap the leaf's part of the
-/// range.
-fn find_path<'a>(root: &'a InnerNode, range: &KeyRange, direction: Direction) -> Path<'a> {
+/// range. For the point of a lookup, which bounds of parts need not decide, with all candidates.
+fn find_path<'a>(root: &'a InnerNode, range: &KeyRange, direction: Direction, is_lookup: bool) -> Path<'a> {
     let mut path = Path { extent: None, low: None, high: None, parts: Vec::new() };
     let mut node = root;
     let mut levels: Vec<&InnerNode> = Vec::with_capacity(6);
@@ -627,7 +645,7 @@ fn find_path<'a>(root: &'a InnerNode, range: &KeyRange, direction: Direction) ->
             }
         }
     }
-    if let Some(key) = range.as_point() {
+    if let (true, Some(key)) = (is_lookup, range.as_point()) {
         path.parts = levels.iter().flat_map(|level| &level.runs).filter_map(|run| run.candidate(key)).collect();
     } else if levels.iter().any(|level| !level.runs.is_empty()) {
         let cut = range.intersect(path.low.map(|low| &**low), path.high.map(|high| &**high));

@@ -57,8 +57,7 @@ impl TreeView {
         estimator.add_inner(&self.version.root, low, high);
         let mut found = estimator.found;
         found.rows += self.buffers().map(|(buffer, sequence)| buffer.net_rows(range, sequence)).sum::<f64>();
-        let is_point = matches!((&range.start, &range.end), (Bound::Included(a), Bound::Included(b)) if a == b);
-        found.rows = found.rows.clamp(0.0, if is_point { 1.0 } else { f64::MAX });
+        found.rows = found.rows.clamp(0.0, if range.as_point().is_some() { 1.0 } else { f64::MAX });
         if *range == KeyRange::all() {
             // Callers may take an estimate of 0 for an empty tree.
             let rows_min = if self.has_nothing() { 0.0 } else { 1.0 };

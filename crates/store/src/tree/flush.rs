@@ -280,7 +280,7 @@ impl Flusher<'_> {
         self.policy().next_step(&node.sizes()).is_some() || node.inner_children().any(|child| self.has_excess(child))
     }
 
-    fn settle(&self, mut node: InnerNode) -> Result<InnerNode> {
+    pub(super) fn settle(&self, mut node: InnerNode) -> Result<InnerNode> {
         loop {
             node = match self.settle_step(&node) {
                 Ok(Some(next)) => next,

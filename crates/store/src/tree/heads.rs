@@ -45,10 +45,7 @@ impl KeyHeads {
         }
         let head = head_of(&key[len..]);
         let mut start = self.heads.partition_point(|&other| other < head);
-        let mut end = start;
-        while self.heads.get(end) == Some(&head) {
-            end += 1;
-        }
+        let mut end = start + self.heads[start..].partition_point(|&other| other == head);
         while start < end {
             let middle = start + (end - start) / 2;
             if key_at(middle) <= key { start = middle + 1 } else { end = middle }

@@ -3,6 +3,8 @@
 //! ```text
 //! node           inner nodes, leaves and runs; immutable, shared between versions
 //! view           snapshots and views of one tree
+//! heads          search in sorted keys by their first bytes
+//! point          messages of a single key
 //! cursor, leaf   rows of a range in key order; the state within one leaf
 //! merge          messages of a range from buffers and runs, and rows of a leaf, merged by key
 //! advice         order in which a scan needs pages
@@ -18,7 +20,7 @@
 //! tiers          which runs of a node are merged, with tiered runs
 //! policy         decisions of flushes, as functions of sizes
 //! flush          writes buffers as runs, moves runs down, rebuilds leaves
-//! compact        moves all messages to the leaves, replaces moved extents
+//! compact        moves messages of a range to the leaves, replaces moved extents
 //! ```
 //!
 //! *Invariants.* Messages in a node are newer than the messages in the nodes below it. A change copies the nodes on its

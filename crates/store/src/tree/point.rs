@@ -3,6 +3,8 @@
 //! The filters of nearly all runs rule the key out. A lookup therefore spends its time on waiting for memory: for the extent
 //! of each run, then for its index page, then for a block of its filter. Each step is taken for all runs before the next one,
 //! so that the processor loads the memory of all runs at once.
+//!
+//! Index pages that extents hold are not requested from the source, whose counters miss them.
 
 use std::sync::Arc;
 
@@ -26,8 +28,9 @@ impl<P: PageSource> Cursor<'_, P> {
         if let Some((buffer, sequence)) = self.view.own_buffer() {
             add_messages(&mut resolver, buffer, key, sequence);
         }
-        for part in self.view.own_runs().iter().filter_map(|run| run.candidate(key)) {
-            self.add_point(&mut resolver, key, hash, (part, None)).await?;
+        let own_parts: Vec<_> = self.view.own_runs().iter().filter_map(|run| run.candidate(key)).collect();
+        for candidate in candidates(&own_parts, None, hash) {
+            self.add_point(&mut resolver, key, hash, candidate).await?;
         }
         for (buffer, sequence) in self.view.committed_buffers() {
             if !resolver.is_settled() {
@@ -57,7 +60,7 @@ impl<P: PageSource> Cursor<'_, P> {
         let schema = self.view.schema();
         let index = match index {
             Some(index) => index,
-            None => self.index_of(&part.extent).await?,
+            None => self.read_index(&part.extent).await?,
         };
         if !index.may_contain_hash(hash) {
             return Ok(());

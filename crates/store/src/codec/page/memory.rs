@@ -24,7 +24,7 @@ impl PageMemory {
     pub fn with_capacity(bytes: usize) -> PageMemory {
         let spare = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
-            // A larger buffer would take more memory than the cache counts at its first use.
+            // A larger buffer would waste memory.
             let at = spare.iter().rposition(|buffer| bytes <= buffer.capacity() && buffer.capacity() - bytes < 64)?;
             Some(spare.swap_remove(at))
         });
@@ -50,9 +50,11 @@ impl Drop for PageMemory {
         // A thread that ends drops the buffer.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
-            if spare.len() < SPARE_MAX {
-                spare.push(buffer);
+            if spare.len() == SPARE_MAX {
+                // Pages of other lengths may have left it.
+                spare.remove(0);
             }
+            spare.push(buffer);
         });
     }
 }

@@ -42,6 +42,14 @@ proptest! {
             }
             prop_assert!(array.is_null(range.len()) && array.len() == range.len() + 3);
         }
+        let column = &table.schema.columns()[0];
+        let is_bytes = table.schema.key_columns() == 1 && !column.nullable && matches!(column.ty, ColumnType::Text | ColumnType::Bytes);
+        if let Some((keys, starts)) = page.bytes_keys(range.clone()) {
+            prop_assert!(is_bytes && starts.len() == range.len() + 1);
+            for (at, row) in range.clone().enumerate() {
+                prop_assert_eq!(&keys[starts[at]..starts[at + 1]], &table.key(from + row)[..]);
+            }
+        }
         // Keys and values equal the encodings of the codecs.
         let rows = RowCodec::new(&table.schema);
         for row in 0..page.rows() {
