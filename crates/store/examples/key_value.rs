@@ -5,7 +5,7 @@
 //! ```
 //! Options: `page_bytes`, `leaf_bytes`, `fan_out`, `node_buffer_bytes`, `runs_per_node`, `buffer_bytes`, `cache_bytes`,
 //! `checkpoint_log_bytes`; `leveled=1` selects `MergePolicy::Leveled`; `reads_only=1` reads the rows of an earlier run and
-//! changes nothing.
+//! changes nothing; `no_upserts=1` leaves the upserts out, so that a later run reads the rows as inserted.
 
 use std::sync::Arc;
 use std::time::Instant;

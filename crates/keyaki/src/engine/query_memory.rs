@@ -32,13 +32,12 @@ const EXCESS: usize = 4;
 /// | all others | the free memory, at least 1/64 of the pool |
 ///
 /// Parts are equal among the consumers that use at least 1/64 of the pool. The free memory bounds all limits, with two
-/// exceptions. A consumer without rows cannot spill, nor can the further reservations of a merge or an aggregation, which
-/// works on rows that it has: these may exceed the pool, by a quarter of it for all consumers together. Other operators may
-/// have 1/64 of the pool in any case.
+/// exceptions. A consumer without rows, and the further reservations of a merge or an aggregation, cannot spill: they may
+/// exceed the pool, by a quarter of it for all consumers together. Other operators may have 1/64 of the pool in any case.
 ///
 /// A sort keeps sorted rows while a merge in memory has them in their old order: together they need a share. Merges of
-/// runs read as many runs at once as their memory permits. Further reservations of the same consumer cannot spill: the
-/// cursors and rows of merges in memory, and the groups that an aggregation returns while it merges runs.
+/// runs read as many runs at once as their memory permits. Further reservations of the same consumer are those for
+/// the cursors and rows of merges in memory, and for the groups that an aggregation returns while it merges runs.
 ///
 /// Merges of partitions hold two batches of each partition. Sorted batches refer to values of many unsorted batches,
 /// whose memory the sorts count: the size of each sorted batch would include all of these.

@@ -320,9 +320,9 @@ impl<'s, P: PageSource> Cursor<'s, P> {
 
     /// The index page of an extent. A range gets it from the source, which counts the pages that it has read ahead.
     async fn index_of(&self, extent: &Extent) -> Result<Arc<Page>> {
-        match extent.held_index() {
-            Some(index) if self.point.is_some() => Ok(index),
-            _ => self.read_index(extent).await,
+        match self.point.and_then(|_| extent.held_index()) {
+            Some(index) => Ok(index),
+            None => self.read_index(extent).await,
         }
     }
 

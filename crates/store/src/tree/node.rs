@@ -319,7 +319,7 @@ impl Run {
         low: Option<&'k [u8]>,
         high: Option<&'k [u8]>,
     ) -> impl Iterator<Item = &'a Part> + use<'a, 'k> {
-        // Parts are disjoint and ascending: all but the last of those that begin up to `low` end before it.
+        // Parts are disjoint and ascending. Of the parts that begin at or before `low`, only the last one can reach it.
         let from = low.map_or(0, |low| {
             let begun = self.heads.count_to(low, |at| self.parts[at].first());
             match begun.checked_sub(1) {
