@@ -136,7 +136,11 @@ fn damaged_pages_are_named() {
             }
         }
         trees.sort();
-        assert_eq!(trees, [TREE, TREE, OTHER, OTHER], "row {victim}");
+        // A check reads whole runs: while a run is in use, it also has messages that were merged into leaves before.
+        let (pairs, rest) = trees.as_chunks::<2>();
+        assert!(rest.is_empty() && pairs.iter().all(|[flipped, unreadable]| flipped == unreadable), "row {victim}");
+        trees.dedup();
+        assert_eq!(trees, [TREE, OTHER], "row {victim}");
     }
     assert!(store.check(|_| true, &|_, _| true).unwrap().damage.is_empty());
 }
