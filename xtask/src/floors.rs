@@ -16,10 +16,11 @@ const FLOORS: &[(&str, u32)] = &[
     ("keyaki-store", 2),
     ("keyaki-exec", 3),
     ("keyaki", 4),
-    ("keyaki-cli", 5),
     ("keyaki-server", 5),
     ("keyaki-python", 5),
     ("keyaki-cluster", 5),
+    // The program has the server.
+    ("keyaki-cli", 6),
 ];
 
 /// The lowest floor that may use DataFusion and the SQL parser.

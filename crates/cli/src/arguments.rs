@@ -1,12 +1,15 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use keyaki::Durability;
+use keyaki::{Durability, FileAccess};
 use keyaki_device::model::DeviceSpec;
+use keyaki_server::ServerOptions;
 
 use crate::bars::Bars;
 use crate::device;
@@ -129,6 +132,8 @@ pub enum Command {
     Check(CheckArguments),
     /// Salvage the intact rows of a damaged database into a new one; exit with 3 if data is lost
     Repair(RepairArguments),
+    /// Serve a database to clients of PostgreSQL: psql, drivers, tools
+    Serve(ServeArguments),
     /// Draw the reads of a query over time, out of order and in order, as an SVG
     Plot(PlotArguments),
     /// Record the reads or the memory accesses of a query, or replay the latter in a simulated cache
@@ -259,6 +264,80 @@ pub struct RepairArguments {
     pub target: PathBuf,
     #[command(flatten)]
     pub open: OpenArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// The database to serve (a directory, created if missing)
+    pub database: PathBuf,
+    /// Address to listen on; can be repeated [default: 127.0.0.1:5432, unless there is a socket]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Vec<SocketAddr>,
+    /// Unix socket to listen on, or a directory for the socket .s.PGSQL.5432
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Listen on addresses that other machines can reach, although nothing is encrypted and every client may do anything
+    #[arg(long)]
+    pub allow_unprotected: bool,
+    /// Directory on the server whose files COPY, read_csv and the like may use; can be repeated [default: none]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub allow_files: Vec<PathBuf>,
+    /// Maximum number of connections
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_connections: u32,
+    /// Cancel statements after this time, e.g. 500ms, 30s, 10min
+    #[arg(long, value_name = "TIME")]
+    pub statement_timeout: Option<Time>,
+    /// End connections whose transaction is idle for this time
+    #[arg(long, value_name = "TIME")]
+    pub idle_transaction_timeout: Option<Time>,
+    /// Time that a shutdown gives to running statements
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub shutdown_timeout: Time,
+    #[command(flatten)]
+    pub open: OpenArguments,
+}
+
+impl ServeArguments {
+    pub fn options(&self) -> ServerOptions {
+        let default = ServerOptions::default();
+        let listen = match self.listen.as_slice() {
+            [] if self.socket.is_none() => default.listen.clone(),
+            listen => listen.to_vec(),
+        };
+        ServerOptions {
+            listen,
+            socket: self.socket.clone(),
+            allow_unprotected: self.allow_unprotected,
+            files: FileAccess::Within(self.allow_files.clone()),
+            max_connections: self.max_connections as usize,
+            statement_timeout: self.statement_timeout.map(|time| time.0),
+            idle_transaction_timeout: self.idle_transaction_timeout.map(|time| time.0),
+            shutdown_timeout: self.shutdown_timeout.0,
+            ..default
+        }
+    }
+}
+
+/// A number of seconds, or of the unit that follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+impl FromStr for Time {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Time, String> {
+        const UNITS: [(&str, u64); 6] =
+            [("", 1000), ("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let unit = UNITS.iter().find(|(unit, _)| *unit == text[end..].trim());
+        let millis =
+            text[..end].parse::<u64>().ok().zip(unit).and_then(|(number, (_, unit))| number.checked_mul(*unit));
+        let millis = millis.filter(|millis| *millis > 0);
+        millis.map(|millis| Time(Duration::from_millis(millis))).ok_or_else(|| {
+            format!("\"{text}\" is not a time above 0 (a number of seconds, or with one of ms, s, min, h and d)")
+        })
+    }
 }
 
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! The `keyaki` program: the SQL shell, the demonstration, backups, dumps, checks, repairs, calibration, figures and traces of
+//! The `keyaki` program: the SQL shell, the server, the demonstration, backups, dumps, checks, repairs, calibration, figures and traces of
 //! queries.
 //!
 //! Modules are layered (`cargo xtask layers`): terminal and output helpers at the bottom, then the command line and the runner
@@ -29,6 +29,7 @@ mod plot;
 mod repair;
 mod restore;
 mod run;
+mod serve;
 mod shell;
 mod terminal;
 mod trace;
@@ -51,6 +52,9 @@ use tokio::runtime::Runtime;
 /// Stack of the thread that runs statements: the main thread's 8 MiB do not suffice for long chains of operators. Pages that
 /// are not used take no memory.
 const STACK_BYTES: usize = 256 << 20;
+
+/// Stack of the other threads, which run the statements of a server's connections.
+const WORKER_STACK_BYTES: usize = 32 << 20;
 
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
@@ -77,6 +81,7 @@ fn with_stack(arguments: Arguments) -> Result<()> {
 fn start(arguments: Arguments) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .thread_stack_size(WORKER_STACK_BYTES)
         .build()
         .map_err(|error| Failure::message(format!("cannot start threads: {error}")))?;
     let interrupts = {
@@ -92,6 +97,7 @@ fn start(arguments: Arguments) -> Result<()> {
         Some(Command::Restore(arguments)) => runtime.block_on(restore::run(&arguments, interrupts)),
         Some(Command::Check(arguments)) => runtime.block_on(check::run(&arguments, interrupts)),
         Some(Command::Repair(arguments)) => runtime.block_on(repair::run(&arguments, &interrupts)),
+        Some(Command::Serve(arguments)) => runtime.block_on(serve::run(&arguments, interrupts)),
         Some(Command::Plot(arguments)) => runtime.block_on(figure::run(&arguments, interrupts)),
         Some(Command::Trace(arguments)) => runtime.block_on(trace::run(&arguments, interrupts)),
     }

@@ -76,8 +76,9 @@ pub use session::{
     Appender, ArrowRows, Column, Connection, Database, MappedRows, Optional, Params, ParamsFromIter, Prepared, Repair,
     Row, RowIndex, Rows, Session, Statement, Transaction, params_from_iter,
 };
+pub use sql::POSTGRESQL_VERSION;
 pub use sql::repair::{KeySpan, Repaired, RepairedTable};
-pub use sql::{IndexInfo, Outcome, SequenceInfo, TableInfo};
+pub use sql::{CopyFormat, FileAccess, IndexInfo, Outcome, ProgramCopy, SequenceInfo, TableInfo};
 
 // Types of other crates in the signatures of this crate.
 pub use arrow::array::RecordBatch;

@@ -36,9 +36,13 @@ const LAYERS: &[(&str, &str)] = &[
     ("crates/tpch", "table < rows"),
     ("crates/keyaki", "base < values < catalog < engine < table < plan < write < sql < session"),
     (
+        "crates/server",
+        "failure, options, socket, types < frames, registry, values < copy, shared < connection < server",
+    ),
+    (
         "crates/cli",
         "allocator, directories, failure, interrupt, pager, terminal < bars, device, new_database, output, plot \
-         < arguments, events < run < backup, caches, check, dump, figure, repair, restore, trace < calibrate \
+         < arguments, events < run < backup, caches, check, dump, figure, repair, restore, serve, trace < calibrate \
          < demo, shell",
     ),
 ];

@@ -36,13 +36,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use arrow::array::{ArrayRef, AsArray, StringViewArray};
+use arrow::datatypes::DataType;
 use futures::future::BoxFuture;
 use keyaki_exec::Stats;
 
 use crate::base::interrupt::{Execution, InterruptHandle};
 use crate::base::options::SessionOptions;
 use crate::base::progress::Progress;
-use crate::sql::{self, Outcome, SqlSession};
+use crate::sql::{self, FileAccess, Outcome, ProgramCopy, SqlSession};
+use crate::values::cast;
 use crate::{Error, Result};
 
 pub use appender::Appender;
@@ -208,6 +211,34 @@ impl Session {
     /// Sets the receiver of progress reports.
     pub fn set_progress(&self, progress: Arc<dyn Progress>) {
         *self.sql.progress.lock() = progress;
+    }
+
+    /// The values of a column as texts: those of a cast to TEXT in the time zone of the session.
+    ///
+    /// # Errors
+    /// `CannotCast` for types without texts.
+    pub fn texts(&self, values: &ArrayRef) -> Result<StringViewArray> {
+        Ok(cast::cast(values, &DataType::Utf8View, self.sql.zone())?.as_string_view().clone())
+    }
+
+    /// Parses COPY FROM STDIN and COPY TO STDOUT, for servers, which execute them; `None` for other statements.
+    ///
+    /// # Errors
+    /// `Syntax`, `Unsupported`, `InvalidParameter`; `NotFound`.
+    pub fn program_copy(&self, sql: &str) -> Result<Option<ProgramCopy>> {
+        self.sql.transaction.check()?;
+        sql::copy::program::parse(&self.sql, sql)
+    }
+
+    /// Restricts the files that statements may read and write, for sessions of programs that are trusted less than this one.
+    /// Statements cannot change it.
+    pub fn restrict_files(&self, access: FileAccess) {
+        *self.sql.files.lock() = Arc::new(access);
+    }
+
+    /// The time zone of the session: a name of the IANA time zone database, or an offset such as `+01:00`.
+    pub fn time_zone(&self) -> String {
+        self.sql.zone().to_string()
     }
 
     /// Number of statements that this session executed on the short path: by key, without the planner.

@@ -3,9 +3,9 @@
 use std::ops::Deref;
 
 use super::{Connection, Session};
-use crate::Result;
 use crate::base::options::Isolation;
 use crate::engine::transaction::TransactionStatus;
+use crate::{Error, Result};
 
 /// An open transaction of a [`Connection`] ([`Connection::transaction`]). Its statements are those of the connection.
 /// Dropping it rolls it back.
@@ -133,5 +133,11 @@ impl Session {
     /// The state of the session's transaction.
     pub fn transaction_status(&self) -> TransactionStatus {
         self.sql.transaction.status()
+    }
+
+    /// Makes the open transaction fail, as an error of one of its statements does: for servers, whose clients expect that all
+    /// errors of a transaction end it.
+    pub fn fail_transaction(&self, cause: &Error) {
+        self.sql.transaction.failed(cause);
     }
 }

@@ -37,6 +37,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, backup:
     check_outside(session, "BACKUP")?;
     session.engine.check_read_write("BACKUP DATABASE")?;
     let Backup(directory, mode) = backup;
+    session.files().check(&directory)?;
     if mode == BackupMode::Full {
         check_unused(&directory)?;
     }

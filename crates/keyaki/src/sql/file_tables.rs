@@ -23,6 +23,7 @@ use datafusion::sql::sqlparser::ast::{
 use futures::{StreamExt, TryStreamExt};
 
 use super::copy::{CopyOptions, Dialect, Format, expand, first_record, is_json_array};
+use super::file_access::FileAccess;
 use crate::sql::visit::{walk, walk_mut};
 use crate::{Error, Result};
 
@@ -189,12 +190,16 @@ fn set_option(options: &mut CopyOptions, function: &str, arg: &FunctionArg) -> R
 /// The table of the files.
 ///
 /// # Errors
-/// `Io` if a file does not exist; `Syntax` and `Unsupported` for formats and options; `Context` with the file if its
+/// `FileAccess`; `Io` if a file does not exist; `Syntax` and `Unsupported` for formats and options; `Context` with the file if its
 /// columns cannot be inferred; `InvalidFile` if the columns of the files differ.
-pub(super) async fn provider(table: &FileTable, state: &SessionState) -> Result<Arc<dyn TableProvider>> {
+pub(super) async fn provider(
+    table: &FileTable,
+    state: &SessionState,
+    access: &FileAccess,
+) -> Result<Arc<dyn TableProvider>> {
     let mut files = Vec::new();
     for path in &table.paths {
-        files.extend(expand(path)?);
+        files.extend(expand(path, access)?);
     }
     if table.options.lacks_format(&files[0]) {
         let file = files[0].display();

@@ -11,7 +11,7 @@ use arrow::array::ArrayRef;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Statement as Sql, Value as SqlValue, ValueWithSpan, VisitMut, Visitor, VisitorMut,
+    CastKind, Expr, Statement as Sql, Value as SqlValue, ValueWithSpan, VisitMut, Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -26,6 +26,7 @@ use crate::values::zone::Zone;
 use crate::write::assign::assign;
 use crate::{Error, Result};
 
+use super::prepared::lone_parameter;
 use super::short::parameter_index;
 
 /// Maximum number of parameters of a statement, as in PostgreSQL's protocol.
@@ -138,6 +139,40 @@ pub(crate) fn count(statement: &Sql) -> Result<usize> {
         ControlFlow::Continue(()) => Ok(count.0),
         ControlFlow::Break(id) => {
             Err(Error::syntax(format!("invalid parameter \"{id}\": parameters are $1 to ${PARAMETERS_MAX}, or ?")))
+        }
+    }
+}
+
+/// Gives parameters without a type that of the casts that they are the operands of, if all are to one type.
+pub(crate) fn add_cast_types(statement: &Sql, types: &mut [Option<DataType>]) {
+    /// Types of the casts of each parameter; `None` within for different ones.
+    struct Casts(Vec<Option<Option<DataType>>>);
+    impl Visitor for Casts {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            if let Expr::Cast {
+                kind: CastKind::Cast | CastKind::DoubleColon,
+                expr,
+                data_type,
+                array: false,
+                format: None,
+            } = expr
+                && let Some(known) = lone_parameter(expr).and_then(|parameter| self.0.get_mut(parameter))
+            {
+                let ty = crate::catalog::types::from_sql(data_type).ok().map(|ty| ty.column.arrow());
+                *known = match known.take() {
+                    Some(other) if other != ty => Some(None),
+                    _ => Some(ty),
+                };
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    let mut casts = Casts(vec![None; types.len()]);
+    let _ = walk(statement, &mut casts);
+    for (ty, cast) in types.iter_mut().zip(casts.0) {
+        if ty.is_none() {
+            *ty = cast.flatten();
         }
     }
 }

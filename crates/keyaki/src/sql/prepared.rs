@@ -262,6 +262,7 @@ impl Prepared {
                 match state.plan((**sql).clone()).await {
                     Ok(plan) => {
                         add_types(&mut types, &plan);
+                        parameters::add_cast_types(sql, &mut types);
                         let short = ShortPlan::of_query(&plan, &state, &types);
                         template = if short.is_none() { Template::of(&plan) } else { None };
                         let schema = columns::shown_schema(plan.schema().inner());
@@ -289,6 +290,7 @@ impl Prepared {
             }
             _ => (None, None),
         };
+        parameters::add_cast_types(sql, &mut types);
         Ok(Description { version, zone, path, catalog, parameters: types, columns, short, template })
     }
 

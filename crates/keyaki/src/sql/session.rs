@@ -8,6 +8,8 @@ use datafusion::sql::sqlparser::ast::{ObjectName, ObjectNamePart};
 use keyaki_store::Snapshot;
 use parking_lot::Mutex;
 
+use super::client_settings::ClientSettings;
+use super::file_access::FileAccess;
 use super::names::{self, SearchPath};
 use super::plan_cache::PlanCache;
 use super::prepared::Prepared;
@@ -40,6 +42,10 @@ pub(crate) struct SqlSession {
     pub number: u64,
     /// Settings of DataFusion changed with SET, in the order of the statements.
     pub overrides: Mutex<Vec<(String, String)>>,
+    /// The files that statements may use.
+    pub files: Mutex<Arc<FileAccess>>,
+    /// Settings of PostgreSQL's clients.
+    pub client_settings: Mutex<ClientSettings>,
     /// Statements of PREPARE, by name.
     pub prepared: Mutex<HashMap<String, Arc<Prepared>>>,
     /// The plan cache of the database.
@@ -78,6 +84,8 @@ impl SqlSession {
             progress: Mutex::new(Arc::new(NoProgress)),
             last_stats: Arc::default(),
             overrides: Mutex::default(),
+            files: Mutex::default(),
+            client_settings: Mutex::default(),
             planning: Mutex::default(),
             transaction: TransactionSlot::default(),
             has_on_commit: AtomicBool::new(false),
@@ -91,6 +99,11 @@ impl SqlSession {
 
     pub fn zone(&self) -> Zone {
         *self.zone.lock()
+    }
+
+    /// The files that statements may use.
+    pub fn files(&self) -> Arc<FileAccess> {
+        self.files.lock().clone()
     }
 
     pub fn path(&self) -> Arc<SearchPath> {

@@ -15,6 +15,7 @@
 //! | `timezone` | session | a name of the IANA time zone database, or hours east of Greenwich |
 //! | `keyaki.durability` | database, until it is closed | `full`, `normal`, `off` |
 //! | `keyaki.cache_governor` | database, until it is closed | `on`, `off`; `off` ends all pins |
+//! | `application_name`, `client_encoding`, `datestyle` … | session | see [`client_settings`](super::client_settings) |
 //! | `datafusion.execution.…`, `datafusion.optimizer.…`, `datafusion.explain.…` | session | see DataFusion's documentation |
 //!
 //! RESET returns to the default of a session, or to the value with which the database was opened. RESET ALL resets the
@@ -23,13 +24,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{ArrayRef, RecordBatch, StringViewArray};
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::array::{ArrayRef, StringViewArray};
 use datafusion::common::config::ConfigOptions;
-use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, ObjectName, Reset, ResetStatement, Set, UnaryOperator, Value, ValueWithSpan,
+    ContextModifier, Expr, Ident, ObjectName, Reset, ResetStatement, Set, UnaryOperator, Value, ValueWithSpan,
 };
 use keyaki_store::Durability;
 
@@ -77,12 +76,22 @@ pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
     if let Set::SetTimeZone { local: false, value } = &set {
         return set_zone(session, value);
     }
-    let Set::SingleAssignment { scope: None, hivevar: false, variable, values } = set else {
+    if let Set::SetNames { charset_name, collation_name: None } = &set {
+        assign(session, "client_encoding", &charset_name.value)?;
+        return Ok(Outcome::done("SET"));
+    }
+    let Set::SingleAssignment { scope: None | Some(ContextModifier::Session), hivevar: false, variable, values } = set
+    else {
         return Err(Error::Unsupported(format!("{set}")));
     };
     let name = setting_name(&variable);
     if name == SEARCH_PATH {
         return set_path(session, &values);
+    }
+    if name == "datestyle" {
+        let words = values.iter().map(value_text).collect::<Result<Vec<_>>>()?;
+        assign(session, &name, &words.join(", "))?;
+        return Ok(Outcome::done("SET"));
     }
     let [value] = values.as_slice() else {
         return Err(Error::syntax(format!("SET {name} takes one value")));
@@ -171,6 +180,7 @@ fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
             })?;
             session.overrides.lock().push((name.into(), value.into()));
         }
+        _ if session.client_settings.lock().set(name, value)? => {}
         _ => return Err(unknown(name)),
     }
     Ok(())
@@ -182,6 +192,7 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
         Reset::ALL => {
             *session.options.lock() = SessionOptions::default();
             session.overrides.lock().clear();
+            session.client_settings.lock().reset_all();
             *session.zone.lock() = Zone::UTC;
             session.change_path(SearchPath::reset);
             session.engine.set_durability(initial.durability);
@@ -203,6 +214,7 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             name if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
                 session.overrides.lock().retain(|(known, _)| known != name);
             }
+            name if session.client_settings.lock().reset(name) => {}
             name => return Err(unknown(name)),
         },
     }
@@ -213,21 +225,19 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
 pub(crate) fn show(session: &SqlSession, variable: &[Ident]) -> Result<Outcome> {
     let name = variable.iter().map(plain_ident).collect::<Vec<_>>().join(".");
     let all = all(session)?;
-    let rows: Vec<(String, String)> = match name.as_str() {
-        "all" => all,
-        // SHOW TIME ZONE
-        "time.zone" => all.into_iter().filter(|(known, _)| known == TIME_ZONE).collect(),
-        _ => all.into_iter().filter(|(known, _)| *known == name).collect(),
-    };
-    if rows.is_empty() {
-        return Err(unknown(&name));
+    let texts = |texts: Vec<String>| -> ArrayRef { Arc::new(StringViewArray::from_iter_values(texts)) };
+    if name == "all" {
+        let (names, values) = all.into_iter().unzip();
+        return Outcome::of_columns([("name", texts(names)), ("setting", texts(values))]);
     }
-    let names: ArrayRef = Arc::new(StringViewArray::from_iter_values(rows.iter().map(|r| &r.0)));
-    let values: ArrayRef = Arc::new(StringViewArray::from_iter_values(rows.iter().map(|r| &r.1)));
-    let field = |name: &str| Field::new(name, DataType::Utf8View, false);
-    let schema = Arc::new(Schema::new(vec![field("name"), field("value")]));
-    let batch = RecordBatch::try_new(schema.clone(), vec![names, values])?;
-    Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?)))
+    let name = match name.as_str() {
+        "time.zone" => TIME_ZONE,
+        "transaction.isolation.level" => ISOLATION,
+        name => name,
+    };
+    let Some((_, value)) = all.into_iter().find(|(known, _)| known == name) else { return Err(unknown(name)) };
+    // As in PostgreSQL, the column has the name of the setting.
+    Outcome::of_columns([(name, texts(vec![value]))])
 }
 
 /// All settings with their values, sorted by name.
@@ -263,6 +273,8 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     all.push((SEARCH_PATH.into(), session.path().to_string()));
     all.push((DURABILITY.into(), durability.into()));
     all.push((CACHE_GOVERNOR.into(), session.engine.cache.mode().to_string()));
+    let client = session.client_settings.lock();
+    all.extend(client.all().map(|(name, value)| (name.into(), value.into())));
     all.sort();
     Ok(all)
 }

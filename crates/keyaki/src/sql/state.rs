@@ -30,6 +30,7 @@ use keyaki_device::calibrate::Calibration;
 use keyaki_store::Snapshot;
 use parking_lot::{Mutex, RwLock};
 
+use super::file_access::FileAccess;
 use crate::base::tree::{PlanTree, Tree};
 use crate::catalog::{Catalog, PUBLIC, RelationName, Table};
 use crate::engine::{CATALOG_NAME, Engine};
@@ -113,6 +114,8 @@ pub(crate) struct StatementState {
     pub zone: Zone,
     /// The search path of the session.
     pub path: Arc<SearchPath>,
+    /// The files that the statement may read.
+    files: Arc<FileAccess>,
     tables: Arc<StatementTables>,
     views_begun: Mutex<HashSet<RelationName>>,
     /// Number of WITH queries and calls of functions in FROM with internal names.
@@ -148,7 +151,7 @@ impl StatementState {
         sequences::register_for(&mut state, session, &catalog)?;
         schemas::register_for(&mut state, &catalog, &path)?;
         let (views_begun, named) = (Mutex::default(), AtomicUsize::default());
-        Ok(StatementState { catalog, snapshot, state, zone, path, tables, views_begun, named })
+        Ok(StatementState { catalog, snapshot, state, zone, path, files: session.files(), tables, views_begun, named })
     }
 
     /// The same statement over another snapshot: `now()` stays.
@@ -250,7 +253,10 @@ impl StatementState {
             let casting = super::recursion::casting(&statement);
             let files = file_tables::take(&mut statement, self.tables.extra.read().len())?;
             for table in &files {
-                self.add_table(RelationName::public(&table.name), file_tables::provider(table, &self.state).await?);
+                self.add_table(
+                    RelationName::public(&table.name),
+                    file_tables::provider(table, &self.state, &self.files).await?,
+                );
             }
             let statement = DfStatement::Statement(Box::new(statement));
             let named = self.relations_named(&statement)?;

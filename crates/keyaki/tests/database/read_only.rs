@@ -167,7 +167,7 @@ fn changes_are_refused() {
     assert!(!copy.exists());
     run(&reader, "SET default_transaction_read_only = off");
     assert!(reader.execute("INSERT INTO t VALUES (2, 2)", ()).is_err());
-    let shown = reader.query_row("SHOW transaction_read_only", (), |row| row.get::<_, String>(1)).unwrap();
+    let shown = reader.query_row("SHOW transaction_read_only", (), |row| row.get::<_, String>(0)).unwrap();
     assert_eq!(shown, "on");
     assert_eq!((number(&reader, "SELECT count(*) FROM t"), number(&reader, "SELECT n FROM t")), (1, 1));
     assert_eq!(number(&writer, "SELECT nextval('s')"), 1);

@@ -440,6 +440,12 @@ pub enum Error {
         /// The problem.
         source: Box<Error>,
     },
+    /// The session may not use a file or directory ([`Session::restrict_files`](crate::Session::restrict_files)).
+    #[error("access to \"{}\" is not permitted", .path.display())]
+    FileAccess {
+        /// The path, as in the statement.
+        path: PathBuf,
+    },
     /// A file does not have the format that COPY expects.
     #[error("{0}")]
     InvalidFile(String),

@@ -298,6 +298,7 @@ impl Error {
             Error::Corrupt { .. } => SqlState::DATA_CORRUPTED,
             Error::NotADatabase { .. } => SqlState::INVALID_CATALOG_NAME,
             Error::Locked { .. } => SqlState::OBJECT_IN_USE,
+            Error::FileAccess { .. } => SqlState::INSUFFICIENT_PRIVILEGE,
             Error::OutOfMemory { .. } => SqlState::OUT_OF_MEMORY,
             Error::PinTooLarge { .. } => SqlState::INSUFFICIENT_RESOURCES,
             Error::PrerequisiteState(_) | Error::IndexUnusable { .. } => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,

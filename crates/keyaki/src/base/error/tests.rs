@@ -317,6 +317,7 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             "25P02",
             "current transaction is aborted (ROLLBACK ends it, ROLLBACK TO returns to a savepoint)",
         ),
+        (Error::FileAccess { path: path() }, "42501", "access to \"/db/data\" is not permitted"),
         (Error::TransactionTimeout, "25P04", "the transaction was rolled back after transaction_timeout"),
         (
             Error::ReadOnlyTransaction { statement: "INSERT".into() },
@@ -412,9 +413,10 @@ fn number(error: &Error) -> usize {
         E::InvalidEscape(_) => 73,
         E::ReadOnlyDatabase { .. } => 74,
         E::TransactionTimeout => 75,
+        E::FileAccess { .. } => 76,
     }
 }
-const VARIANTS: usize = 76;
+const VARIANTS: usize = 77;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

@@ -7,13 +7,22 @@
 use std::cmp::Ordering;
 use std::path::{Component, Path, PathBuf};
 
+use crate::sql::file_access::FileAccess;
 use crate::{Error, Result};
 
 /// The files that a path of COPY FROM names: the file itself, or the files that match its wildcards.
 ///
 /// # Errors
-/// `Io` if the file does not exist, is a directory, or no file matches.
-pub(in crate::sql) fn expand(path: &str) -> Result<Vec<PathBuf>> {
+/// `FileAccess`; `Io` if the file does not exist, is a directory, or no file matches.
+pub(in crate::sql) fn expand(path: &str, access: &FileAccess) -> Result<Vec<PathBuf>> {
+    access.check_pattern(path)?;
+    let files = matching(path)?;
+    files.iter().try_for_each(|file| access.check(file))?;
+    Ok(files)
+}
+
+/// The files that match a path, without any check.
+fn matching(path: &str) -> Result<Vec<PathBuf>> {
     let whole = Path::new(path);
     // The name of an existing file may contain wildcard characters.
     if !path.contains(['*', '?']) || whole.exists() {
@@ -159,14 +168,14 @@ mod tests {
             std::fs::write(path, "").expect("write");
         }
         let pattern = |pattern: &str| dir.path().join(pattern).to_string_lossy().into_owned();
-        let names: Vec<String> = expand(&pattern("x?/*.csv"))
+        let names: Vec<String> = matching(&pattern("x?/*.csv"))
             .expect("files")
             .iter()
             .map(|path| path.strip_prefix(dir.path()).expect("inside").to_string_lossy().into_owned())
             .collect();
         assert_eq!(names, ["x1/a2.csv", "x1/a10.csv", "x2/a1.csv"]);
-        assert!(expand(&pattern("*.parquet")).is_err());
-        assert!(expand(&pattern("x1")).expect_err("a directory").to_string().contains("directory"));
-        assert!(expand(&pattern("missing.csv")).expect_err("missing").to_string().contains("No such file"));
+        assert!(matching(&pattern("*.parquet")).is_err());
+        assert!(matching(&pattern("x1")).expect_err("a directory").to_string().contains("directory"));
+        assert!(matching(&pattern("missing.csv")).expect_err("missing").to_string().contains("No such file"));
     }
 }

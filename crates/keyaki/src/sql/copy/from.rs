@@ -44,7 +44,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
         return Err(Error::DuplicateColumn(table.def.columns[*twice].name.clone()));
     }
     let targets = if listed.is_empty() { table.given_columns() } else { listed };
-    let files = expand(&copy.path)?;
+    let files = expand(&copy.path, &session.files())?;
     let origin = Arc::new(FileOrigin::default());
     let import = Import {
         targets,

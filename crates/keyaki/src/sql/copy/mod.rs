@@ -6,11 +6,12 @@
 //!
 //! COPY TO writes a temporary file beside the target and renames it at the end: the target is either the old file or
 //! the complete new one. As in PostgreSQL and DuckDB, an existing file is replaced. As in DuckDB, CSV files get a
-//! header by default. When reading, a first record that consists of column names is recognised as a header.
+//! header by default. [`program`] parses COPY FROM STDIN and TO STDOUT, which a server executes. When reading, a first record that consists of column names is recognised as a header.
 
 mod files;
 mod from;
 mod options;
+pub(crate) mod program;
 mod read;
 mod statement;
 mod to;

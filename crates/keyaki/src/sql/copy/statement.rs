@@ -44,6 +44,23 @@ pub(crate) enum CopyObject {
 /// # Errors
 /// `Syntax`, `Unsupported` for STDIN, STDOUT, PROGRAM and WHERE, `InvalidParameter` for values of options.
 pub(crate) fn parse(parser: &mut Parser<'_>) -> Result<Copy> {
+    let (object, to) = object(parser)?;
+    let path = path(parser)?;
+    let options = options(parser)?;
+    if parser.parse_keyword(Keyword::WHERE) {
+        return Err(Error::Unsupported("COPY FROM … WHERE".into()));
+    }
+    match &parser.peek_token_ref().token {
+        Token::EOF | Token::SemiColon => Ok(Copy { object, to, path, options }),
+        _ => Err(unexpected(parser, "end of statement")),
+    }
+}
+
+/// Parses the beginning of a COPY statement, up to FROM or TO: the object, and whether rows are written.
+///
+/// # Errors
+/// `Syntax`.
+pub(super) fn object(parser: &mut Parser<'_>) -> Result<(CopyObject, bool)> {
     parser.expect_keyword(Keyword::COPY).map_err(syntax)?;
     let object = if parser.peek_token_ref().token == Token::LParen {
         parser.expect_token(&Token::LParen).map_err(syntax)?;
@@ -60,15 +77,7 @@ pub(crate) fn parse(parser: &mut Parser<'_>) -> Result<Copy> {
     if !to && matches!(object, CopyObject::Query(_)) {
         return Err(Error::syntax("COPY FROM takes a table, not a query"));
     }
-    let path = path(parser)?;
-    let options = options(parser)?;
-    if parser.parse_keyword(Keyword::WHERE) {
-        return Err(Error::Unsupported("COPY FROM … WHERE".into()));
-    }
-    match &parser.peek_token_ref().token {
-        Token::EOF | Token::SemiColon => Ok(Copy { object, to, path, options }),
-        _ => Err(unexpected(parser, "end of statement")),
-    }
+    Ok((object, to))
 }
 
 fn columns(parser: &mut Parser<'_>) -> Result<Vec<Ident>> {
@@ -84,7 +93,7 @@ fn path(parser: &mut Parser<'_>) -> Result<String> {
     match text(parser) {
         Some(path) => Ok(path),
         None if word(parser, &["STDIN", "STDOUT", "PROGRAM"]).is_some() => {
-            Err(Error::Unsupported("STDIN, STDOUT and PROGRAM in COPY (name a file)".into()))
+            Err(Error::Unsupported("STDIN and STDOUT in COPY without a client (name a file), and PROGRAM".into()))
         }
         None => Err(unexpected(parser, "the path of a file in quotes")),
     }
@@ -121,7 +130,7 @@ fn options(parser: &mut Parser<'_>) -> Result<CopyOptions> {
 }
 
 /// The value of an option: a string, word or number; `None` for an option without a value.
-fn value(parser: &mut Parser<'_>) -> Result<Option<String>> {
+pub(super) fn value(parser: &mut Parser<'_>) -> Result<Option<String>> {
     // DuckDB also accepts NAME = value.
     let assigned = parser.consume_token(&Token::Eq);
     if let Some(text) = text(parser) {
@@ -138,7 +147,7 @@ fn value(parser: &mut Parser<'_>) -> Result<Option<String>> {
 }
 
 /// Consumes an unquoted word and returns it in upper case, if it is one of `words`; an empty list allows every word.
-fn word(parser: &mut Parser<'_>, words: &[&str]) -> Option<String> {
+pub(super) fn word(parser: &mut Parser<'_>, words: &[&str]) -> Option<String> {
     let Token::Word(word) = &parser.peek_token_ref().token else { return None };
     let name = word.value.to_ascii_uppercase();
     if word.quote_style.is_some() || !(words.is_empty() || words.contains(&name.as_str())) {
@@ -148,7 +157,7 @@ fn word(parser: &mut Parser<'_>, words: &[&str]) -> Option<String> {
     Some(name)
 }
 
-fn text(parser: &mut Parser<'_>) -> Option<String> {
+pub(super) fn text(parser: &mut Parser<'_>) -> Option<String> {
     let text = match &parser.peek_token_ref().token {
         Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => text.clone(),
         Token::DollarQuotedString(text) => text.value.clone(),
@@ -158,7 +167,7 @@ fn text(parser: &mut Parser<'_>) -> Option<String> {
     Some(text)
 }
 
-fn unexpected(parser: &Parser<'_>, expected: &str) -> Error {
+pub(super) fn unexpected(parser: &Parser<'_>, expected: &str) -> Error {
     match parser.expected::<()>(expected, parser.peek_token()) {
         Err(error) => syntax(error),
         // `Parser::expected` always returns an error.

@@ -33,6 +33,7 @@ const PERMISSIONS: u32 = 0o666;
 
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: Copy) -> Result<u64> {
     let path = PathBuf::from(&copy.path);
+    session.files().check(&path)?;
     let target = OutputFile::new(&path)?;
     copy.options.resolve(&path, true)?;
     let rows = query(session, copy.object).await?;

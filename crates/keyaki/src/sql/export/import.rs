@@ -36,6 +36,7 @@ pub(in crate::sql) async fn run(session: &SqlSession, execution: &Execution<'_>,
         return Err(Error::ReadOnlyTransaction { statement: "IMPORT DATABASE".into() });
     }
     let Import(directory) = import;
+    session.files().check(&directory)?;
     let manifest = Manifest::read(&directory)?;
     // Each statement of the import decides for itself whether an interrupt comes too late.
     execution.decision().commit()?;
@@ -56,6 +57,7 @@ pub(in crate::sql) async fn run(session: &SqlSession, execution: &Execution<'_>,
 fn own_session(session: &SqlSession) -> SqlSession {
     let mut own = SqlSession::new(session.engine.clone(), session.plans.clone());
     own.interrupts = session.interrupts.clone();
+    *own.files.lock() = session.files();
     *own.progress.lock() = session.progress.lock().clone();
     own
 }

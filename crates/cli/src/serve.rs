@@ -1,0 +1,39 @@
+//! `keyaki serve`: a database for clients of PostgreSQL.
+
+use std::sync::Arc;
+
+use keyaki::Database;
+use keyaki_server::Server;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::allocator;
+use crate::arguments::ServeArguments;
+use crate::failure::{Failure, Result};
+use crate::interrupt::Interrupts;
+
+pub async fn run(arguments: &ServeArguments, interrupts: Arc<Interrupts>) -> Result<()> {
+    let options = arguments.open.options()?;
+    allocator::fit(options.memory_bytes());
+    let database = Database::open(&arguments.database, options)?;
+    let failed = |error: &dyn std::fmt::Display| Failure::message(error.to_string());
+    let mut terminated = signal(SignalKind::terminate()).map_err(|error| failed(&error))?;
+    let server = Server::bind(database, arguments.options()).await.map_err(|error| failed(&error))?;
+    for address in server.addresses() {
+        eprintln!("listening on {address}");
+    }
+    if let Some(path) = server.socket() {
+        eprintln!("listening on {}", path.display());
+    }
+    // Until the shutdown is complete: another Ctrl-C ends the program.
+    let mut active = interrupts.activate();
+    server
+        .run(async {
+            tokio::select! {
+                _ = terminated.recv() => {}
+                () = active.pressed() => {}
+            }
+            eprintln!("shutting down");
+        })
+        .await;
+    Ok(())
+}

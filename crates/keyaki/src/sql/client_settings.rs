@@ -1,0 +1,166 @@
+//! Settings of PostgreSQL that its clients set and read, and that do not change what statements mean here.
+//!
+//! | name | values |
+//! |---|---|
+//! | `application_name` | any text |
+//! | `client_min_messages` | a level of messages |
+//! | `extra_float_digits` | -15 to 3; floats are always written with the digits that restore them |
+//! | `client_encoding`, `datestyle`, `intervalstyle`, `bytea_output`, `standard_conforming_strings`, … | the one that applies |
+//! | `server_version`, `server_version_num`, `server_encoding`, `integer_datetimes`, `max_identifier_length` | read-only |
+
+use crate::{Error, Result};
+
+/// The values of a setting.
+enum Values {
+    Any,
+    /// One of these, in lower case.
+    OneOf(&'static [&'static str]),
+    /// Spellings of the only value, in lower case. A spelling that ends with a star stands for all texts that begin with it.
+    Only(&'static [&'static str]),
+    Number(i64, i64),
+    ReadOnly,
+}
+
+use Values::{Any, Number, OneOf, Only, ReadOnly};
+
+const ON: Values = Only(&["on", "true", "yes", "1"]);
+const LEVELS: Values =
+    OneOf(&["debug5", "debug4", "debug3", "debug2", "debug1", "debug", "log", "info", "notice", "warning", "error"]);
+/// Timeouts that do not exist here can be switched off only.
+const NO_TIME: Values = Only(&["0", "0ms", "0s"]);
+
+/// Name, value before any change, and permitted values, sorted by name.
+const SETTINGS: [(&str, &str, Values); 22] = [
+    ("application_name", "", Any),
+    ("bytea_output", "hex", Only(&["hex"])),
+    ("client_encoding", "UTF8", Only(&["utf8", "utf-8", "unicode"])),
+    ("client_min_messages", "notice", LEVELS),
+    ("datestyle", "ISO, YMD", Only(&["iso*"])),
+    ("default_transaction_deferrable", "off", Only(&["off", "false", "no", "0"])),
+    ("escape_string_warning", "on", Any),
+    ("extra_float_digits", "1", Number(-15, 3)),
+    ("idle_in_transaction_session_timeout", "0", NO_TIME),
+    ("integer_datetimes", "on", ReadOnly),
+    ("intervalstyle", "postgres", Only(&["postgres"])),
+    ("lc_messages", "C", Any),
+    ("lock_timeout", "0", NO_TIME),
+    ("max_identifier_length", "63", ReadOnly),
+    ("role", "none", Only(&["none"])),
+    ("row_security", "on", ON),
+    ("server_encoding", "UTF8", ReadOnly),
+    ("server_version", POSTGRESQL_VERSION, ReadOnly),
+    ("server_version_num", "150000", ReadOnly),
+    ("standard_conforming_strings", "on", ON),
+    ("statement_timeout", "0", NO_TIME),
+    ("transaction_deferrable", "off", Only(&["off", "false", "no", "0"])),
+];
+
+/// The version of PostgreSQL whose protocol and catalog clients may expect.
+pub const POSTGRESQL_VERSION: &str = "15.0";
+
+/// The settings that a session has changed.
+#[derive(Debug, Default)]
+pub struct ClientSettings {
+    changed: Vec<(&'static str, String)>,
+}
+
+impl ClientSettings {
+    /// Sets a setting. False if there is none with this name, in lower case.
+    ///
+    /// # Errors
+    /// `InvalidParameter` for a value that is not permitted.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<bool> {
+        let Some((name, default, values)) = SETTINGS.iter().find(|(known, ..)| *known == name) else {
+            return Ok(false);
+        };
+        let lower = value.trim().to_ascii_lowercase();
+        let is_spelling = |spelling: &&str| match spelling.strip_suffix('*') {
+            Some(start) => lower.starts_with(start),
+            None => lower == **spelling,
+        };
+        let (is_valid, kept) = match values {
+            _ if lower == "default" => (true, None),
+            Any => (true, Some(value.to_string())),
+            OneOf(known) => (known.contains(&lower.as_str()), Some(lower.clone())),
+            Only(spellings) => (spellings.iter().any(is_spelling), None),
+            Number(least, most) => {
+                (lower.parse().is_ok_and(|number| (least..=most).contains(&&number)), Some(lower.clone()))
+            }
+            ReadOnly => (value == *default, None),
+        };
+        if !is_valid {
+            let expected = match values {
+                OneOf(known) => format!("one of '{}'", known.join("', '")),
+                Number(least, most) => format!("a number from {least} to {most}"),
+                _ => format!("'{default}', the only value that is supported"),
+            };
+            return Err(Error::InvalidParameter { name: (*name).into(), value: value.into(), expected });
+        }
+        self.reset(name);
+        self.changed.extend(kept.map(|value| (*name, value)));
+        Ok(true)
+    }
+
+    /// Returns to the value before any change. False if there is no setting with this name.
+    pub fn reset(&mut self, name: &str) -> bool {
+        self.changed.retain(|(changed, _)| *changed != name);
+        SETTINGS.iter().any(|(known, ..)| *known == name)
+    }
+
+    /// Returns to the values before any change.
+    pub fn reset_all(&mut self) {
+        self.changed.clear();
+    }
+
+    /// Names and values of all settings.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        SETTINGS.iter().map(|(name, default, _)| {
+            let changed = self.changed.iter().find(|(changed, _)| changed == name);
+            (*name, changed.map_or(*default, |(_, value)| value))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(settings: &ClientSettings, name: &str) -> String {
+        settings.all().find(|(known, _)| *known == name).unwrap().1.into()
+    }
+
+    #[test]
+    fn settings_are_kept_and_reset() {
+        let mut settings = ClientSettings::default();
+        assert!(SETTINGS.is_sorted_by_key(|(name, ..)| *name));
+        assert!(settings.set("application_name", "My App").unwrap());
+        assert!(settings.set("extra_float_digits", "3").unwrap() && settings.set("datestyle", "ISO, MDY").unwrap());
+        assert!(settings.set("client_encoding", "utf-8").unwrap() && !settings.set("work_mem", "4MB").unwrap());
+        assert_eq!(value(&settings, "application_name"), "My App");
+        assert_eq!(value(&settings, "datestyle"), "ISO, YMD");
+        assert_eq!(value(&settings, "client_encoding"), "UTF8");
+        assert!(settings.reset("application_name") && !settings.reset("work_mem"));
+        assert_eq!(
+            (value(&settings, "application_name"), value(&settings, "extra_float_digits")),
+            ("".into(), "3".into())
+        );
+        settings.reset_all();
+        assert_eq!(value(&settings, "extra_float_digits"), "1");
+    }
+
+    #[test]
+    fn other_values_are_errors() {
+        let mut settings = ClientSettings::default();
+        for (name, value) in [
+            ("client_encoding", "latin1"),
+            ("datestyle", "German"),
+            ("extra_float_digits", "4"),
+            ("extra_float_digits", "many"),
+            ("statement_timeout", "5s"),
+            ("server_version", "16"),
+            ("client_min_messages", "loud"),
+        ] {
+            assert!(matches!(settings.set(name, value), Err(Error::InvalidParameter { .. })), "{name} = {value}");
+        }
+    }
+}

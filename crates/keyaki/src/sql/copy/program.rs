@@ -1,0 +1,221 @@
+//! COPY between a table and the program that executes the statement: COPY FROM STDIN and COPY TO STDOUT of PostgreSQL.
+//!
+//! The statement is parsed here. A server reads and writes the rows in the format of its protocol.
+
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::Parser;
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::statement::{CopyObject, object, text, unexpected, value, word};
+use crate::base::{shown, syntax};
+use crate::sql::names::{full_sql, plain_ident, quoted};
+use crate::sql::{SqlSession, split};
+use crate::{Error, Result};
+
+/// The format of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyFormat {
+    /// PostgreSQL's text format: a line for each row, with backslashes as escapes.
+    Text,
+    /// Comma-separated values.
+    Csv,
+    /// PostgreSQL's binary format.
+    Binary,
+}
+
+/// COPY FROM STDIN or COPY TO STDOUT.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramCopy {
+    /// True for COPY TO STDOUT.
+    pub to_program: bool,
+    /// The table of COPY FROM STDIN, as in SQL.
+    pub table: Option<String>,
+    /// A query: its rows are written, or it has the columns that are read.
+    pub query: String,
+    /// The format of the rows.
+    pub format: CopyFormat,
+    /// The first line has the names of the columns.
+    pub header: bool,
+    /// Separates the values of a line.
+    pub delimiter: u8,
+    /// Stands for NULL.
+    pub null: String,
+    /// Encloses values in [`CopyFormat::Csv`].
+    pub quote: u8,
+    /// Precedes a quote in a quoted value.
+    pub escape: u8,
+}
+
+#[derive(Debug, Default)]
+struct Options {
+    format: Option<CopyFormat>,
+    header: Option<bool>,
+    delimiter: Option<u8>,
+    null: Option<String>,
+    quote: Option<u8>,
+    escape: Option<u8>,
+}
+
+/// Parses a statement; `None` for any but COPY FROM STDIN and COPY TO STDOUT.
+///
+/// # Errors
+/// `Syntax`, `Unsupported`, `InvalidParameter`; `NotFound`.
+pub(crate) fn parse(session: &SqlSession, sql: &str) -> Result<Option<ProgramCopy>> {
+    let statement = split::single(sql)?;
+    if statement.words().first().is_none_or(|word| word != "COPY") {
+        return Ok(None);
+    }
+    let mut parser = statement.parser();
+    let (object, to_program) = object(&mut parser)?;
+    if word(&mut parser, &[if to_program { "STDOUT" } else { "STDIN" }]).is_none() {
+        return Ok(None);
+    }
+    let options = options(&mut parser)?;
+    if parser.parse_keyword(Keyword::WHERE) {
+        return Err(Error::Unsupported("COPY FROM … WHERE".into()));
+    }
+    if !matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon) {
+        return Err(unexpected(&parser, "end of statement"));
+    }
+    let (table, query) = match object {
+        CopyObject::Query(query) => (None, query.to_string()),
+        CopyObject::Table { name, columns } => {
+            let (catalog, _) = session.moment()?;
+            let name = session.relation(&catalog, &name)?;
+            let mut columns: Vec<String> = columns.iter().map(|column| quoted(&plain_ident(column))).collect();
+            match catalog.tables.get(&name) {
+                // Without generated columns.
+                Some(table) if columns.is_empty() => {
+                    columns.extend(table.given_columns().into_iter().map(|at| quoted(&table.def.columns[at].name)));
+                }
+                _ if columns.is_empty() => columns.push("*".into()),
+                _ => {}
+            }
+            (Some(full_sql(&name)), format!("SELECT {} FROM {}", columns.join(", "), full_sql(&name)))
+        }
+    };
+    options.resolve(to_program, table, query).map(Some)
+}
+
+fn options(parser: &mut Parser<'_>) -> Result<Options> {
+    const OLD: [&str; 8] = ["BINARY", "CSV", "HEADER", "DELIMITER", "DELIMITERS", "NULL", "QUOTE", "ESCAPE"];
+    let _ = parser.parse_keyword(Keyword::WITH);
+    let mut options = Options::default();
+    if parser.consume_token(&Token::LParen) {
+        loop {
+            let Some(name) = word(parser, &[]) else { return Err(unexpected(parser, "the name of an option")) };
+            options.set(&name, value(parser)?)?;
+            if !parser.consume_token(&Token::Comma) {
+                break;
+            }
+        }
+        parser.expect_token(&Token::RParen).map_err(syntax)?;
+        return Ok(options);
+    }
+    while let Some(name) = word(parser, &OLD) {
+        match name.as_str() {
+            "BINARY" | "CSV" => options.set("FORMAT", Some(name))?,
+            "HEADER" => options.set("HEADER", None)?,
+            name => {
+                let _ = parser.parse_keyword(Keyword::AS);
+                let Some(value) = text(parser) else { return Err(unexpected(parser, "a text in quotes")) };
+                options.set(name, Some(value))?;
+            }
+        }
+    }
+    Ok(options)
+}
+
+fn invalid(name: &str, value: &str, expected: &str) -> Error {
+    Error::InvalidParameter { name: name.into(), value: shown(value), expected: expected.into() }
+}
+
+fn character(name: &str, value: &str) -> Result<u8> {
+    match value.as_bytes() {
+        [byte] if byte.is_ascii() && !matches!(byte, b'\n' | b'\r' | 0) => Ok(*byte),
+        _ => Err(invalid(name, value, "one ASCII character other than a line end")),
+    }
+}
+
+impl Options {
+    fn set(&mut self, name: &str, value: Option<String>) -> Result<()> {
+        fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<()> {
+            match option.replace(value) {
+                None => Ok(()),
+                Some(_) => Err(Error::syntax(format!("option {name} specified more than once"))),
+            }
+        }
+        let needed = || value.clone().ok_or_else(|| Error::syntax(format!("option {name} requires a value")));
+        match name {
+            "FORMAT" => {
+                let format = match needed()?.to_ascii_lowercase().as_str() {
+                    "text" => CopyFormat::Text,
+                    "csv" => CopyFormat::Csv,
+                    "binary" => CopyFormat::Binary,
+                    other => return Err(invalid(name, other, "text, csv or binary")),
+                };
+                once(&mut self.format, name, format)
+            }
+            "HEADER" => match value.as_deref().map(str::to_ascii_lowercase).as_deref() {
+                None | Some("true" | "on" | "1") => once(&mut self.header, name, true),
+                Some("false" | "off" | "0") => once(&mut self.header, name, false),
+                Some(other) => Err(invalid(name, other, "true or false")),
+            },
+            "DELIMITER" | "DELIMITERS" => once(&mut self.delimiter, name, character(name, &needed()?)?),
+            "NULL" => {
+                let null = needed()?;
+                match null.contains(['\n', '\r']) {
+                    true => Err(invalid(name, &null, "a text without line ends")),
+                    false => once(&mut self.null, name, null),
+                }
+            }
+            "QUOTE" => once(&mut self.quote, name, character(name, &needed()?)?),
+            "ESCAPE" => once(&mut self.escape, name, character(name, &needed()?)?),
+            "ENCODING" => match needed()?.to_ascii_lowercase().as_str() {
+                "utf8" | "utf-8" | "unicode" => Ok(()),
+                other => Err(invalid(name, other, "UTF8")),
+            },
+            // It changes nothing that transactions can see here.
+            "FREEZE" => Ok(()),
+            "FORCE_QUOTE" | "FORCE_NULL" | "FORCE_NOT_NULL" => Err(Error::Unsupported(format!("{name} in COPY"))),
+            _ => Err(Error::syntax(format!("option {name} not recognized by COPY"))),
+        }
+    }
+
+    fn resolve(self, to_program: bool, table: Option<String>, query: String) -> Result<ProgramCopy> {
+        let format = self.format.unwrap_or(CopyFormat::Text);
+        let misplaced = |name: &str, of: &str| Err(Error::Unsupported(format!("{name} except for {of}")));
+        if format != CopyFormat::Csv && (self.quote.is_some() || self.escape.is_some()) {
+            return misplaced("QUOTE and ESCAPE", "csv");
+        }
+        let has_text_options = self.delimiter.is_some() || self.null.is_some() || self.header.is_some();
+        if format == CopyFormat::Binary && has_text_options {
+            return misplaced("DELIMITER, NULL and HEADER", "text and csv");
+        }
+        let is_csv = format == CopyFormat::Csv;
+        let quote = self.quote.unwrap_or(b'"');
+        let copy = ProgramCopy {
+            to_program,
+            table,
+            query,
+            format,
+            header: self.header.unwrap_or(false),
+            delimiter: self.delimiter.unwrap_or(if is_csv { b',' } else { b'\t' }),
+            null: self.null.unwrap_or(if is_csv { String::new() } else { "\\N".into() }),
+            quote,
+            escape: self.escape.unwrap_or(quote),
+        };
+        let in_null = |byte: u8| copy.null.as_bytes().contains(&byte);
+        if in_null(copy.delimiter) || is_csv && (copy.quote == copy.delimiter || in_null(copy.quote)) {
+            return Err(Error::syntax("DELIMITER, QUOTE and NULL must not contain one another"));
+        }
+        if !is_csv && (copy.delimiter.is_ascii_alphanumeric() || matches!(copy.delimiter, b'\\' | b'.')) {
+            return Err(invalid(
+                "DELIMITER",
+                &char::from(copy.delimiter).to_string(),
+                "no letter, digit, backslash or point",
+            ));
+        }
+        Ok(copy)
+    }
+}

@@ -1,0 +1,350 @@
+//! State of a connection, the execution of statements, and their transactions.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::StreamExt;
+use keyaki::{InterruptHandle, Outcome, Prepared, Session, TransactionStatus, Value};
+use pgwire::messages::response::{CommandComplete, ReadyForQuery, TransactionStatus as Shown};
+use pgwire::messages::startup::ParameterStatus;
+use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::statements::{Portal, Rows, Statement, is_outside_transactions, is_plain_begin};
+use crate::failure::{Failure, Result};
+use crate::frames::Wire;
+use crate::registry::Registration;
+use crate::shared::Shared;
+use crate::socket::Socket;
+
+/// Rows are sent in pieces of this size.
+const PIECE_BYTES: usize = 64 << 10;
+/// Maximum time for the last message of a connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection after its startup.
+pub struct Client {
+    pub wire: Wire<Socket>,
+    pub session: Session,
+    pub statements: HashMap<String, Arc<Statement>>,
+    pub portals: HashMap<String, Portal>,
+    /// A request of the extended protocol has failed: everything up to the next Sync is skipped.
+    pub is_skipping: bool,
+    /// The open transaction has begun with the first of several statements, and ends with the last one.
+    is_implicit: bool,
+    /// The time zone that the client knows.
+    pub time_zone: String,
+    /// The end of the running statement's time.
+    deadline: Option<Instant>,
+    /// Requests to cancel a statement that have been made before the running one.
+    cancels: u64,
+    interrupt: InterruptHandle,
+    registration: Registration,
+    pub shared: Arc<Shared>,
+}
+
+/// A statement to be executed.
+#[derive(Clone, Copy)]
+pub enum Work<'a> {
+    /// The text of one statement.
+    Text(&'a str),
+    /// A prepared statement and the values of its parameters.
+    Prepared(&'a Prepared, &'a [Value]),
+}
+
+impl Client {
+    pub fn new(
+        shared: Arc<Shared>,
+        wire: Wire<Socket>,
+        session: Session,
+        interrupt: InterruptHandle,
+        registration: Registration,
+    ) -> Client {
+        Client {
+            wire,
+            session,
+            statements: HashMap::new(),
+            portals: HashMap::new(),
+            is_skipping: false,
+            is_implicit: false,
+            time_zone: String::new(),
+            deadline: None,
+            cancels: 0,
+            interrupt,
+            registration,
+            shared,
+        }
+    }
+
+    /// The number of the connection.
+    pub fn process(&self) -> i32 {
+        self.registration.process
+    }
+
+    /// The key of requests to cancel statements.
+    pub fn secret(&self) -> Vec<u8> {
+        self.registration.secret.clone()
+    }
+
+    /// The next request.
+    ///
+    /// # Errors
+    /// Fatal ones: 57P01 if the server shuts down, 25P03 if a transaction was idle for too long; errors of the connection.
+    pub async fn next(&mut self) -> Result<PgWireFrontendMessage> {
+        let limit = self.shared.options.idle_transaction_timeout;
+        let limit = limit.filter(|_| self.session.transaction_status() != TransactionStatus::Idle);
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        loop {
+            if self.registration.signal.borrow_and_update().terminate {
+                return Err(Failure::fatal("57P01", "terminating connection due to administrator command"));
+            }
+            tokio::select! {
+                biased;
+                request = self.wire.next() => return request,
+                changed = self.registration.signal.changed() => changed.map_err(|_| ended())?,
+                () = until(deadline) => {
+                    return Err(Failure::fatal("25P03", "terminating connection due to idle-in-transaction timeout"));
+                }
+            }
+        }
+    }
+
+    /// Notes the start of a statement.
+    pub fn start(&mut self) {
+        self.cancels = self.registration.signal.borrow().cancels;
+        self.deadline = self.shared.options.statement_timeout.map(|limit| Instant::now() + limit);
+    }
+
+    /// Requests to cancel a statement that have been made before the running one.
+    pub fn cancels(&self) -> u64 {
+        self.cancels
+    }
+
+    /// Executes a statement. It is cancelled by a request, by its timeout, and if the client closes the connection.
+    ///
+    /// # Errors
+    /// Errors of the statement; 57014.
+    pub async fn run(&mut self, work: Work<'_>) -> Result<Outcome> {
+        let Client { wire, session, interrupt, deadline, .. } = self;
+        let mut running = pin!(async {
+            match work {
+                Work::Text(text) => session.query(text).await,
+                Work::Prepared(prepared, values) => prepared.query(session, values).await,
+            }
+        });
+        watched(wire, interrupt, *deadline, running.as_mut()).await
+    }
+
+    /// Prepares a statement.
+    ///
+    /// # Errors
+    /// Errors of the statement; 57014.
+    pub async fn prepare(&mut self, text: &str) -> Result<Prepared> {
+        let Client { wire, session, interrupt, deadline, .. } = self;
+        watched(wire, interrupt, *deadline, pin!(session.prepare(text))).await
+    }
+
+    /// Sends rows: at most `limit`, all of them if it is 0. True if there may be more.
+    ///
+    /// # Errors
+    /// Errors of the statement; 57014.
+    pub async fn send(&mut self, rows: &mut Rows, limit: u64) -> Result<bool> {
+        let mut left = if limit == 0 { u64::MAX } else { limit };
+        loop {
+            while rows.has_row() {
+                if left == 0 {
+                    return Ok(true);
+                }
+                left -= rows.put(self.wire.output(), left, PIECE_BYTES);
+                self.wire.flush_if_large().await?;
+            }
+            match self.next_batch(rows).await {
+                Ok(Some(batch)) => rows.set_batch(&self.session, &batch)?,
+                Ok(None) => return Ok(false),
+                Err(failure) => {
+                    self.fail(&failure);
+                    return Err(failure);
+                }
+            }
+        }
+    }
+
+    /// The next rows of a result.
+    ///
+    /// # Errors
+    /// Errors of the statement; 57014.
+    pub async fn next_batch(&mut self, rows: &mut Rows) -> Result<Option<keyaki::RecordBatch>> {
+        let cancelled = || Err(Failure::Sql(keyaki::Error::Cancelled));
+        let cancels = rows.cancels;
+        if self.registration.signal.borrow_and_update().cancels != cancels {
+            return cancelled();
+        }
+        let mut next = rows.stream().next();
+        if let Poll::Ready(batch) = futures::poll!(&mut next) {
+            return Ok(batch.transpose().map_err(keyaki::Error::from)?);
+        }
+        loop {
+            tokio::select! {
+                biased;
+                batch = &mut next => return Ok(batch.transpose().map_err(keyaki::Error::from)?),
+                error = self.wire.closed() => return Err(error.into()),
+                () = until(self.deadline) => return Err(timed_out()),
+                changed = self.registration.signal.changed() => {
+                    changed.map_err(|_| ended())?;
+                    if self.registration.signal.borrow_and_update().cancels != cancels {
+                        return cancelled();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes the open transaction fail after an error outside of the session's statements.
+    pub fn fail(&self, failure: &Failure) {
+        let error = match failure {
+            Failure::Sql(error) => error.clone(),
+            other => keyaki::Error::InvalidStatement(other.to_string()),
+        };
+        self.session.fail_transaction(&error);
+    }
+
+    /// Begins a transaction for one of several statements, unless one is open or the statement cannot run inside.
+    ///
+    /// # Errors
+    /// Errors of BEGIN.
+    pub async fn begin_implicit(&mut self, text: &str) -> Result<()> {
+        if self.session.transaction_status() == TransactionStatus::Idle && !is_outside_transactions(text) {
+            self.run(Work::Text("BEGIN")).await?;
+            self.is_implicit = true;
+        }
+        Ok(())
+    }
+
+    /// Makes the transaction of several statements one that the client ends, if the statement begins one.
+    pub fn takes_over(&mut self, text: &str) -> bool {
+        let takes_over = self.is_implicit && is_plain_begin(text);
+        if takes_over {
+            self.is_implicit = false;
+        }
+        takes_over
+    }
+
+    /// Ends the transaction of several statements: commits it, or rolls it back after an error.
+    ///
+    /// # Errors
+    /// Errors of COMMIT.
+    pub async fn end_implicit(&mut self, has_failed: bool) -> Result<()> {
+        let is_open = self.session.transaction_status() != TransactionStatus::Idle;
+        // A statement may have ended it.
+        if std::mem::take(&mut self.is_implicit) && is_open {
+            self.portals.clear();
+            self.run(Work::Text(if has_failed { "ROLLBACK" } else { "COMMIT" })).await?;
+        }
+        Ok(())
+    }
+
+    /// Appends the completion of a statement, and the settings that it has changed.
+    ///
+    /// # Errors
+    /// None but for bugs.
+    pub fn put_complete(&mut self, tag: String) -> Result<()> {
+        if tag == "SET" || tag == "RESET" {
+            self.put_settings()?;
+        }
+        self.wire.put(&PgWireBackendMessage::CommandComplete(CommandComplete::new(tag)))
+    }
+
+    fn put_settings(&mut self) -> Result<()> {
+        let zone = self.session.time_zone();
+        if zone != self.time_zone {
+            self.time_zone.clone_from(&zone);
+            self.wire.put(&PgWireBackendMessage::ParameterStatus(ParameterStatus::new("TimeZone".into(), zone)))?;
+        }
+        Ok(())
+    }
+
+    /// Tells the client that it may send the next request, and sends all output.
+    ///
+    /// # Errors
+    /// Errors of the connection.
+    pub async fn ready(&mut self) -> Result<()> {
+        let status = match self.session.transaction_status() {
+            TransactionStatus::Idle => Shown::Idle,
+            TransactionStatus::Open => Shown::Transaction,
+            TransactionStatus::Failed => Shown::Error,
+        };
+        if status == Shown::Idle {
+            // Portals end with their transaction.
+            self.portals.clear();
+        }
+        self.wire.put(&PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status)))?;
+        Ok(self.wire.flush().await?)
+    }
+
+    /// Sends the last messages and closes the connection.
+    pub async fn end(self) {
+        let Client { wire, portals, session, registration, .. } = self;
+        // Rolls an open transaction back.
+        drop((portals, session));
+        if timeout(CLOSE_TIMEOUT, wire.close()).await.is_err() {
+            tracing::debug!(process = registration.process, "the client does not read its last message");
+        }
+    }
+}
+
+fn timed_out() -> Failure {
+    Failure::sql("57014", "canceling statement due to statement timeout")
+}
+
+/// The registry holds the other end of the channel as long as the connection.
+fn ended() -> Failure {
+    Failure::fatal("57P01", "the server has ended")
+}
+
+/// Waits until a time, for ever without one.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for the result of a statement, and interrupts it after its time, or when the connection is closed.
+async fn watched<T, F>(
+    wire: &mut Wire<Socket>,
+    interrupt: &InterruptHandle,
+    deadline: Option<Instant>,
+    mut running: std::pin::Pin<&mut F>,
+) -> Result<T>
+where
+    F: Future<Output = keyaki::Result<T>>,
+{
+    // Small statements never wait.
+    if let Poll::Ready(result) = futures::poll!(running.as_mut()) {
+        return Ok(result?);
+    }
+    let (mut closed, mut is_late) = (None, false);
+    loop {
+        tokio::select! {
+            biased;
+            result = running.as_mut() => {
+                return match (result, closed) {
+                    (_, Some(error)) => Err(Failure::Closed(error)),
+                    (Err(keyaki::Error::Cancelled), None) if is_late => Err(timed_out()),
+                    (result, None) => Ok(result?),
+                };
+            }
+            error = wire.closed(), if closed.is_none() => {
+                closed = Some(error);
+                interrupt.interrupt();
+            }
+            () = until(deadline), if !is_late => {
+                is_late = true;
+                interrupt.interrupt();
+            }
+        }
+    }
+}

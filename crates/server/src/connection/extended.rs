@@ -1,0 +1,292 @@
+//! The extended protocol: statements are prepared, bound to values and executed by separate requests.
+
+use std::sync::Arc;
+
+use keyaki::Outcome;
+use pgwire::messages::PgWireBackendMessage as Message;
+use pgwire::messages::data::{NoData, ParameterDescription};
+use pgwire::messages::extendedquery::{
+    Bind, BindComplete, Close, CloseComplete, Describe, Execute, Parse, ParseComplete, PortalSuspended,
+};
+use pgwire::messages::response::EmptyQueryResponse;
+
+use super::client::{Client, Work};
+use super::copying;
+use super::statements::{
+    Body, Portal, ResultColumn, Rows, State, Statement, columns, describes_itself, description, first_word, rows_tag,
+    tag,
+};
+use crate::failure::{Failure, Result};
+use crate::types::{self, Oid};
+use crate::values::{Format, parameters};
+
+/// Maximum number of prepared statements of a connection.
+const STATEMENTS_MAX: usize = 10_000;
+/// Maximum number of portals of a connection.
+const PORTALS_MAX: usize = 1_000;
+/// The type of requests that end a series.
+const SYNC: u8 = b'S';
+
+/// Tells the client about a failed request, and skips all others up to the next Sync.
+///
+/// # Errors
+/// Those that end the connection.
+pub async fn failed(client: &mut Client, failure: &Failure) -> Result<()> {
+    client.is_skipping = true;
+    client.fail(failure);
+    client.wire.put(&failure.message("", 0))?;
+    client.end_implicit(true).await
+}
+
+/// Ends a series of requests.
+///
+/// # Errors
+/// Those that end the connection.
+pub async fn sync(client: &mut Client) -> Result<()> {
+    client.is_skipping = false;
+    if let Err(failure) = client.end_implicit(false).await {
+        if failure.is_fatal() {
+            return Err(failure);
+        }
+        client.wire.put(&failure.message("", 0))?;
+    }
+    client.ready().await
+}
+
+/// Prepares a statement.
+///
+/// # Errors
+/// 42P05 for the name of another statement; errors of the statement.
+pub async fn parse(client: &mut Client, request: Parse) -> Result<()> {
+    let name = request.name.unwrap_or_default();
+    if !name.is_empty() && client.statements.contains_key(&name) {
+        return Err(Failure::sql("42P05", format!("prepared statement \"{name}\" already exists")));
+    }
+    if client.statements.len() >= STATEMENTS_MAX {
+        return Err(Failure::sql("53400", format!("a connection has at most {STATEMENTS_MAX} prepared statements")));
+    }
+    client.statements.remove(&name);
+    client.start();
+    let body = match client.session.statements(&request.query)?.as_slice() {
+        [] => Body::Empty,
+        [text] => match first_word(text).as_str() {
+            "COPY" => match client.session.program_copy(text)? {
+                Some(copy) => {
+                    // For its errors: some drivers do not expect them from the execution.
+                    client.prepare(&copy.query).await?;
+                    Body::Copy(copy)
+                }
+                None => Body::Prepared(client.prepare(&request.query).await?),
+            },
+            _ => Body::Prepared(client.prepare(&request.query).await?),
+        },
+        _ => return Err(Failure::sql("42601", "cannot insert multiple commands into a prepared statement")),
+    };
+    let inferred = match &body {
+        Body::Prepared(prepared) => prepared.parameters(),
+        Body::Empty | Body::Copy(_) => &[],
+    };
+    let declared = |index: usize| request.type_oids.get(index).map(|oid| Oid(*oid));
+    let parameters = inferred.iter().enumerate().map(|(index, inferred)| {
+        match declared(index).filter(|oid| *oid != Oid::UNSPECIFIED && *oid != Oid::UNKNOWN) {
+            Some(oid) => oid,
+            None => inferred.as_ref().map_or(Oid::TEXT, types::oid),
+        }
+    });
+    let statement = Statement { parameters: parameters.collect(), text: request.query, body };
+    client.statements.insert(name, Arc::new(statement));
+    client.wire.put(&Message::ParseComplete(ParseComplete::new()))
+}
+
+fn statement(client: &Client, name: Option<&str>) -> Result<Arc<Statement>> {
+    let name = name.unwrap_or_default();
+    client.statements.get(name).cloned().ok_or_else(|| match name {
+        "" => Failure::sql("26000", "unnamed prepared statement does not exist"),
+        name => Failure::sql("26000", format!("prepared statement \"{name}\" does not exist")),
+    })
+}
+
+fn no_portal(name: &str) -> Failure {
+    Failure::sql("34000", format!("portal \"{name}\" does not exist"))
+}
+
+/// Binds a statement to values.
+///
+/// # Errors
+/// 26000 for an unknown statement, 42P03 for the name of another portal, 08P01 for a wrong number of values or formats; errors
+/// of values.
+pub async fn bind(client: &mut Client, request: Bind) -> Result<()> {
+    let statement = statement(client, request.statement_name.as_deref())?;
+    let name = request.portal_name.unwrap_or_default();
+    if !name.is_empty() && client.portals.contains_key(&name) {
+        return Err(Failure::sql("42P03", format!("portal \"{name}\" already exists")));
+    }
+    if client.portals.len() >= PORTALS_MAX {
+        return Err(Failure::sql("53400", format!("a connection has at most {PORTALS_MAX} portals")));
+    }
+    let (given, expected) = (request.parameters.len(), statement.parameters.len());
+    if given != expected {
+        let statement = request.statement_name.unwrap_or_default();
+        return Err(Failure::protocol(format!(
+            "bind message supplies {given} parameters, but prepared statement \"{statement}\" requires {expected}"
+        )));
+    }
+    let formats = Format::for_each(&request.parameter_format_codes, given, "parameter")?;
+    let given = request.parameters.iter().zip(&statement.parameters).zip(formats).enumerate();
+    let values = given.map(|(index, ((bytes, oid), format))| {
+        parameters::value(bytes.as_deref(), *oid, format, index + 1) //
+    });
+    let values = values.collect::<Result<_>>()?;
+    let portal = Portal { statement, values, formats: request.result_column_format_codes, state: State::Bound };
+    client.portals.insert(name, portal);
+    client.wire.put(&Message::BindComplete(BindComplete::new()))
+}
+
+/// Describes a statement or a portal.
+///
+/// # Errors
+/// 26000 and 34000 for unknown names; errors of statements that are executed to describe their results.
+pub async fn describe(client: &mut Client, request: Describe) -> Result<()> {
+    let name = request.name.unwrap_or_default();
+    if request.target_type == b'S' {
+        let statement = statement(client, Some(&name))?;
+        let oids = statement.parameters.iter().map(|oid| oid.0).collect();
+        client.wire.put(&Message::ParameterDescription(ParameterDescription::new(oids)))?;
+        let described = described(client, &statement).await?;
+        return put_columns(client, described.as_deref());
+    }
+    let Some(portal) = client.portals.get(&name) else { return Err(no_portal(&name)) };
+    let statement = portal.statement.clone();
+    let known = match (&portal.state, &statement.body) {
+        (State::Reading(rows), _) => Some(rows.columns.clone()),
+        (_, Body::Prepared(prepared)) => match prepared.columns() {
+            Some(schema) => Some(columns(schema, &portal.formats)?),
+            None => None,
+        },
+        _ => None,
+    };
+    if known.is_none() && describes_itself(&statement.text) && matches!(portal.state, State::Bound) {
+        // The columns are known when the statement is executed.
+        start(client, &name).await?;
+        let portal = client.portals.get(&name);
+        let columns = portal.and_then(|portal| match &portal.state {
+            State::Reading(rows) => Some(rows.columns.clone()),
+            _ => None,
+        });
+        return put_columns(client, columns.as_deref());
+    }
+    put_columns(client, known.as_deref())
+}
+
+/// The columns of a statement, with values as text.
+async fn described(client: &mut Client, statement: &Statement) -> Result<Option<Vec<ResultColumn>>> {
+    let Body::Prepared(prepared) = &statement.body else { return Ok(None) };
+    match prepared.columns() {
+        Some(schema) => columns(schema, &[]).map(Some),
+        None if describes_itself(&statement.text) && statement.parameters.is_empty() => {
+            client.start();
+            match client.run(Work::Prepared(prepared, &[])).await? {
+                Outcome::Rows(stream) => columns(&stream.schema(), &[]).map(Some),
+                Outcome::Done { .. } => Ok(None),
+            }
+        }
+        None => Ok(None),
+    }
+}
+
+fn put_columns(client: &mut Client, columns: Option<&[ResultColumn]>) -> Result<()> {
+    match columns {
+        Some(columns) => client.wire.put(&description(columns)),
+        None => client.wire.put(&Message::NoData(NoData::new())),
+    }
+}
+
+/// Executes the statement of a portal. Returns its tag, unless it returns rows.
+async fn start(client: &mut Client, name: &str) -> Result<Option<String>> {
+    let Some(portal) = client.portals.get_mut(name) else { return Err(no_portal(name)) };
+    let (statement, values) = (portal.statement.clone(), std::mem::take(&mut portal.values));
+    let formats = std::mem::take(&mut portal.formats);
+    client.start();
+    let prepared = match &statement.body {
+        Body::Prepared(prepared) => prepared,
+        Body::Empty => return Ok(None),
+        Body::Copy(copy) => {
+            let complete = copying::run(client, copy.clone()).await?;
+            set_state(client, name, State::Ended);
+            return Ok(Some(complete));
+        }
+    };
+    let outcome = client.run(Work::Prepared(prepared, &values)).await?;
+    let (state, complete) = match outcome {
+        Outcome::Rows(stream) => {
+            // The client relies on the description, if there is one.
+            let schema = prepared.columns().cloned().unwrap_or_else(|| stream.schema());
+            let columns = columns(&schema, &formats)?;
+            (State::Reading(Rows::new(stream, columns, client.cancels())), None)
+        }
+        outcome => (State::Ended, Some(tag(&outcome))),
+    };
+    set_state(client, name, state);
+    Ok(complete)
+}
+
+fn set_state(client: &mut Client, name: &str, state: State) {
+    // The end of a transaction has removed it.
+    if let Some(portal) = client.portals.get_mut(name) {
+        portal.state = state;
+    }
+}
+
+/// Executes a portal, or continues with its rows.
+///
+/// # Errors
+/// 34000 for an unknown portal, 55000 for one that was executed; errors of the statement.
+pub async fn execute(client: &mut Client, request: Execute) -> Result<()> {
+    let name = request.name.unwrap_or_default();
+    let Some(portal) = client.portals.get(&name) else { return Err(no_portal(&name)) };
+    let statement = portal.statement.clone();
+    if matches!(statement.body, Body::Empty) {
+        return client.wire.put(&Message::EmptyQueryResponse(EmptyQueryResponse::new()));
+    }
+    match portal.state {
+        State::Bound => {
+            // One statement is a transaction of its own. Several ones before a Sync are one transaction.
+            if client.wire.peek()? != Some(SYNC) {
+                client.begin_implicit(&statement.text).await?;
+            }
+            let complete = match client.takes_over(&statement.text) {
+                true => Some("BEGIN".into()),
+                false => start(client, &name).await?,
+            };
+            if let Some(complete) = complete {
+                return client.put_complete(complete);
+            }
+        }
+        State::Reading(_) => {}
+        State::Read => return client.put_complete(rows_tag(&statement.text, 0)),
+        State::Ended => return Err(Failure::sql("55000", format!("portal \"{name}\" cannot be run"))),
+    }
+    let Some(portal) = client.portals.get_mut(&name) else { return Err(no_portal(&name)) };
+    let state = std::mem::replace(&mut portal.state, State::Read);
+    let State::Reading(mut rows) = state else { return Ok(()) };
+    let before = rows.sent;
+    let has_more = client.send(&mut rows, u64::try_from(request.max_rows).unwrap_or(0)).await?;
+    if has_more {
+        set_state(client, &name, State::Reading(rows));
+        return client.wire.put(&Message::PortalSuspended(PortalSuspended::new()));
+    }
+    client.put_complete(rows_tag(&statement.text, rows.sent - before))
+}
+
+/// Closes a statement or a portal. Unknown names are no error.
+///
+/// # Errors
+/// None but for bugs.
+pub fn close(client: &mut Client, request: &Close) -> Result<()> {
+    let name = request.name.as_deref().unwrap_or_default();
+    match request.target_type {
+        b'S' => drop(client.statements.remove(name)),
+        _ => drop(client.portals.remove(name)),
+    }
+    client.wire.put(&Message::CloseComplete(CloseComplete::new()))
+}

@@ -1,0 +1,262 @@
+//! Prepared statements, portals, and what their commands are called.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use bytes::{BufMut, BytesMut};
+use keyaki::{Outcome, Prepared, ProgramCopy, SendableRecordBatchStream, Session, Value};
+use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::data::{FieldDescription, RowDescription};
+
+use crate::failure::Result;
+use crate::frames::put_message;
+use crate::types::{self, Oid};
+use crate::values::Format;
+use crate::values::columns::Column;
+
+/// A prepared statement.
+#[derive(Debug)]
+pub struct Statement {
+    /// The text of the request.
+    pub text: String,
+    pub body: Body,
+    /// The types of the parameters.
+    pub parameters: Vec<Oid>,
+}
+
+/// What a statement does.
+#[derive(Debug)]
+pub enum Body {
+    /// The text has no statement.
+    Empty,
+    /// Rows are copied from or to the client.
+    Copy(ProgramCopy),
+    /// Any other statement.
+    Prepared(Prepared),
+}
+
+/// A statement with values of its parameters.
+pub struct Portal {
+    pub statement: Arc<Statement>,
+    pub values: Vec<Value>,
+    /// Formats of the result as the client has given them: none, one, or one for each column.
+    pub formats: Vec<i16>,
+    pub state: State,
+}
+
+/// The state of a portal.
+pub enum State {
+    /// It was not executed.
+    Bound,
+    /// The statement is executed, and its rows are read.
+    Reading(Rows),
+    /// All rows were read.
+    Read,
+    /// A statement without rows was executed.
+    Ended,
+}
+
+/// The rows of a result.
+pub struct Rows {
+    stream: SendableRecordBatchStream,
+    pub columns: Vec<ResultColumn>,
+    batch: Option<Batch>,
+    /// Number of rows that were sent.
+    pub sent: u64,
+    /// Requests to cancel the statement that have been made before it.
+    pub cancels: u64,
+}
+
+/// A column of a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResultColumn {
+    name: String,
+    oid: Oid,
+    modifier: i32,
+    format: Format,
+}
+
+struct Batch {
+    columns: Vec<Column>,
+    rows: usize,
+    /// Position of the next row.
+    next: usize,
+}
+
+/// The columns of a result with this schema.
+///
+/// # Errors
+/// If the number of formats is wrong.
+pub fn columns(schema: &SchemaRef, formats: &[i16]) -> Result<Vec<ResultColumn>> {
+    let formats = Format::for_each(formats, schema.fields().len(), "result")?;
+    let columns = schema.fields().iter().zip(formats).map(|(field, format)| ResultColumn {
+        name: field.name().clone(),
+        oid: types::oid(field.data_type()),
+        modifier: types::modifier(field.data_type()),
+        format,
+    });
+    Ok(columns.collect())
+}
+
+/// The description of columns.
+pub fn description(columns: &[ResultColumn]) -> PgWireBackendMessage {
+    let field = |column: &ResultColumn| {
+        FieldDescription::new(
+            column.name.clone(),
+            0,
+            0,
+            column.oid.0,
+            column.oid.size(),
+            column.modifier,
+            column.format.code(),
+        )
+    };
+    PgWireBackendMessage::RowDescription(RowDescription::new(columns.iter().map(field).collect()))
+}
+
+impl Rows {
+    pub fn new(stream: SendableRecordBatchStream, columns: Vec<ResultColumn>, cancels: u64) -> Rows {
+        Rows { stream, columns, batch: None, sent: 0, cancels }
+    }
+
+    /// The stream of further batches.
+    pub fn stream(&mut self) -> &mut SendableRecordBatchStream {
+        &mut self.stream
+    }
+
+    /// True if there is a row to be sent without further batches.
+    pub fn has_row(&self) -> bool {
+        self.batch.as_ref().is_some_and(|batch| batch.next < batch.rows)
+    }
+
+    /// The columns of a batch, to be encoded.
+    ///
+    /// # Errors
+    /// Errors of conversions.
+    pub fn encoded(&self, session: &Session, batch: &RecordBatch) -> Result<Vec<Column>> {
+        let columns = batch.columns().iter().zip(&self.columns);
+        columns.map(|(array, column)| Column::new(session, array, column.oid, column.format)).collect()
+    }
+
+    /// Continues with the rows of a batch.
+    ///
+    /// # Errors
+    /// Errors of conversions.
+    pub fn set_batch(&mut self, session: &Session, batch: &RecordBatch) -> Result<()> {
+        let columns = self.encoded(session, batch)?;
+        self.batch = Some(Batch { columns, rows: batch.num_rows(), next: 0 });
+        Ok(())
+    }
+
+    /// Appends rows to the output: at most `rows`, and until it has more than `bytes`. Returns their number.
+    pub fn put(&mut self, output: &mut BytesMut, rows: u64, bytes: usize) -> u64 {
+        let Some(batch) = &mut self.batch else { return 0 };
+        let mut put = 0;
+        while batch.next < batch.rows && put < rows && output.len() < bytes {
+            put_message(output, b'D', |output| {
+                output.put_u16(batch.columns.len() as u16);
+                batch.columns.iter().for_each(|column| column.put(batch.next, output));
+            });
+            batch.next += 1;
+            put += 1;
+        }
+        self.sent += put;
+        put
+    }
+}
+
+/// The leading word of a statement, in upper case; empty for a statement that begins otherwise.
+pub fn first_word(text: &str) -> String {
+    let mut text = text;
+    loop {
+        text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '(');
+        if let Some(comment) = text.strip_prefix("--") {
+            text = comment.split_once('\n').map_or("", |(_, rest)| rest);
+        } else if let Some(comment) = text.strip_prefix("/*") {
+            text = comment.split_once("*/").map_or("", |(_, rest)| rest);
+        } else {
+            break;
+        }
+    }
+    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
+    text[..end].to_ascii_uppercase()
+}
+
+/// The tag of a statement that has returned rows.
+pub fn rows_tag(text: &str, rows: u64) -> String {
+    match first_word(text).as_str() {
+        "INSERT" | "REPLACE" => format!("INSERT 0 {rows}"),
+        word @ ("UPDATE" | "DELETE" | "MERGE") => format!("{word} {rows}"),
+        word @ ("SHOW" | "EXPLAIN") => word.into(),
+        _ => format!("SELECT {rows}"),
+    }
+}
+
+/// The tag of a statement without rows.
+pub fn tag(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Done { tag, rows: Some(rows) } if tag == "INSERT" => format!("INSERT 0 {rows}"),
+        Outcome::Done { tag, rows: Some(rows) } if tag.starts_with("CREATE TABLE") => format!("SELECT {rows}"),
+        Outcome::Done { tag, rows: Some(rows) } => format!("{tag} {rows}"),
+        Outcome::Done { tag, rows: None } => tag.clone(),
+        Outcome::Rows(_) => "SELECT 0".into(),
+    }
+}
+
+/// True for statements whose results have columns that are known only when they are executed, and that change nothing.
+pub fn describes_itself(text: &str) -> bool {
+    matches!(first_word(text).as_str(), "SHOW" | "EXPLAIN" | "DESCRIBE" | "DESC")
+}
+
+/// True for statements that begin or end a transaction, and those that cannot run inside of one.
+pub fn is_outside_transactions(text: &str) -> bool {
+    match first_word(text).as_str() {
+        "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" | "SAVEPOINT" | "RELEASE" | "PREPARE"
+        | "DEALLOCATE" | "SET" | "RESET" | "SHOW" | "VACUUM" | "ANALYZE" | "CHECKPOINT" | "BACKUP" | "EXPORT"
+        | "IMPORT" | "CHECK" | "WARM" | "PIN" | "UNPIN" => true,
+        "CREATE" | "DROP" => text.to_ascii_uppercase().contains("CONCURRENTLY"),
+        _ => false,
+    }
+}
+
+/// True for statements that begin a transaction without further words about it.
+pub fn is_plain_begin(text: &str) -> bool {
+    let words: Vec<String> = text.split_whitespace().map(str::to_ascii_uppercase).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    matches!(words.as_slice(), ["BEGIN"] | ["BEGIN", "WORK" | "TRANSACTION"] | ["START", "TRANSACTION"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_words() {
+        assert_eq!(first_word("  -- x\n /* y */ (select 1)"), "SELECT");
+        assert_eq!(first_word("insert into t"), "INSERT");
+        assert_eq!(first_word("-- only a comment"), "");
+        assert_eq!(first_word(""), "");
+    }
+
+    #[test]
+    fn tags() {
+        assert_eq!(rows_tag("INSERT INTO t VALUES (1) RETURNING a", 1), "INSERT 0 1");
+        assert_eq!(rows_tag("WITH q AS (SELECT 1) SELECT * FROM q", 7), "SELECT 7");
+        assert_eq!(rows_tag("show timezone", 1), "SHOW");
+        let done = |tag: &str, rows| tag_of(&Outcome::Done { tag: tag.into(), rows });
+        assert_eq!(done("INSERT", Some(3)), "INSERT 0 3");
+        assert_eq!(done("CREATE TABLE", None), "CREATE TABLE");
+        assert_eq!(done("CREATE TABLE AS", Some(3)), "SELECT 3");
+        assert_eq!(done("DELETE", Some(0)), "DELETE 0");
+    }
+
+    use super::tag as tag_of;
+
+    #[test]
+    fn transactions() {
+        assert!(is_plain_begin("begin transaction") && !is_plain_begin("BEGIN ISOLATION LEVEL SERIALIZABLE"));
+        assert!(is_outside_transactions("CREATE INDEX CONCURRENTLY i ON t (a)"));
+        assert!(!is_outside_transactions("CREATE INDEX i ON t (a)"));
+    }
+}

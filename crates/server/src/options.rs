@@ -1,0 +1,49 @@
+//! Limits of a server.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use keyaki::FileAccess;
+
+/// Addresses and limits of a [`Server`](crate::Server).
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// TCP addresses to listen on.
+    pub listen: Vec<SocketAddr>,
+    /// Unix socket to listen on: the path of the socket, or the directory of a socket `.s.PGSQL.5432`.
+    pub socket: Option<PathBuf>,
+    /// Permits addresses other than loopback ones although connections are neither encrypted nor authenticated.
+    pub allow_unprotected: bool,
+    /// The files on the server that statements may read and write.
+    pub files: FileAccess,
+    /// Maximum number of connections.
+    pub max_connections: usize,
+    /// Maximum length of a message in bytes.
+    pub message_bytes_max: usize,
+    /// Maximum time between the opening of a connection and the end of its startup.
+    pub startup_timeout: Duration,
+    /// Connections with an idle transaction end after this time.
+    pub idle_transaction_timeout: Option<Duration>,
+    /// Statements are cancelled after this time.
+    pub statement_timeout: Option<Duration>,
+    /// Maximum time that a shutdown waits for running statements.
+    pub shutdown_timeout: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 5432))],
+            socket: None,
+            allow_unprotected: false,
+            files: FileAccess::Within(Vec::new()),
+            max_connections: 100,
+            message_bytes_max: 256 << 20,
+            startup_timeout: Duration::from_secs(10),
+            idle_transaction_timeout: None,
+            statement_timeout: None,
+            shutdown_timeout: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The open connections: their limit, and requests to cancel or end them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use keyaki::InterruptHandle;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+/// Requests to a connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Signal {
+    /// Number of requests to cancel the running statement.
+    pub cancels: u64,
+    /// The connection is to end.
+    pub terminate: bool,
+}
+
+/// All open connections.
+#[derive(Debug)]
+pub struct Registry {
+    next: AtomicI32,
+    connections: Mutex<HashMap<i32, Known>>,
+    limit: usize,
+}
+
+#[derive(Debug)]
+struct Known {
+    secret: Vec<u8>,
+    signal: watch::Sender<Signal>,
+    interrupt: InterruptHandle,
+}
+
+impl Registry {
+    /// A registry of at most `limit` connections.
+    pub fn new(limit: usize) -> Registry {
+        Registry { next: AtomicI32::new(1), connections: Mutex::default(), limit }
+    }
+
+    /// Registers a connection; `None` if there are too many.
+    pub fn register(self: &Arc<Self>, interrupt: InterruptHandle, has_long_secret: bool) -> Option<Registration> {
+        let (one, two) = (Uuid::new_v4(), Uuid::new_v4());
+        // A random UUID has six fixed bits, in its bytes 6 and 8.
+        let secret = match has_long_secret {
+            true => [one.into_bytes(), two.into_bytes()].concat(),
+            false => one.into_bytes()[..4].to_vec(),
+        };
+        let (signal, receiver) = watch::channel(Signal::default());
+        let mut connections = self.connections.lock();
+        if connections.len() >= self.limit {
+            return None;
+        }
+        let process = loop {
+            let process = self.next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+            if process != 0 && !connections.contains_key(&process) {
+                break process;
+            }
+        };
+        connections.insert(process, Known { secret: secret.clone(), signal, interrupt });
+        Some(Registration { registry: self.clone(), process, secret, signal: receiver })
+    }
+
+    /// Cancels the running statement of a connection, if the key is right.
+    pub fn cancel(&self, process: i32, secret: &[u8]) {
+        let connections = self.connections.lock();
+        let Some(known) = connections.get(&process) else { return };
+        // In constant time, so that the time does not tell how many bytes are right.
+        let differences = known.secret.iter().zip(secret).fold(0, |all, (a, b)| all | (a ^ b));
+        if differences == 0 && known.secret.len() == secret.len() {
+            known.signal.send_modify(|signal| signal.cancels += 1);
+            known.interrupt.interrupt();
+        }
+    }
+
+    /// Asks all connections to end. Running statements go on.
+    pub fn terminate_all(&self) {
+        let connections = self.connections.lock();
+        connections.values().for_each(|known| known.signal.send_modify(|signal| signal.terminate = true));
+    }
+
+    /// Cancels the running statements of all connections.
+    pub fn cancel_all(&self) {
+        for known in self.connections.lock().values() {
+            known.signal.send_modify(|signal| signal.cancels += 1);
+            known.interrupt.interrupt();
+        }
+    }
+
+    /// Number of open connections.
+    pub fn len(&self) -> usize {
+        self.connections.lock().len()
+    }
+}
+
+/// A registered connection. Dropping it removes the connection.
+#[derive(Debug)]
+pub struct Registration {
+    registry: Arc<Registry>,
+    /// The number of the connection.
+    pub process: i32,
+    /// The key of requests to cancel its statements.
+    pub secret: Vec<u8>,
+    /// Requests to the connection.
+    pub signal: watch::Receiver<Signal>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.registry.connections.lock().remove(&self.process);
+    }
+}

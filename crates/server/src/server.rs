@@ -1,0 +1,199 @@
+//! Listeners and shutdown.
+
+use std::fs::Permissions;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use keyaki::Database;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::connection;
+use crate::options::ServerOptions;
+use crate::registry::Registry;
+use crate::shared::Shared;
+use crate::socket::Socket;
+
+/// Wait after an error of `accept`, for example because the process has too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The name of PostgreSQL's socket in a directory.
+const SOCKET_NAME: &str = ".s.PGSQL.5432";
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// An address cannot be bound.
+    #[error("could not listen on {address}: {source}")]
+    Listen {
+        /// The address or path.
+        address: String,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// An address is open to other machines, and connections are not protected.
+    #[error(
+        "refusing to listen on {0}: connections are neither encrypted nor authenticated (listen on a loopback address, or \
+         allow it explicitly)"
+    )]
+    Unprotected(SocketAddr),
+    /// The options contain neither an address nor a socket.
+    #[error("no address to listen on")]
+    NoAddress,
+}
+
+/// A server that listens, and serves connections while [`Server::run`] is polled.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let database = keyaki::Database::open("shop.keyaki", keyaki::Options::default())?;
+/// let server = keyaki_server::Server::bind(database, keyaki_server::ServerOptions::default()).await?;
+/// println!("listening on {:?}", server.addresses());
+/// server.run(async { tokio::signal::ctrl_c().await.unwrap_or(()) }).await;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    tcp: Vec<TcpListener>,
+    unix: Option<(UnixListener, SocketFile)>,
+}
+
+/// Tells about a running [`Server`].
+#[derive(Debug, Clone)]
+pub struct ServerHandle {
+    shared: Arc<Shared>,
+}
+
+impl ServerHandle {
+    /// Number of open connections.
+    pub fn connections(&self) -> usize {
+        self.shared.registry.len()
+    }
+}
+
+/// A Unix socket in the file system. Dropping it removes the file.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            tracing::debug!(%error, path = %self.0.display(), "could not remove the socket");
+        }
+    }
+}
+
+impl Server {
+    /// Binds all addresses of the options.
+    ///
+    /// # Errors
+    /// If an address cannot be bound, is open to other machines although connections are not protected, or if there is none.
+    pub async fn bind(database: Database, options: ServerOptions) -> Result<Server, ServerError> {
+        let mut tcp = Vec::new();
+        for address in &options.listen {
+            if !address.ip().is_loopback() && !options.allow_unprotected {
+                return Err(ServerError::Unprotected(*address));
+            }
+            let failed = |source| ServerError::Listen { address: address.to_string(), source };
+            tcp.push(TcpListener::bind(address).await.map_err(failed)?);
+        }
+        let unix = options.socket.as_deref().map(listen_on_path).transpose()?;
+        if tcp.is_empty() && unix.is_none() {
+            return Err(ServerError::NoAddress);
+        }
+        let registry = Arc::new(Registry::new(options.max_connections));
+        Ok(Server { shared: Arc::new(Shared { database, options, registry }), tcp, unix })
+    }
+
+    /// The bound TCP addresses, with the ports that the system has chosen for port 0.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.tcp.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// The path of the Unix socket.
+    pub fn socket(&self) -> Option<&Path> {
+        self.unix.as_ref().map(|(_, file)| file.0.as_path())
+    }
+
+    /// Tells about the server while it runs.
+    pub fn handle(&self) -> ServerHandle {
+        ServerHandle { shared: self.shared.clone() }
+    }
+
+    /// Serves connections until `shutdown` ends. Then accepts no more, ends idle connections, waits for the running
+    /// statements, and cancels those that take longer than the options permit.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let Server { shared, tcp, unix } = self;
+        let mut listeners = JoinSet::new();
+        for listener in tcp {
+            listeners.spawn(accept_tcp(shared.clone(), listener));
+        }
+        let file = unix.map(|(listener, file)| {
+            listeners.spawn(accept_unix(shared.clone(), listener));
+            file
+        });
+        shutdown.await;
+        listeners.shutdown().await;
+        drop(file);
+        let deadline = Instant::now() + shared.options.shutdown_timeout;
+        shared.registry.terminate_all();
+        while shared.registry.len() > 0 {
+            if Instant::now() >= deadline {
+                shared.registry.cancel_all();
+            }
+            // Also for connections that are accepted, but not yet registered when the others are asked to end.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            shared.registry.terminate_all();
+        }
+    }
+}
+
+/// Listens on a Unix socket. Replaces the socket of a server that has ended without removing it.
+fn listen_on_path(path: &Path) -> Result<(UnixListener, SocketFile), ServerError> {
+    let path = if path.is_dir() { path.join(SOCKET_NAME) } else { path.to_path_buf() };
+    let failed = |source| ServerError::Listen { address: path.display().to_string(), source };
+    let is_socket = std::fs::metadata(&path).is_ok_and(|metadata| metadata.file_type().is_socket());
+    if is_socket && std::os::unix::net::UnixStream::connect(&path).is_err() {
+        std::fs::remove_file(&path).map_err(failed)?;
+    }
+    let listener = UnixListener::bind(&path).map_err(failed)?;
+    let file = SocketFile(path.clone());
+    // Clients are not authenticated: only those of the same user can connect.
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
+    Ok((listener, file))
+}
+
+async fn accept_tcp(shared: Arc<Shared>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, %peer, "could not set TCP_NODELAY");
+                }
+                tokio::spawn(connection::serve(shared.clone(), Socket::Tcp(stream), peer.to_string()));
+            }
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+async fn accept_unix(shared: Arc<Shared>, listener: UnixListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(connection::serve(shared.clone(), Socket::Unix(stream), "local".into()));
+            }
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+async fn pause(error: &io::Error) {
+    tracing::warn!(%error, "could not accept a connection");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
