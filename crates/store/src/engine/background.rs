@@ -19,32 +19,23 @@
 //! store is poisoned and both checkpoints keep their extents.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::num::NonZero;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use keyaki_device::Buffer;
-use keyaki_primitives::sync::Mutex;
 use keyaki_primitives::sync::thread::{Builder, JoinHandle};
 
-use crate::base::{Durability, Error, Result, TreeId};
+use crate::base::{Error, Result, TreeId};
 use crate::engine::node_table::Trained;
 use crate::engine::{Checkpointed, CommitToken, Loaded, LoadedRows, Shared, Store, apply, node_table};
 use crate::log::{LogPosition, LogReserve};
 use crate::message::WriteBatch;
-use crate::pages::{Kept, NODE_TABLE_BYTES_MAX, Purpose, Superblock};
-use crate::tree::{Delta, Flusher, InnerNode, RowCounts, Run, SampledMessages, StoreVersion, TreeVersion};
+use crate::pages::{Kept, NODE_TABLE_BYTES_MAX, Superblock};
+use crate::tree::{Delta, InnerNode, RowCounts, Run, SampledMessages, StoreVersion, TreeVersion};
 
 /// Time that the background thread waits after a failure before it retries.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Maximum number of threads that flush, each one tree at a time.
-const FLUSH_THREADS_MAX: usize = 4;
-/// Buffers of fewer bytes are flushed by one thread.
-const PARALLEL_BYTES_MIN: usize = 1 << 20;
 
 /// Interval of garbage collection while dirty keys remain, for example because of live snapshots.
 const COLLECT_INTERVAL: Duration = Duration::from_millis(100);
@@ -266,142 +257,6 @@ impl Shared {
         }
         self.replace_state(&mut current, state);
         current.clone()
-    }
-
-    pub fn flusher<'a>(&'a self, tree: TreeId, version: &'a TreeVersion) -> Flusher<'a> {
-        let (codecs, files, options) = (&version.codecs, &self.files, &self.options);
-        Flusher { tree, codecs, files, options, purpose: Purpose::Settle, extent_bytes: options.leaf_bytes }
-    }
-
-    /// Flushes the frozen buffers of `frozen`, several trees at a time, and publishes the new trees. Returns the trees
-    /// on disk without buffers. After an error, some trees may have been flushed. `_checkpointed` proves that the
-    /// maintenance lock is held.
-    ///
-    /// # Errors
-    /// Those of [`Flusher::flush_buffer`], and errors of syncing the log.
-    fn flush(&self, _checkpointed: &Checkpointed, frozen: &StoreVersion) -> Result<StoreVersion> {
-        if self.visibility.durability() != Durability::Off {
-            // Every snapshot sees the messages in runs, so their commits must be durable first.
-            self.log.sync()?;
-        }
-        let postponed = self.files.postponed.swap(false, Ordering::Relaxed);
-        let has_excess = |tree, version: &TreeVersion| self.flusher(tree, version).has_excess(&version.root);
-        let bytes_of = |version: &TreeVersion| version.frozen.iter().map(|buffer| buffer.bytes()).sum::<usize>();
-        let trees = frozen.trees.range(..TreeId::MEMORY_START);
-        let mut pending: Vec<(TreeId, &TreeVersion, usize)> =
-            trees.clone().map(|(&tree, version)| (tree, &**version, bytes_of(version))).collect();
-        pending.retain(|&(tree, version, _)| {
-            !version.frozen.is_empty() || (postponed && version.damage.is_none() && has_excess(tree, version))
-        });
-        // The largest last: it is flushed first.
-        pending.sort_by_key(|&(.., bytes)| bytes);
-        let threads = match pending.iter().map(|(.., bytes)| bytes).sum::<usize>() {
-            ..PARALLEL_BYTES_MIN => 1,
-            _ => std::thread::available_parallelism().map_or(1, NonZero::get).min(FLUSH_THREADS_MAX).min(pending.len()),
-        };
-        let frozen_bytes =
-            |version: &TreeVersion| version.frozen.iter().map(|buffer| buffer.message_bytes()).sum::<usize>();
-        let (bytes, started) = (pending.iter().map(|(_, version, _)| frozen_bytes(version)).sum(), Instant::now());
-        let (pending, flushed, failed) = (Mutex::new(pending), Mutex::new(HashMap::new()), Mutex::new(None));
-        let work = || {
-            loop {
-                let Some((tree, version, _)) = pending.lock().pop() else { return };
-                match self.flush_tree(tree, version, postponed) {
-                    Ok(version) => drop(flushed.lock().insert(tree, version)),
-                    // The other trees are flushed nevertheless.
-                    Err(error) => drop(failed.lock().get_or_insert(error)),
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            let helpers: Vec<_> = (1..threads)
-                .map_while(|_| std::thread::Builder::new().name("keyaki-flush".into()).spawn_scoped(scope, work).ok())
-                .collect();
-            work();
-            helpers.into_iter().for_each(|helper| helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        });
-        if let Some(error) = failed.into_inner() {
-            self.files.postponed.fetch_or(postponed, Ordering::Relaxed);
-            return Err(error);
-        }
-        self.pacing.flushed(bytes, self.options.buffer_bytes, started.elapsed());
-        let mut flushed = flushed.into_inner();
-        let all = trees.map(|(&tree, version)| {
-            let flushed = flushed.remove(&tree).unwrap_or_else(|| version.without_buffers());
-            (tree, Arc::new(flushed))
-        });
-        Ok(StoreVersion { trees: all.collect() })
-    }
-
-    /// Flushes the frozen buffers of a tree, and publishes the new tree. Returns it without buffers. If the tree is
-    /// damaged, it is quarantined. `postponed`: earlier flushes may have left messages above the budgets.
-    fn flush_tree(&self, tree: TreeId, version: &TreeVersion, postponed: bool) -> Result<TreeVersion> {
-        let flushed = match &version.damage {
-            Some(damage) => self.quarantine(tree, version, damage.clone()),
-            None => {
-                let mut flushed = self.flush_into_tree(tree, version, postponed);
-                if let Err(error) = flushed.as_ref()
-                    && error.is_damage()
-                {
-                    // A single read may fail, as while a device is reset.
-                    tracing::warn!(%error, %tree, "a flush failed and is repeated");
-                    flushed = self.flush_into_tree(tree, version, postponed);
-                }
-                match flushed {
-                    Err(error) if error.is_damage() => {
-                        tracing::error!(%error, %tree, "a tree is damaged and accepts no more changes");
-                        self.quarantine(tree, version, Arc::new(error))
-                    }
-                    flushed => flushed,
-                }
-            }
-        }?;
-        // Before the buffers leave the state, so that a conflict check finds them in one of the two places. Their
-        // messages are durable or need not be, so they are visible.
-        self.transactions.flushed(tree, &version.frozen, self.visible(), self.options.buffer_bytes);
-        self.publish(tree, version, &flushed);
-        self.leaves_changed();
-        Ok(flushed)
-    }
-
-    /// The tree with its frozen buffers flushed.
-    fn flush_into_tree(&self, tree: TreeId, version: &TreeVersion, postponed: bool) -> Result<TreeVersion> {
-        let flusher = self.flusher(tree, version);
-        let (mut root, mut sample) = (InnerNode::clone(&version.root), version.sample.clone());
-        for buffer in version.frozen.iter().rev() {
-            (root, sample) = flusher.flush_buffer(&root, sample.as_ref(), buffer)?;
-            self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
-        }
-        if postponed {
-            root = flusher.settle_all(&root)?;
-        }
-        Ok(version.with_root(Arc::new(root), sample))
-    }
-
-    /// The tree with its frozen buffers as runs of the root, which accepts no more changes. Reads nothing of the tree.
-    /// The sample is given up, because bringing it up to date may need damaged pages.
-    fn quarantine(&self, tree: TreeId, version: &TreeVersion, damage: Arc<Error>) -> Result<TreeVersion> {
-        let flusher = self.flusher(tree, version);
-        let mut root = InnerNode::clone(&version.root);
-        for buffer in version.frozen.iter().rev() {
-            root = flusher.keep_as_run(&root, buffer)?;
-            self.bytes_flushed.fetch_add(buffer.bytes() as u64, Ordering::Relaxed);
-        }
-        Ok(TreeVersion { damage: Some(damage), ..version.with_root(Arc::new(root), None) })
-    }
-
-    /// Publishes the root of `flushed`, which has all messages of the frozen buffers, with its sample and its damage.
-    /// No effect if the tree was dropped during the flush, even if another tree was created under the same id.
-    pub fn publish(&self, tree: TreeId, frozen: &TreeVersion, flushed: &TreeVersion) {
-        let mut current = self.state.write();
-        let mut state = StoreVersion::clone(&current);
-        let version = state.trees.get_mut(&tree);
-        if let Some(version) = version.filter(|version| Arc::ptr_eq(&version.codecs, &frozen.codecs)) {
-            let TreeVersion { root, sample, damage, .. } = flushed.clone();
-            let published = TreeVersion { root, sample, damage, frozen: Vec::new(), ..TreeVersion::clone(version) };
-            *version = Arc::new(published);
-            self.replace_state(&mut current, state);
-        }
     }
 
     fn flush_buffers(&self) -> Result<()> {

@@ -16,7 +16,8 @@
 //! bulk_load      sorted rows written directly into extents
 //! follow         reading beside the process that writes
 //! pins           checkpoints that readers of other processes use
-//! background     flushes, checkpoints, installation of loaded rows
+//! background     the background thread, checkpoints, installation of loaded rows
+//! flush          frozen buffers into trees, and their publication
 //! pacing         slows commits down before the buffers are full
 //! node_table     the encoding of all trees in a checkpoint
 //! locator_thread the thread that keeps locators up to date
@@ -35,6 +36,7 @@ mod bulk_load;
 mod check;
 mod commit_stats;
 mod conflicts;
+mod flush;
 mod follow;
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;

@@ -16,7 +16,7 @@ use crate::codec::{
     Codecs, IndexEntry, Page, PageKind, PageRef, PageWriter, RunColumns, TreeDictionaries, WrittenPage, encode_index,
     filter_bytes, seal, set_checksum,
 };
-use crate::pages::{Files, Purpose, RESERVED_BYTES};
+use crate::pages::{Files, Purpose, RESERVED_BYTES, WriteBehind};
 
 /// A leaf has no filter if the filter would take more than this part of its data: the rows of such trees are small, as
 /// those of indexes, which are seldom looked up by their whole keys.
@@ -69,6 +69,8 @@ pub(crate) struct Extent {
     dictionaries: Arc<TreeDictionaries>,
     /// Keeps the process that writes the file from using the space again.
     pin: Option<Arc<dyn Lock>>,
+    /// The writes that include this extent, as long as one may be in flight.
+    behind: Weak<WriteBehind>,
     /// The index page of the last reader, as long as the cache or a reader has it.
     index: Mutex<Weak<Page>>,
     /// Number of times that [`Extent::held_index`] was called.
@@ -86,7 +88,8 @@ impl Extent {
         assert!(aligned(meta.offset) && aligned(meta.len) && aligned(meta.index_len.into()), "{meta:?}");
         assert!(meta.offset >= RESERVED_BYTES && u64::from(meta.index_len) < meta.len, "{meta:?}");
         let dictionaries = files.dictionaries.of(meta.tree);
-        Extent { meta, files, dictionaries, pin, index: Mutex::default(), uses: AtomicU8::new(0) }
+        let (behind, index, uses) = (Weak::new(), Mutex::default(), AtomicU8::new(0));
+        Extent { meta, files, dictionaries, pin, behind, index, uses }
     }
 
     /// An extent of a file that another process may write. `pin` keeps it from using the space again. Extents of several
@@ -102,6 +105,15 @@ impl Extent {
         *count += 1;
         drop(replicas);
         Some(Extent::with_pin(meta, files, Some(pin)))
+    }
+
+    /// Waits until the extent is written, if a flush has begun to write it. Precedes all reads of its pages by the flush; other
+    /// readers find the extent in published trees only.
+    ///
+    /// # Errors
+    /// The error of the failed write.
+    pub fn wait_until_written(&self) -> Result<()> {
+        self.behind.upgrade().map_or(Ok(()), |behind| behind.wait_for(self.meta.offset))
     }
 
     /// Returns true if the extent lies in this data file.
@@ -237,6 +249,7 @@ pub(crate) struct ExtentWriter {
     files: Arc<Files>,
     target_bytes: usize,
     purpose: Purpose,
+    behind: Option<Arc<WriteBehind>>,
     pages: PageWriter,
     dictionaries: Arc<TreeDictionaries>,
     pending: Vec<PendingPage>,
@@ -266,6 +279,7 @@ impl ExtentWriter {
             files: files.clone(),
             target_bytes,
             purpose: Purpose::Load,
+            behind: None,
             pages: PageWriter::new(codecs.schema.clone(), page_bytes),
             dictionaries: files.dictionaries.of(tree),
             pending: Vec::new(),
@@ -282,6 +296,11 @@ impl ExtentWriter {
     /// The same writer with another purpose than [`Purpose::Load`].
     pub fn with_purpose(self, purpose: Purpose) -> Self {
         ExtentWriter { purpose, ..self }
+    }
+
+    /// The same writer, which does not wait for its writes. The extents are written once [`WriteBehind::finish`] has returned.
+    pub fn with_behind(self, behind: Option<&Arc<WriteBehind>>) -> Self {
+        ExtentWriter { behind: behind.cloned(), ..self }
     }
 
     /// Writes the rows from `from` on, whose keys follow those written before. Unless `all` is set, the last rows are
@@ -370,7 +389,7 @@ impl ExtentWriter {
         let mut index = encode_index(&entries, &self.key_hashes);
         let index_len = index.len();
         let len = offset + index_len as u64;
-        let base = self.files.allocate(len, self.purpose)?;
+        let base = self.allocate(len)?;
         let meta = ExtentMeta {
             tree: self.tree,
             offset: base,
@@ -396,13 +415,37 @@ impl ExtentWriter {
         let at = offset as usize;
         buffer[at..at + index_len].copy_from_slice(&index);
         extent.meta.index_checksum = seal(&mut buffer[at..at + index_len], extent.index()).checksum;
-        self.files.write_at(base, &buffer)?;
-        self.done.push(Arc::new(extent));
+        self.put(extent, buffer)?;
         self.pending.clear();
         self.pending_bytes = 0;
         self.rows = 0;
         self.net_rows = 0;
         self.key_hashes.clear();
+        Ok(())
+    }
+
+    /// Allocates `len` bytes. Returns their offset.
+    fn allocate(&self, len: u64) -> Result<u64> {
+        match (self.files.allocate(len, self.purpose), &self.behind) {
+            (Err(Error::DiskFull { .. }), Some(behind)) => {
+                // Extents that the flush has replaced may be in flight, and their space is free afterwards.
+                behind.finish()?;
+                self.files.allocate(len, self.purpose)
+            }
+            (allocated, _) => allocated,
+        }
+    }
+
+    /// Writes an extent, or begins to.
+    fn put(&mut self, mut extent: Extent, buffer: Buffer) -> Result<()> {
+        let behind = self.behind.as_ref().filter(|_| !self.files.space.is_full());
+        extent.behind = behind.map_or(Weak::new(), Arc::downgrade);
+        let extent = Arc::new(extent);
+        match behind {
+            Some(behind) => behind.begin(extent.clone(), buffer)?,
+            None => self.files.write_at(extent.meta.offset, &buffer)?,
+        }
+        self.done.push(extent);
         Ok(())
     }
 

@@ -269,6 +269,7 @@ impl Files {
     /// # Errors
     /// [`crate::Error::Corrupt`] if the bytes fail verification, [`crate::Error::Closed`]; device errors.
     pub fn read_index(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<Arc<Page>> {
+        extent.wait_until_written()?;
         let index = self.read_page(extent.index(), schema, Priority::Index)?;
         extent.check_index(&index)?;
         Ok(index)
@@ -279,6 +280,7 @@ impl Files {
     /// # Errors
     /// [`crate::Error::Corrupt`] if the bytes fail verification, [`crate::Error::Closed`]; device errors.
     pub fn read_index_once(&self, extent: &Extent, schema: &Arc<Schema>) -> Result<Arc<Page>> {
+        extent.wait_until_written()?;
         let place = extent.index();
         let index = match self.cache.peek(place.offset) {
             Some(found) => found,

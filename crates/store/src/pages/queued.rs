@@ -414,14 +414,16 @@ impl std::fmt::Debug for Reads {
 pub(crate) struct IdleQueues(Mutex<Vec<Box<dyn Queue>>>);
 
 impl IdleQueues {
-    fn take(&self, files: &Files) -> Result<Box<dyn Queue>> {
+    /// A queue with room for [`READS_MAX`] requests.
+    pub fn take(&self, files: &Files) -> Result<Box<dyn Queue>> {
         match self.0.lock().pop() {
             Some(queue) => Ok(queue),
             None => Ok(files.device.movable_queue(READS_MAX)?),
         }
     }
 
-    fn give_back(&self, queue: Box<dyn Queue>, files: &Files) {
+    /// Keeps a queue without requests in flight.
+    pub fn give_back(&self, queue: Box<dyn Queue>, files: &Files) {
         let mut idle = self.0.lock();
         if idle.len() < IDLE_MAX && files.check_open().is_ok() {
             idle.push(queue);

@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use crate::base::{Error, Key, Options, Result, TreeId};
 use crate::buffer::RootBuffer;
 use crate::codec::Codecs;
-use crate::pages::{Extent, ExtentWriter, Files, Purpose};
+use crate::pages::{Extent, ExtentWriter, Files, Purpose, WriteBehind};
 use crate::tree::rewrite::{Output, Rewrite};
 use crate::tree::{FlushPolicy, FlushStep, InnerNode, Node, Part, Run, Sketches, TreeSample};
 
@@ -39,13 +39,20 @@ pub(crate) struct Flusher<'a> {
     pub purpose: Purpose,
     /// Extents are at most about this long.
     pub extent_bytes: usize,
+    /// Writes that the flusher does not wait for; `None` if it waits for each.
+    pub behind: Option<&'a Arc<WriteBehind>>,
 }
 
 /// On a full disk, extents for which there is no space are written in so many parts, because the space may be
 /// fragmented.
 pub(crate) const FULL_DISK_PARTS: usize = 4;
 
-impl Flusher<'_> {
+impl<'a> Flusher<'a> {
+    /// The same flusher, which does not wait for its writes: the caller calls [`WriteBehind::finish`] before it uses the result.
+    pub fn with_behind(self, behind: &'a Arc<WriteBehind>) -> Self {
+        Flusher { behind: Some(behind), ..self }
+    }
+
     /// The same flusher for a transaction that has not committed.
     pub fn for_transaction(self) -> Self {
         Flusher { purpose: Purpose::Load, ..self }
@@ -63,7 +70,7 @@ impl Flusher<'_> {
     pub(super) fn writer(&self, target_bytes: usize) -> ExtentWriter {
         let (page_bytes, target_bytes) = (self.options.page_bytes, target_bytes.min(self.extent_bytes));
         let writer = ExtentWriter::new(self.tree, self.codecs, self.files, page_bytes, target_bytes);
-        writer.with_purpose(self.purpose)
+        writer.with_purpose(self.purpose).with_behind(self.behind)
     }
 
     /// The tree `root` with the messages of `buffer` added, which are newer than all messages of the tree, and its sample.

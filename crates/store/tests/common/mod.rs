@@ -1,4 +1,5 @@
-//! A device that wraps another one and calls a hook before every file operation. The hook may wait or count.
+//! A device that wraps another one and calls a hook before every file operation, except for the reads of queues. The hook
+//! may wait or count.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, BinaryViewArray, RecordBatch};
-use keyaki_device::{Buffer, Device, File, Lock, OpenMode, Queue, Result};
+use keyaki_device::{Buffer, Completion, Device, File, Lock, Op, OpenMode, Queue, Request, Result, Wait, Waker};
 use keyaki_store::{Column, ColumnType, Direction, KeyRange, Schema, Store, TreeView, block_on};
 use parking_lot::{Condvar, Mutex};
 
@@ -46,6 +47,10 @@ impl fmt::Debug for Hooked {
 impl Hooked {
     pub fn device(inner: Arc<dyn Device>, hook: impl Fn(&Call) + Send + Sync + 'static) -> Arc<dyn Device> {
         Arc::new(Hooked { inner, hook: Arc::new(hook) })
+    }
+
+    fn hooked(&self, inner: Box<dyn Queue>) -> Box<dyn Queue> {
+        Box::new(HookedQueue { inner, hook: self.hook.clone() })
     }
 }
 
@@ -93,6 +98,38 @@ impl File for HookedFile {
     }
 }
 
+struct HookedQueue {
+    inner: Box<dyn Queue>,
+    hook: Arc<Hook>,
+}
+
+impl Queue for HookedQueue {
+    fn buffer(&mut self, len: usize) -> Buffer {
+        self.inner.buffer(len)
+    }
+    fn push(&mut self, request: Request) {
+        let name = request.file.path().file_name().unwrap().to_string_lossy().into_owned();
+        match request.op {
+            Op::Read(_) => {}
+            Op::Write(_) => (self.hook)(&Call::Write(name)),
+            Op::Sync => (self.hook)(&Call::Sync(name)),
+        }
+        self.inner.push(request);
+    }
+    fn submit(&mut self) -> Result<()> {
+        self.inner.submit()
+    }
+    fn complete(&mut self, wait: Wait, out: &mut Vec<Completion>) -> Result<usize> {
+        self.inner.complete(wait, out)
+    }
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+    fn waker(&self) -> Arc<dyn Waker> {
+        self.inner.waker()
+    }
+}
+
 struct HookedLock {
     inner: Option<Box<dyn Lock>>,
     hook: Arc<Hook>,
@@ -123,10 +160,10 @@ impl Device for Hooked {
         Ok(Arc::new(HookedFile { inner, name, hook: self.hook.clone() }))
     }
     fn queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
-        self.inner.queue(depth)
+        Ok(self.hooked(self.inner.queue(depth)?))
     }
     fn movable_queue(&self, depth: usize) -> Result<Box<dyn Queue>> {
-        self.inner.movable_queue(depth)
+        Ok(self.hooked(self.inner.movable_queue(depth)?))
     }
     fn create_dir(&self, path: &Path) -> Result<()> {
         self.inner.create_dir(path)
