@@ -15,6 +15,7 @@
 //! read_set       ranges read by a serializable transaction
 //! estimate       estimated size of a range
 //! rewrite        merges messages and rows into new extents
+//! page_feed      pages for a rewrite, read ahead
 //! sample         a sample of the rows, and sketches of the columns
 //! spill          runs of a transaction
 //! tiers          which runs of a node are merged, with tiered runs
@@ -37,6 +38,7 @@ mod leaf;
 mod merge;
 mod node;
 mod own_writes;
+mod page_feed;
 mod point;
 mod policy;
 mod read_set;

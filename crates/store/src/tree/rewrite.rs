@@ -15,13 +15,11 @@
 //! add the values that it writes to [`Sketches`].
 //!
 //! Unlike [`Merge`](super::Merge), which serves reads, it blocks, reads all columns, and never needs a part of a page
-//! again: pages are read in groups, past the cache.
+//! again: pages are read in groups, past the cache ([`page_feed`](super::page_feed)).
 //!
-//! *Invariants.* Memory is bounded by one group of pages and one decoded page for each input, and a batch of rows with
+//! *Invariants.* Memory is bounded by two groups of pages and one decoded page for each input, and a batch of rows with
 //! the decoded pages that they are from.
 
-use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
@@ -30,15 +28,14 @@ use arrow_select::interleave::interleave;
 
 use crate::base::{Direction, KeyRange, Prior, Result, is_selected};
 use crate::buffer::{BufferCursor, RootBuffer};
-use crate::codec::{Codecs, MessageKind, Page, PageRef, RunColumns};
+use crate::codec::{Codecs, MessageKind, RunColumns};
 use crate::message::{Block, BlockBuilder, MessageBytes, Resolver, Upserts};
 use crate::pages::{Extent, ExtentWriter, Files};
+use crate::tree::page_feed::{GroupReads, PageFeed};
 use crate::tree::{Part, Run, Sampler, Sketches};
 
 /// Memory of a small row, with its key, in bytes.
 const ROW_BYTES: usize = 128;
-/// Maximum bytes that are read together, unless a page is larger.
-const READ_BYTES: usize = 128 << 10;
 /// Number of a block in a pick, until the block of resolved messages exists.
 const RESOLVED: usize = usize::MAX;
 
@@ -59,6 +56,7 @@ pub(crate) struct Rewrite<'a> {
     output: Output,
     /// Newest first.
     inputs: Vec<Input>,
+    reads: GroupReads<'a>,
     /// The next key of each input, in descending order: the last one is the next.
     order: Vec<Head>,
     /// The current blocks of the inputs, and those with rows that are picked and not yet written.
@@ -108,28 +106,6 @@ struct Head {
     input: usize,
 }
 
-/// The pages of the parts of a run, or of leaves.
-#[derive(Debug)]
-struct PageFeed {
-    parts: VecDeque<Part>,
-    is_leaf: bool,
-    open: Option<OpenPart>,
-}
-
-#[derive(Debug)]
-struct OpenPart {
-    /// Keeps the pages.
-    _extent: Arc<Extent>,
-    index: Arc<Page>,
-    range: KeyRange,
-    /// All pages of the range.
-    all: Range<usize>,
-    /// Pages still to be returned.
-    pages: Range<usize>,
-    /// The first ones of `pages`, which have been read.
-    read: VecDeque<Arc<Page>>,
-}
-
 impl<'a> Rewrite<'a> {
     /// A rewrite without inputs, in batches of about `batch_bytes` decoded bytes, or one larger page.
     pub fn new(codecs: &'a Arc<Codecs>, files: &'a Files, output: Output, batch_bytes: usize) -> Self {
@@ -138,6 +114,7 @@ impl<'a> Rewrite<'a> {
             files,
             output,
             inputs: Vec::new(),
+            reads: GroupReads::new(files),
             order: Vec::new(),
             blocks: Vec::new(),
             picks: Vec::new(),
@@ -171,13 +148,13 @@ impl<'a> Rewrite<'a> {
 
     /// Adds the messages of a run. They must be older than all messages added before.
     pub fn add_run(&mut self, run: &Run) {
-        self.add(Feed::Pages(PageFeed { parts: run.parts().iter().cloned().collect(), is_leaf: false, open: None }));
+        self.add(Feed::Pages(PageFeed::new(run.parts().iter().cloned().collect(), false)));
     }
 
     /// Adds the rows of leaves in ascending order, which are older than all messages.
     pub fn add_leaves<'l>(&mut self, leaves: impl IntoIterator<Item = &'l Arc<Extent>>) {
         let parts = leaves.into_iter().map(|extent| Part::whole(extent.clone())).collect();
-        self.add(Feed::Pages(PageFeed { parts, is_leaf: true, open: None }));
+        self.add(Feed::Pages(PageFeed::new(parts, true)));
     }
 
     fn add(&mut self, feed: Feed) {
@@ -202,6 +179,11 @@ impl<'a> Rewrite<'a> {
     }
 
     fn run(mut self, target: &mut Target<'_>) -> Result<()> {
+        for input in &mut self.inputs {
+            if let Feed::Pages(pages) = &mut input.feed {
+                pages.start(&mut self.reads, self.codecs)?;
+            }
+        }
         for input in 0..self.inputs.len() {
             self.next_block(input)?;
         }
@@ -272,7 +254,7 @@ impl<'a> Rewrite<'a> {
                 }
                 builder.finish(self.codecs)?
             }
-            Feed::Pages(pages) => match pages.next(self.files, self.codecs)? {
+            Feed::Pages(pages) => match pages.next(&mut self.reads, self.codecs)? {
                 Some((page, rows)) => Block::of_page(&page, rows, self.codecs)?,
                 None => return Ok(()),
             },
@@ -474,10 +456,10 @@ impl<'a> Rewrite<'a> {
 /// Device errors, [`crate::Error::Corrupt`], [`crate::Error::Arrow`].
 pub(crate) fn read_rows(leaves: &[Arc<Extent>], files: &Files, codecs: &Codecs) -> Result<RecordBatch> {
     let parts = leaves.iter().map(|extent| Part::whole(extent.clone())).collect();
-    let mut feed = PageFeed { parts, is_leaf: true, open: None };
+    let (mut feed, mut reads) = (PageFeed::new(parts, true), GroupReads::new(files));
     let mut batches = Vec::new();
     let arrow = |error| crate::Error::Arrow(Arc::new(error));
-    while let Some((page, rows)) = feed.next(files, codecs)? {
+    while let Some((page, rows)) = feed.next(&mut reads, codecs)? {
         let block = Block::of_page(&page, rows, codecs)?;
         batches.push(RecordBatch::try_new(codecs.schema.arrow().clone(), block.columns).map_err(arrow)?);
     }
@@ -487,64 +469,4 @@ pub(crate) fn read_rows(leaves: &[Arc<Extent>], files: &Files, codecs: &Codecs) 
 fn has_same_key(inputs: &[Input], blocks: &[Block], a: Head, b: Head) -> bool {
     let key = |head: Head| blocks[inputs[head.input].block].key(inputs[head.input].row);
     a.prefix == b.prefix && key(a) == key(b)
-}
-
-impl PageFeed {
-    /// The next page with its rows in the part; `None` at the end.
-    fn next(&mut self, files: &Files, codecs: &Codecs) -> Result<Option<(Arc<Page>, Range<usize>)>> {
-        loop {
-            let Some(open) = self.open.as_mut().filter(|open| !open.pages.is_empty()) else {
-                let Some(part) = self.parts.pop_front() else { return Ok(None) };
-                self.open = Some(OpenPart::new(part, files, codecs)?);
-                continue;
-            };
-            let (page, rows) = open.next(files, codecs, self.is_leaf)?;
-            if !rows.is_empty() {
-                return Ok(Some((page, rows)));
-            }
-        }
-    }
-}
-
-impl OpenPart {
-    fn new(part: Part, files: &Files, codecs: &Codecs) -> Result<OpenPart> {
-        let index = files.read_index(&part.extent, &codecs.schema)?;
-        let range = KeyRange::all().intersect(part.low.as_deref(), part.high.as_deref());
-        let pages = if range.is_empty() { 0..0 } else { index.pages_in(&range) };
-        Ok(OpenPart { _extent: part.extent, index, range, all: pages.clone(), pages, read: VecDeque::new() })
-    }
-
-    /// The next page; there must be one.
-    fn next(&mut self, files: &Files, codecs: &Codecs, is_leaf: bool) -> Result<(Arc<Page>, Range<usize>)> {
-        let number = self.pages.start;
-        let page = match self.read.pop_front() {
-            Some(page) => page,
-            None => self.read(files, codecs)?,
-        };
-        self.index.check_data_page(number, &page, is_leaf)?;
-        self.pages.start += 1;
-        let at_end = number == self.all.start || number + 1 == self.all.end;
-        let rows = if at_end { page.rows_in(&self.range) } else { 0..page.rows() };
-        Ok((page, rows))
-    }
-
-    /// The next page, from the cache or from a read of the pages up to the next cached one.
-    fn read(&mut self, files: &Files, codecs: &Codecs) -> Result<Arc<Page>> {
-        let mut places: Vec<PageRef> = Vec::new();
-        let mut bytes = 0;
-        for number in self.pages.clone() {
-            let place = self.index.entry(number).0;
-            let cached = files.cache.peek(place.offset);
-            if let (Some(page), true) = (&cached, places.is_empty()) {
-                return Ok(page.clone());
-            }
-            bytes += place.len as usize;
-            if cached.is_some() || (bytes > READ_BYTES && !places.is_empty()) {
-                break;
-            }
-            places.push(place);
-        }
-        self.read = files.read_pages_once(&places, &codecs.schema)?.into();
-        Ok(self.read.pop_front().unwrap_or_else(|| panic!("page {} is read", self.pages.start)))
-    }
 }
