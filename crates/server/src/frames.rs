@@ -108,11 +108,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
     }
 
-    /// The type of the next message, if all of it was received.
+    /// The type of the next message, if all of it has arrived. Does not wait.
     ///
     /// # Errors
     /// As [`Wire::next`].
-    pub fn peek(&self) -> Result<Option<u8>> {
+    pub async fn peek(&mut self) -> Result<Option<u8>> {
+        if self.frame_len()?.is_none() {
+            // It may have arrived. An error of the socket is that of the next read, too.
+            let _ = futures::poll!(std::pin::pin!(self.fill()));
+        }
         Ok(self.frame_len()?.map(|_| self.input[0]))
     }
 
@@ -150,8 +154,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// # Errors
     /// If the message is too long.
     pub fn put(&mut self, message: &PgWireBackendMessage) -> Result<()> {
-        let put = message.encode(&mut self.output);
-        put.map_err(|error| Failure::sql("54000", error.to_string()))
+        let len = self.output.len();
+        message.encode(&mut self.output).map_err(|error| {
+            self.output.truncate(len);
+            Failure::sql("54000", error.to_string())
+        })
     }
 
     /// The output, for messages that are encoded in place.
@@ -159,15 +166,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         &mut self.output
     }
 
-    /// Sends the output if it is large.
-    ///
-    /// # Errors
-    /// Errors of the socket.
-    pub async fn flush_if_large(&mut self) -> io::Result<()> {
-        match self.output.len() >= FLUSH_BYTES {
-            true => self.flush().await,
-            false => Ok(()),
-        }
+    /// True if the output should be sent.
+    pub fn is_large(&self) -> bool {
+        self.output.len() >= FLUSH_BYTES
     }
 
     /// Sends the output.

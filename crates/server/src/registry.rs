@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use keyaki::InterruptHandle;
 use parking_lot::Mutex;
@@ -14,8 +14,10 @@ use uuid::Uuid;
 pub struct Signal {
     /// Number of requests to cancel the running statement.
     pub cancels: u64,
-    /// The connection is to end.
+    /// The connection is to end when no statement runs.
     pub terminate: bool,
+    /// The connection is to end at once.
+    pub abort: bool,
 }
 
 /// All open connections.
@@ -24,6 +26,7 @@ pub struct Registry {
     next: AtomicI32,
     connections: Mutex<HashMap<i32, Known>>,
     limit: usize,
+    is_closed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -36,10 +39,10 @@ struct Known {
 impl Registry {
     /// A registry of at most `limit` connections.
     pub fn new(limit: usize) -> Registry {
-        Registry { next: AtomicI32::new(1), connections: Mutex::default(), limit }
+        Registry { next: AtomicI32::new(1), connections: Mutex::default(), limit, is_closed: AtomicBool::new(false) }
     }
 
-    /// Registers a connection; `None` if there are too many.
+    /// Registers a connection; `None` if there are too many, and in a shutdown.
     pub fn register(self: &Arc<Self>, interrupt: InterruptHandle, has_long_secret: bool) -> Option<Registration> {
         let (one, two) = (Uuid::new_v4(), Uuid::new_v4());
         // A random UUID has six fixed bits, in its bytes 6 and 8.
@@ -49,7 +52,7 @@ impl Registry {
         };
         let (signal, receiver) = watch::channel(Signal::default());
         let mut connections = self.connections.lock();
-        if connections.len() >= self.limit {
+        if connections.len() >= self.limit || self.is_closed.load(Ordering::Relaxed) {
             return None;
         }
         let process = loop {
@@ -74,16 +77,20 @@ impl Registry {
         }
     }
 
-    /// Asks all connections to end. Running statements go on.
+    /// Asks all connections to end, and refuses others. Running statements go on.
     pub fn terminate_all(&self) {
         let connections = self.connections.lock();
+        self.is_closed.store(true, Ordering::Relaxed);
         connections.values().for_each(|known| known.signal.send_modify(|signal| signal.terminate = true));
     }
 
-    /// Cancels the running statements of all connections.
-    pub fn cancel_all(&self) {
+    /// Cancels the running statements of all connections, and ends those whose clients do not read.
+    pub fn abort_all(&self) {
         for known in self.connections.lock().values() {
-            known.signal.send_modify(|signal| signal.cancels += 1);
+            known.signal.send_modify(|signal| {
+                signal.cancels += 1;
+                signal.abort = true;
+            });
             known.interrupt.interrupt();
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use keyaki::Database;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -21,6 +22,8 @@ use crate::socket::Socket;
 
 /// Wait after an error of `accept`, for example because the process has too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// At least this many connections may be in their startup.
+const STARTUPS_MIN: usize = 64;
 /// The name of PostgreSQL's socket in a directory.
 const SOCKET_NAME: &str = ".s.PGSQL.5432";
 
@@ -107,7 +110,16 @@ impl Server {
             return Err(ServerError::NoAddress);
         }
         let registry = Arc::new(Registry::new(options.max_connections));
-        Ok(Server { shared: Arc::new(Shared { database, options, registry }), tcp, unix })
+        Ok(Server {
+            shared: Arc::new(Shared {
+                startups: Semaphore::new(options.max_connections.max(STARTUPS_MIN)),
+                database,
+                options,
+                registry,
+            }),
+            tcp,
+            unix,
+        })
     }
 
     /// The bound TCP addresses, with the ports that the system has chosen for port 0.
@@ -144,7 +156,7 @@ impl Server {
         shared.registry.terminate_all();
         while shared.registry.len() > 0 {
             if Instant::now() >= deadline {
-                shared.registry.cancel_all();
+                shared.registry.abort_all();
             }
             // Also for connections that are accepted, but not yet registered when the others are asked to end.
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use keyaki::Database;
+use tokio::sync::Semaphore;
 
 use crate::options::ServerOptions;
 use crate::registry::Registry;
@@ -14,6 +15,8 @@ pub struct Shared {
     pub database: Database,
     /// The limits.
     pub options: ServerOptions,
+    /// Limits the connections in their startup, which are not registered.
+    pub startups: Semaphore,
     /// The open connections.
     pub registry: Arc<Registry>,
 }

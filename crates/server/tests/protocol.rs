@@ -115,6 +115,38 @@ async fn requests_are_skipped_up_to_sync() {
     assert!(contains(&answer, "SELECT 1") && contains(&answer, "SELECT 0"), "{answer:?}");
 }
 
+/// An error is sent at once: the client may wait for it before it sends a Sync.
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_do_not_wait_for_sync() {
+    let served = Served::start().await;
+    let mut socket = TcpStream::connect(served.address).await.expect("a connection");
+    let bytes = [startup(USER), message(b'P', b"\0SELEC\0\0\0"), message(b'H', b"")].concat();
+    socket.write_all(&bytes).await.expect("a request");
+    let mut answer = Vec::new();
+    while !contains(&answer, "C42601") {
+        assert!(socket.read_buf(&mut answer).await.expect("an answer") > 0);
+    }
+}
+
+/// A change is not made if its rows cannot be returned.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_with_wrong_formats() {
+    let served = Served::start().await;
+    let client = served.connect().await;
+    client.batch_execute("CREATE TABLE t (id INTEGER PRIMARY KEY)").await.expect("a table");
+    let bytes = [
+        startup(USER),
+        message(b'P', b"\0INSERT INTO t VALUES (1) RETURNING id\0\0\0"),
+        message(b'B', b"\0\0\0\0\0\0\0\x03\0\0\0\0\0\0"),
+        message(b'E', b"\0\0\0\0\0"),
+        message(b'S', b""),
+        message(b'X', b""),
+    ];
+    assert!(contains(&exchange(&served, &bytes.concat()).await, "C08P01"));
+    let row = client.query_one("SELECT count(*) FROM t", &[]).await.expect("a row");
+    assert_eq!(row.get::<_, i64>(0), 0);
+}
+
 /// Values that are not of their types are errors of the request, not of the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_values() {

@@ -158,6 +158,14 @@ async fn texts_of_several_statements_are_transactions() -> Result {
     client.batch_execute("INSERT INTO t VALUES (4); BEGIN; INSERT INTO t VALUES (5)").await?;
     client.batch_execute("ROLLBACK").await?;
     assert_eq!(count().await?, 3);
+    // A transaction that begins after the end of that of the text is the client's.
+    client.batch_execute("INSERT INTO t VALUES (6); COMMIT; BEGIN; INSERT INTO t VALUES (7)").await?;
+    client.batch_execute("ROLLBACK").await?;
+    assert_eq!(count().await?, 4);
+    // Without effect, as in PostgreSQL.
+    client.batch_execute("ROLLBACK").await?;
+    client.batch_execute("COMMIT").await?;
+    client.batch_execute("BEGIN; BEGIN; COMMIT").await?;
     client.batch_execute(";;").await?;
     client.batch_execute("-- nothing").await?;
     Ok(())
@@ -181,6 +189,34 @@ async fn portals_with_row_limits() -> Result {
         assert_eq!(rows.len(), expected);
     }
     assert_eq!(next, 25_001);
+    Ok(())
+}
+
+/// Changes that return rows, also with more values than are read at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_that_return_rows() -> Result {
+    let served = Served::start().await;
+    let client = served.connect().await;
+    client.batch_execute("CREATE TABLE t (id BIGINT PRIMARY KEY)").await?;
+    let insert = "INSERT INTO t SELECT value + $1 FROM generate_series(1, 5000) RETURNING id";
+    let rows = client.query(insert, &[&10_i64]).await?;
+    assert_eq!(rows.len(), 5000);
+    let messages = client.simple_query("DELETE FROM t WHERE id > 10 RETURNING id").await?;
+    assert!(matches!(messages.last(), Some(SimpleQueryMessage::CommandComplete(5000))));
+    assert_eq!(client.query_one("SELECT count(*) FROM t", &[]).await?.get::<_, i64>(0), 0);
+    Ok(())
+}
+
+/// A statement whose columns have changed since its preparation.
+#[tokio::test(flavor = "multi_thread")]
+async fn columns_that_change() -> Result {
+    let served = Served::start().await;
+    let client = served.connect().await;
+    client.batch_execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a INTEGER, b INTEGER)").await?;
+    let statement = client.prepare("SELECT * FROM t").await?;
+    client.query(&statement, &[]).await?;
+    client.batch_execute("ALTER TABLE t DROP COLUMN a; ALTER TABLE t ADD COLUMN c INTEGER").await?;
+    assert_eq!(code(client.query(&statement, &[]).await), SqlState::FEATURE_NOT_SUPPORTED);
     Ok(())
 }
 

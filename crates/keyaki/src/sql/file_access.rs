@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
+/// Maximum length of a path, as of Linux.
+const PATH_BYTES_MAX: usize = 4096;
+
 /// The files that the statements of a session may read and write: COPY, `read_csv` and its like, BACKUP, EXPORT and IMPORT.
 /// Those of the database itself are not restricted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,6 +25,9 @@ impl FileAccess {
     /// `FileAccess`.
     pub(crate) fn check(&self, path: &Path) -> Result<()> {
         let FileAccess::Within(directories) = self else { return Ok(()) };
+        if path.as_os_str().len() > PATH_BYTES_MAX {
+            return Err(Error::FileAccess { path: "(a long path)".into() });
+        }
         let within = |real: &Path| {
             let real_directories = directories.iter().filter_map(|directory| directory.canonicalize().ok());
             real_directories.into_iter().any(|directory| real.starts_with(directory))
@@ -94,5 +100,6 @@ mod tests {
         assert!(pattern("allowed/*.csv") && pattern("allowed/a?.csv") && !pattern("*/a.csv") && !pattern("other/*"));
         assert!(FileAccess::All.check(&other.join("secret")).is_ok());
         assert!(FileAccess::Within(Vec::new()).check(&allowed).is_err());
+        assert!(access.check(&allowed.join("a/".repeat(1_000_000))).is_err());
     }
 }

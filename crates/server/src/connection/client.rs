@@ -1,6 +1,7 @@
 //! State of a connection, the execution of statements, and their transactions.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -8,12 +9,12 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use keyaki::{InterruptHandle, Outcome, Prepared, Session, TransactionStatus, Value};
-use pgwire::messages::response::{CommandComplete, ReadyForQuery, TransactionStatus as Shown};
+use pgwire::messages::response::{CommandComplete, NoticeResponse, ReadyForQuery, TransactionStatus as Shown};
 use pgwire::messages::startup::ParameterStatus;
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::statements::{Portal, Rows, Statement, is_outside_transactions, is_plain_begin};
+use super::statements::{Portal, Rows, Statement, is_outside_transactions, is_plain_begin, no_effect};
 use crate::failure::{Failure, Result};
 use crate::frames::Wire;
 use crate::registry::Registration;
@@ -35,6 +36,8 @@ pub struct Client {
     pub is_skipping: bool,
     /// The open transaction has begun with the first of several statements, and ends with the last one.
     is_implicit: bool,
+    /// The text of the statement that is being prepared, for the positions of errors.
+    pub parsing: String,
     /// The time zone that the client knows.
     pub time_zone: String,
     /// The end of the running statement's time.
@@ -70,6 +73,7 @@ impl Client {
             portals: HashMap::new(),
             is_skipping: false,
             is_implicit: false,
+            parsing: String::new(),
             time_zone: String::new(),
             deadline: None,
             cancels: 0,
@@ -159,7 +163,7 @@ impl Client {
                     return Ok(true);
                 }
                 left -= rows.put(self.wire.output(), left, PIECE_BYTES);
-                self.wire.flush_if_large().await?;
+                self.flush_if_large().await?;
             }
             match self.next_batch(rows).await {
                 Ok(Some(batch)) => rows.set_batch(&self.session, &batch)?,
@@ -172,6 +176,24 @@ impl Client {
         }
     }
 
+    /// Sends the output if it is large. A client that does not read it cannot keep the connection for longer than the timeout of
+    /// the statement, nor in a shutdown.
+    ///
+    /// # Errors
+    /// Errors of the connection.
+    pub async fn flush_if_large(&mut self) -> Result<()> {
+        if !self.wire.is_large() {
+            return Ok(());
+        }
+        let Client { wire, registration, deadline, .. } = self;
+        tokio::select! {
+            biased;
+            sent = wire.flush() => Ok(sent?),
+            () = until(*deadline) => Err(Failure::Closed(ErrorKind::TimedOut.into())),
+            _ = registration.signal.wait_for(|signal| signal.abort) => Err(Failure::Closed(ErrorKind::TimedOut.into())),
+        }
+    }
+
     /// The next rows of a result.
     ///
     /// # Errors
@@ -181,6 +203,9 @@ impl Client {
         let cancels = rows.cancels;
         if self.registration.signal.borrow_and_update().cancels != cancels {
             return cancelled();
+        }
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(timed_out());
         }
         let mut next = rows.stream().next();
         if let Poll::Ready(batch) = futures::poll!(&mut next) {
@@ -202,6 +227,25 @@ impl Client {
         }
     }
 
+    /// Waits for a part of a statement that reads from the connection.
+    ///
+    /// # Errors
+    /// Errors of `work`; 57014.
+    pub async fn while_running<T>(&mut self, work: impl AsyncFnOnce(&mut Wire<Socket>) -> Result<T>) -> Result<T> {
+        let Client { wire, registration, deadline, cancels, .. } = self;
+        tokio::select! {
+            biased;
+            result = work(wire) => result,
+            () = until(*deadline) => Err(timed_out()),
+            changed = registration.signal.wait_for(|signal| signal.cancels != *cancels || signal.terminate) => {
+                match changed.map_err(|_| ended())?.terminate {
+                    true => Err(Failure::fatal("57P01", "terminating connection due to administrator command")),
+                    false => Err(Failure::Sql(keyaki::Error::Cancelled)),
+                }
+            }
+        }
+    }
+
     /// Makes the open transaction fail after an error outside of the session's statements.
     pub fn fail(&self, failure: &Failure) {
         let error = match failure {
@@ -216,6 +260,7 @@ impl Client {
     /// # Errors
     /// Errors of BEGIN.
     pub async fn begin_implicit(&mut self, text: &str) -> Result<()> {
+        self.notice_end();
         if self.session.transaction_status() == TransactionStatus::Idle && !is_outside_transactions(text) {
             self.run(Work::Text("BEGIN")).await?;
             self.is_implicit = true;
@@ -223,8 +268,32 @@ impl Client {
         Ok(())
     }
 
+    /// Notices that a statement of the client has ended the transaction of several statements.
+    fn notice_end(&mut self) {
+        if self.session.transaction_status() == TransactionStatus::Idle {
+            self.is_implicit = false;
+        }
+    }
+
+    /// The tag of a statement that controls transactions and is not executed: the transaction of several statements becomes one
+    /// that the client ends, or the statement has no effect, of which the client is warned, as by PostgreSQL.
+    ///
+    /// # Errors
+    /// None but for bugs.
+    pub fn without_execution(&mut self, text: &str) -> Result<Option<String>> {
+        if self.takes_over(text) {
+            return Ok(Some("BEGIN".into()));
+        }
+        let Some((tag, code, warning)) = no_effect(text, self.session.transaction_status()) else { return Ok(None) };
+        let fields = [(b'S', "WARNING"), (b'V', "WARNING"), (b'C', code), (b'M', warning)];
+        let fields = fields.map(|(field, value)| (field, value.to_string())).to_vec();
+        self.wire.put(&PgWireBackendMessage::NoticeResponse(NoticeResponse::new(fields)))?;
+        Ok(Some(tag.into()))
+    }
+
     /// Makes the transaction of several statements one that the client ends, if the statement begins one.
-    pub fn takes_over(&mut self, text: &str) -> bool {
+    fn takes_over(&mut self, text: &str) -> bool {
+        self.notice_end();
         let takes_over = self.is_implicit && is_plain_begin(text);
         if takes_over {
             self.is_implicit = false;
@@ -237,13 +306,21 @@ impl Client {
     /// # Errors
     /// Errors of COMMIT.
     pub async fn end_implicit(&mut self, has_failed: bool) -> Result<()> {
-        let is_open = self.session.transaction_status() != TransactionStatus::Idle;
-        // A statement may have ended it.
-        if std::mem::take(&mut self.is_implicit) && is_open {
-            self.portals.clear();
-            self.run(Work::Text(if has_failed { "ROLLBACK" } else { "COMMIT" })).await?;
+        self.notice_end();
+        if !std::mem::take(&mut self.is_implicit) {
+            return Ok(());
         }
-        Ok(())
+        self.portals.clear();
+        self.start();
+        let committed = match has_failed {
+            true => Ok(()),
+            false => self.run(Work::Text("COMMIT")).await.map(drop),
+        };
+        if self.session.transaction_status() != TransactionStatus::Idle {
+            // Neither a timeout nor the end of the connection keeps it open.
+            self.session.query("ROLLBACK").await?;
+        }
+        committed
     }
 
     /// Appends the completion of a statement, and the settings that it has changed.
@@ -281,7 +358,12 @@ impl Client {
             self.portals.clear();
         }
         self.wire.put(&PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status)))?;
-        Ok(self.wire.flush().await?)
+        let Client { wire, registration, .. } = self;
+        tokio::select! {
+            biased;
+            sent = wire.flush() => Ok(sent?),
+            _ = registration.signal.wait_for(|signal| signal.abort) => Err(Failure::Closed(ErrorKind::TimedOut.into())),
+        }
     }
 
     /// Sends the last messages and closes the connection.

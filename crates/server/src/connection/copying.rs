@@ -1,9 +1,13 @@
 //! COPY FROM STDIN and COPY TO STDOUT.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use keyaki::{CopyFormat, Outcome, ProgramCopy, RecordBatch};
 use pgwire::messages::copy::{CopyData, CopyDone, CopyInResponse, CopyOutResponse};
 use pgwire::messages::{PgWireBackendMessage as Message, PgWireFrontendMessage as Request};
-use tokio::sync::mpsc::{Sender, channel};
+use tokio::sync::mpsc::{Permit, Sender, channel};
+use tokio::time::timeout;
 
 use super::client::{Client, Work};
 use super::statements::{Rows, columns};
@@ -16,6 +20,10 @@ use crate::values::Format;
 
 /// Rows are read when this many bytes have arrived.
 const PIECE_BYTES: usize = 256 << 10;
+/// A load begins when this many bytes of rows have arrived.
+const EARLY_BYTES: usize = 8 << 20;
+/// A load fails if no rows arrive for this time: it holds up other writers.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Batches between the connection and the load.
 const BATCHES_AHEAD: usize = 4;
 
@@ -45,14 +53,26 @@ async fn read(client: &mut Client, copy: ProgramCopy) -> Result<u64> {
     let (format, columns, formats) = codes(copy.format, schema.fields().len());
     client.wire.put(&Message::CopyInResponse(CopyInResponse::new(format, columns, formats)))?;
     client.wire.flush().await?;
+    let limit = client.shared.options.message_bytes_max;
+    let mut incoming = Incoming { reader: Reader::new(copy, schema), enough: PIECE_BYTES, limit, has_ended: false };
+    // A load holds up other writers: it begins when many rows have arrived, or all.
+    let (mut pending, mut bytes) = (VecDeque::new(), 0);
+    while bytes < EARLY_BYTES && !incoming.has_ended {
+        for batch in client.while_running(async |wire| incoming.next(wire).await).await? {
+            bytes += batch.get_array_memory_size();
+            pending.push_back(Ok(batch));
+        }
+    }
     let (sender, mut receiver) = channel(BATCHES_AHEAD);
+    let mut sender = Some(sender);
     let batches = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
     let Client { wire, session, .. } = client;
     let mut load = std::pin::pin!(session.load(&table, batches));
-    let mut received = std::pin::pin!(receive(wire, Reader::new(copy, schema), sender));
     let mut failed = None;
-    let mut is_receiving = true;
     loop {
+        if pending.is_empty() && incoming.has_ended {
+            sender = None;
+        }
         tokio::select! {
             biased;
             // The rest of the rows is skipped if the load fails before the client has sent them all.
@@ -60,62 +80,74 @@ async fn read(client: &mut Client, copy: ProgramCopy) -> Result<u64> {
                 Some(failure) => Err(failure),
                 None => Ok(loaded?),
             },
-            result = received.as_mut(), if is_receiving => {
-                is_receiving = false;
-                failed = result.err();
+            permit = reserve(&sender), if !pending.is_empty() => match permit.zip(pending.pop_front()) {
+                Some((permit, batch)) => permit.send(batch),
+                // The load tells about its error.
+                None => pending.clear(),
+            },
+            next = timeout(STALL_TIMEOUT, incoming.next(wire)), if pending.is_empty() && !incoming.has_ended => {
+                let stalled = |_| Err(Failure::sql("57014", "COPY from stdin failed: no data has arrived for 30 s"));
+                match next.unwrap_or_else(stalled) {
+                    Ok(batches) => pending.extend(batches.into_iter().map(Ok)),
+                    Err(failure) => {
+                        // The load gets an error, too, so that it changes nothing.
+                        pending.push_back(Err(keyaki::Error::Cancelled));
+                        failed = Some(failure);
+                        incoming.has_ended = true;
+                    }
+                }
             }
         }
     }
 }
 
-/// Reads the rows that the client sends. After an error, the load gets one too, so that it changes nothing.
-async fn receive(
-    wire: &mut Wire<Socket>,
-    mut reader: Reader,
-    sender: Sender<keyaki::Result<RecordBatch>>,
-) -> Result<()> {
-    let result = receive_all(wire, &mut reader, &sender).await;
-    if result.is_err() {
-        // The load may have failed before.
-        let _ = sender.send(Err(keyaki::Error::Cancelled)).await;
-    }
-    result
+/// Room for a batch; `None` after the end of the load.
+async fn reserve(
+    sender: &Option<Sender<keyaki::Result<RecordBatch>>>,
+) -> Option<Permit<'_, keyaki::Result<RecordBatch>>> {
+    sender.as_ref()?.reserve().await.ok()
 }
 
-async fn receive_all(
-    wire: &mut Wire<Socket>,
-    reader: &mut Reader,
-    sender: &Sender<keyaki::Result<RecordBatch>>,
-) -> Result<()> {
-    let mut enough = PIECE_BYTES;
-    loop {
-        let is_last = match wire.next().await? {
-            Request::CopyData(data) => {
-                reader.push(&data.data);
-                false
-            }
-            Request::CopyDone(_) => true,
+/// The rows that a client sends.
+struct Incoming {
+    reader: Reader,
+    /// Rows are read when this many bytes have arrived.
+    enough: usize,
+    /// Maximum length of a row.
+    limit: usize,
+    /// The client has sent all rows.
+    has_ended: bool,
+}
+
+impl Incoming {
+    /// The rows of the next message. Cancel safe.
+    ///
+    /// # Errors
+    /// Errors of rows; 57014 if the client gives up; 54000 for a row that is too long.
+    async fn next(&mut self, wire: &mut Wire<Socket>) -> Result<Vec<RecordBatch>> {
+        match wire.next().await? {
+            Request::CopyData(data) => self.reader.push(&data.data),
+            Request::CopyDone(_) => self.has_ended = true,
             Request::CopyFail(fail) => {
                 return Err(Failure::sql("57014", format!("COPY from stdin failed: {}", fail.message)));
             }
             // Clients may send these before they know that the statement reads rows.
-            Request::Sync(_) | Request::Flush(_) => continue,
+            Request::Sync(_) | Request::Flush(_) => {}
             _ => return Err(Failure::fatal("08P01", "unexpected message type during COPY from stdin")),
-        };
-        if reader.len() < enough && !is_last {
-            continue;
         }
-        while let Some(batch) = reader.batch(is_last)? {
-            // The load tells about its error.
-            if sender.send(Ok(batch)).await.is_err() {
-                return Ok(());
-            }
+        let mut batches = Vec::new();
+        if self.reader.len() < self.enough && !self.has_ended {
+            return Ok(batches);
         }
-        if is_last {
-            return Ok(());
+        while let Some(batch) = self.reader.batch(self.has_ended)? {
+            batches.push(batch);
+        }
+        if self.reader.len() > self.limit {
+            return Err(Failure::sql("54000", format!("a row exceeds the limit of {} bytes", self.limit)));
         }
         // A row that is longer than the piece is not read again with each message.
-        enough = PIECE_BYTES.max(2 * reader.len());
+        self.enough = PIECE_BYTES.max(2 * self.reader.len());
+        Ok(batches)
     }
 }
 
@@ -147,7 +179,7 @@ async fn write(client: &mut Client, copy: ProgramCopy) -> Result<u64> {
                 }
                 writer.put(&columns, row, output);
             });
-            client.wire.flush_if_large().await?;
+            client.flush_if_large().await?;
         }
         sent += batch.num_rows() as u64;
     }

@@ -13,8 +13,8 @@ use pgwire::messages::response::EmptyQueryResponse;
 use super::client::{Client, Work};
 use super::copying;
 use super::statements::{
-    Body, Portal, ResultColumn, Rows, State, Statement, columns, describes_itself, description, first_word, rows_tag,
-    tag,
+    Body, Portal, ResultColumn, Rows, State, Statement, are_alike, columns, describes_itself, description, first_word,
+    returns_changes, returns_rows, rows_tag, tag,
 };
 use crate::failure::{Failure, Result};
 use crate::types::{self, Oid};
@@ -34,8 +34,11 @@ const SYNC: u8 = b'S';
 pub async fn failed(client: &mut Client, failure: &Failure) -> Result<()> {
     client.is_skipping = true;
     client.fail(failure);
-    client.wire.put(&failure.message("", 0))?;
-    client.end_implicit(true).await
+    let text = std::mem::take(&mut client.parsing);
+    client.wire.put(&failure.message(&text, 0))?;
+    client.end_implicit(true).await?;
+    // The client may wait for it before it sends a Sync.
+    Ok(client.wire.flush().await?)
 }
 
 /// Ends a series of requests.
@@ -62,11 +65,12 @@ pub async fn parse(client: &mut Client, request: Parse) -> Result<()> {
     if !name.is_empty() && client.statements.contains_key(&name) {
         return Err(Failure::sql("42P05", format!("prepared statement \"{name}\" already exists")));
     }
-    if client.statements.len() >= STATEMENTS_MAX {
+    if client.statements.len() >= STATEMENTS_MAX && !name.is_empty() {
         return Err(Failure::sql("53400", format!("a connection has at most {STATEMENTS_MAX} prepared statements")));
     }
     client.statements.remove(&name);
     client.start();
+    client.parsing.clone_from(&request.query);
     let body = match client.session.statements(&request.query)?.as_slice() {
         [] => Body::Empty,
         [text] => match first_word(text).as_str() {
@@ -95,6 +99,7 @@ pub async fn parse(client: &mut Client, request: Parse) -> Result<()> {
     });
     let statement = Statement { parameters: parameters.collect(), text: request.query, body };
     client.statements.insert(name, Arc::new(statement));
+    client.parsing.clear();
     client.wire.put(&Message::ParseComplete(ParseComplete::new()))
 }
 
@@ -121,7 +126,7 @@ pub async fn bind(client: &mut Client, request: Bind) -> Result<()> {
     if !name.is_empty() && client.portals.contains_key(&name) {
         return Err(Failure::sql("42P03", format!("portal \"{name}\" already exists")));
     }
-    if client.portals.len() >= PORTALS_MAX {
+    if client.portals.len() >= PORTALS_MAX && !name.is_empty() {
         return Err(Failure::sql("53400", format!("a connection has at most {PORTALS_MAX} portals")));
     }
     let (given, expected) = (request.parameters.len(), statement.parameters.len());
@@ -137,6 +142,12 @@ pub async fn bind(client: &mut Client, request: Bind) -> Result<()> {
         parameters::value(bytes.as_deref(), *oid, format, index + 1) //
     });
     let values = values.collect::<Result<_>>()?;
+    if let Body::Prepared(prepared) = &statement.body
+        && let Some(schema) = prepared.columns()
+    {
+        // Before the statement is executed.
+        columns(schema, &request.result_column_format_codes)?;
+    }
     let portal = Portal { statement, values, formats: request.result_column_format_codes, state: State::Bound };
     client.portals.insert(name, portal);
     client.wire.put(&Message::BindComplete(BindComplete::new()))
@@ -165,9 +176,12 @@ pub async fn describe(client: &mut Client, request: Describe) -> Result<()> {
         },
         _ => None,
     };
-    if known.is_none() && describes_itself(&statement.text) && matches!(portal.state, State::Bound) {
+    let may_have_rows = matches!(&statement.body, Body::Prepared(_)) && returns_rows(&statement.text);
+    if known.is_none() && may_have_rows && matches!(portal.state, State::Bound) {
         // The columns are known when the statement is executed.
-        start(client, &name).await?;
+        if let Some(complete) = start(client, &name).await? {
+            set_state(client, &name, State::Complete(complete));
+        }
         let portal = client.portals.get(&name);
         let columns = portal.and_then(|portal| match &portal.state {
             State::Reading(rows) => Some(rows.columns.clone()),
@@ -206,6 +220,8 @@ async fn start(client: &mut Client, name: &str) -> Result<Option<String>> {
     let Some(portal) = client.portals.get_mut(name) else { return Err(no_portal(name)) };
     let (statement, values) = (portal.statement.clone(), std::mem::take(&mut portal.values));
     let formats = std::mem::take(&mut portal.formats);
+    // Also after an error.
+    portal.state = State::Ended;
     client.start();
     let prepared = match &statement.body {
         Body::Prepared(prepared) => prepared,
@@ -219,9 +235,13 @@ async fn start(client: &mut Client, name: &str) -> Result<Option<String>> {
     let outcome = client.run(Work::Prepared(prepared, &values)).await?;
     let (state, complete) = match outcome {
         Outcome::Rows(stream) => {
+            let columns = columns(&stream.schema(), &formats)?;
             // The client relies on the description, if there is one.
-            let schema = prepared.columns().cloned().unwrap_or_else(|| stream.schema());
-            let columns = columns(&schema, &formats)?;
+            let described = prepared.columns().map(|schema| self::columns(schema, &formats)).transpose()?;
+            if described.as_ref().is_some_and(|described| !are_alike(described, &columns)) {
+                return Err(Failure::sql("0A000", "cached plan must not change result type"));
+            }
+            let columns = described.unwrap_or(columns);
             (State::Reading(Rows::new(stream, columns, client.cancels())), None)
         }
         outcome => (State::Ended, Some(tag(&outcome))),
@@ -248,27 +268,34 @@ pub async fn execute(client: &mut Client, request: Execute) -> Result<()> {
     if matches!(statement.body, Body::Empty) {
         return client.wire.put(&Message::EmptyQueryResponse(EmptyQueryResponse::new()));
     }
-    match portal.state {
+    match &portal.state {
         State::Bound => {
             // One statement is a transaction of its own. Several ones before a Sync are one transaction.
-            if client.wire.peek()? != Some(SYNC) {
+            // A change whose rows are returned is committed after they are encoded.
+            if client.wire.peek().await? != Some(SYNC) || returns_changes(&statement.text) {
                 client.begin_implicit(&statement.text).await?;
             }
-            let complete = match client.takes_over(&statement.text) {
-                true => Some("BEGIN".into()),
-                false => start(client, &name).await?,
+            let complete = match client.without_execution(&statement.text)? {
+                Some(tag) => Some(tag),
+                None => start(client, &name).await?,
             };
             if let Some(complete) = complete {
                 return client.put_complete(complete);
             }
         }
-        State::Reading(_) => {}
+        State::Reading(_) => client.start(),
         State::Read => return client.put_complete(rows_tag(&statement.text, 0)),
+        State::Complete(tag) => {
+            let tag = tag.clone();
+            set_state(client, &name, State::Ended);
+            return client.put_complete(tag);
+        }
         State::Ended => return Err(Failure::sql("55000", format!("portal \"{name}\" cannot be run"))),
     }
     let Some(portal) = client.portals.get_mut(&name) else { return Err(no_portal(&name)) };
     let state = std::mem::replace(&mut portal.state, State::Read);
     let State::Reading(mut rows) = state else { return Ok(()) };
+    rows.cancels = client.cancels();
     let before = rows.sent;
     let has_more = client.send(&mut rows, u64::try_from(request.max_rows).unwrap_or(0)).await?;
     if has_more {

@@ -34,7 +34,12 @@ use client::Client;
 pub async fn serve(shared: Arc<Shared>, socket: Socket, peer: String) {
     let wire = Wire::new(socket, shared.options.message_bytes_max);
     let limit = shared.options.startup_timeout;
-    let client = match timeout(limit, startup::open(shared, wire)).await {
+    let Ok(permit) = shared.startups.try_acquire() else {
+        return tracing::debug!(%peer, "too many connections in their startup");
+    };
+    let opened = timeout(limit, startup::open(shared.clone(), wire)).await;
+    drop(permit);
+    let client = match opened {
         Ok(Some(client)) => client,
         Ok(None) => return,
         Err(_) => return tracing::debug!(%peer, "the startup took too long"),
@@ -72,10 +77,10 @@ async fn request(client: &mut Client) -> Result<bool> {
     let request = client.next().await?;
     let done = match request {
         Request::Terminate(_) => return Ok(false),
-        Request::Query(query) => return simple::query(client, &query.query).await.map(|()| true),
         Request::Sync(_) => return extended::sync(client).await.map(|()| true),
         // After an error, everything up to the next Sync is skipped.
         _ if client.is_skipping => return Ok(true),
+        Request::Query(query) => return simple::query(client, &query.query).await.map(|()| true),
         Request::Parse(parse) => extended::parse(client, parse).await,
         Request::Bind(bind) => extended::bind(client, bind).await,
         Request::Describe(describe) => extended::describe(client, describe).await,
@@ -87,7 +92,10 @@ async fn request(client: &mut Client) -> Result<bool> {
         _ => Err(Failure::fatal("08P01", "unexpected message")),
     };
     match done {
-        Ok(()) => Ok(true),
+        Ok(()) => {
+            client.flush_if_large().await?;
+            Ok(true)
+        }
         Err(failure) if failure.is_fatal() => Err(failure),
         Err(failure) => extended::failed(client, &failure).await.map(|()| true),
     }

@@ -6,7 +6,7 @@ use pgwire::messages::response::EmptyQueryResponse;
 
 use super::client::{Client, Work};
 use super::copying;
-use super::statements::{Rows, columns, description, first_word, rows_tag, tag};
+use super::statements::{Rows, columns, deallocated, description, first_word, returns_changes, rows_tag, tag};
 use crate::failure::Result;
 
 /// Executes the statements of a text one after another, up to the first error. Several statements are one transaction, unless
@@ -15,7 +15,6 @@ use crate::failure::Result;
 /// # Errors
 /// Those that end the connection.
 pub async fn query(client: &mut Client, text: &str) -> Result<()> {
-    client.is_skipping = false;
     // A failure of the protocol before has closed its portals, if it was in a transaction.
     client.portals.remove("");
     client.statements.remove("");
@@ -28,6 +27,13 @@ pub async fn query(client: &mut Client, text: &str) -> Result<()> {
         client.fail(&failure);
         client.wire.put(&failure.message(at.text, at.skipped))?;
         client.end_implicit(true).await?;
+    }
+    // Also of requests of the extended protocol before it.
+    if let Err(failure) = client.end_implicit(false).await {
+        if failure.is_fatal() {
+            return Err(failure);
+        }
+        client.wire.put(&failure.message("", 0))?;
     }
     client.ready().await
 }
@@ -42,31 +48,41 @@ struct Place<'a> {
 async fn run<'a>(client: &mut Client, text: &'a str, at: &mut Place<'a>) -> Result<()> {
     // Most texts are one statement: they are not split, because execution looks them up in the plan cache first.
     if !text.contains(';') && !first_word(text).is_empty() {
-        let complete = execute(client, text).await?;
+        if returns_changes(text) {
+            // It is committed after its rows are encoded.
+            client.begin_implicit(text).await?;
+        }
+        let complete = match client.without_execution(text)? {
+            Some(tag) => tag,
+            None => execute(client, text).await?,
+        };
+        client.end_implicit(false).await?;
         return client.put_complete(complete);
     }
     let statements = client.session.statements(text)?;
     if statements.is_empty() {
         return client.wire.put(&PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new()));
     }
-    let (mut rest, count) = (0, statements.len());
+    let (mut rest, mut skipped, count) = (0, 0, statements.len());
     for (index, statement) in statements.iter().enumerate() {
         let start = text[rest..].find(statement.as_str()).map_or(rest, |found| rest + found);
+        skipped += text[rest..start].chars().count();
+        *at = Place { text: &text[start..start + statement.len()], skipped };
         rest = start + statement.len();
-        *at = Place { text: &text[start..rest], skipped: text[..start].chars().count() };
-        if count > 1 {
+        skipped += statement.chars().count();
+        if count > 1 || returns_changes(statement) {
             client.start();
             client.begin_implicit(statement).await?;
         }
-        let complete = match client.takes_over(statement) {
-            true => "BEGIN".into(),
-            false => execute(client, statement).await?,
+        let complete = match client.without_execution(statement)? {
+            Some(tag) => tag,
+            None => execute(client, statement).await?,
         };
         if index + 1 == count {
             client.end_implicit(false).await?;
         }
         client.put_complete(complete)?;
-        client.wire.flush_if_large().await?;
+        client.flush_if_large().await?;
     }
     Ok(())
 }
@@ -77,6 +93,15 @@ async fn execute(client: &mut Client, text: &str) -> Result<String> {
         && let Some(copy) = client.session.program_copy(text)?
     {
         return copying::run(client, copy).await;
+    }
+    if let Some(name) = deallocated(text) {
+        // Those of the extended protocol are known to the connection only.
+        let is_known = client.statements.remove(&name).is_some();
+        if name == "all" {
+            client.statements.clear();
+        } else if is_known {
+            return Ok("DEALLOCATE".into());
+        }
     }
     match client.run(Work::Text(text)).await? {
         Outcome::Rows(stream) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::{BufMut, BytesMut};
-use keyaki::{Outcome, Prepared, ProgramCopy, SendableRecordBatchStream, Session, Value};
+use keyaki::{Outcome, Prepared, ProgramCopy, SendableRecordBatchStream, Session, TransactionStatus, Value};
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::data::{FieldDescription, RowDescription};
 
@@ -53,6 +53,8 @@ pub enum State {
     Reading(Rows),
     /// All rows were read.
     Read,
+    /// A statement without rows was executed to describe it: its tag was not sent.
+    Complete(String),
     /// A statement without rows was executed.
     Ended,
 }
@@ -209,6 +211,23 @@ pub fn describes_itself(text: &str) -> bool {
     matches!(first_word(text).as_str(), "SHOW" | "EXPLAIN" | "DESCRIBE" | "DESC")
 }
 
+/// True for statements that may return rows whose columns are known only when they are executed.
+pub fn returns_rows(text: &str) -> bool {
+    const WORDS: [&str; 12] = [
+        "BACKUP", "CHECK", "EXECUTE", "EXPORT", "IMPORT", "PIN", "SELECT", "TABLE", "VACUUM", "VALUES", "WARM", "WITH",
+    ];
+    describes_itself(text) || WORDS.contains(&first_word(text).as_str())
+}
+
+/// True if results with these columns can be encoded as the first ones were described.
+pub fn are_alike(described: &[ResultColumn], columns: &[ResultColumn]) -> bool {
+    let is_alike = |(described, column): (&ResultColumn, &ResultColumn)| {
+        // A column whose type depends on the values of parameters was described as text.
+        described.name == column.name && (described.oid == column.oid || described.oid == Oid::TEXT)
+    };
+    described.len() == columns.len() && described.iter().zip(columns).all(is_alike)
+}
+
 /// True for statements that begin or end a transaction, and those that cannot run inside of one.
 pub fn is_outside_transactions(text: &str) -> bool {
     match first_word(text).as_str() {
@@ -218,6 +237,42 @@ pub fn is_outside_transactions(text: &str) -> bool {
         "CREATE" | "DROP" => text.to_ascii_uppercase().contains("CONCURRENTLY"),
         _ => false,
     }
+}
+
+/// The tag of a statement that controls transactions and has no effect in this state; `None` for others.
+pub fn no_effect(text: &str, status: TransactionStatus) -> Option<(&'static str, &'static str, &'static str)> {
+    let words: Vec<String> = text.split_whitespace().map(str::to_ascii_uppercase).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let words = words.strip_suffix(&["WORK"]).or(words.strip_suffix(&["TRANSACTION"])).unwrap_or(&words);
+    let none = "there is no transaction in progress";
+    match (words, status) {
+        (["COMMIT" | "END"], TransactionStatus::Idle) => Some(("COMMIT", "25P01", none)),
+        (["ROLLBACK" | "ABORT"], TransactionStatus::Idle) => Some(("ROLLBACK", "25P01", none)),
+        (["BEGIN" | "START"], TransactionStatus::Open) => {
+            Some(("BEGIN", "25001", "there is already a transaction in progress"))
+        }
+        _ => None,
+    }
+}
+
+/// The name in DEALLOCATE; `None` for other statements. An unquoted name is in lower case.
+pub fn deallocated(text: &str) -> Option<String> {
+    let mut words = text.split_whitespace().skip_while(|word| word.eq_ignore_ascii_case("DEALLOCATE"));
+    if first_word(text) != "DEALLOCATE" {
+        return None;
+    }
+    let name = words.next()?;
+    let name = if name.eq_ignore_ascii_case("PREPARE") { words.next()? } else { name };
+    Some(match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
+        Some(quoted) => quoted.replace("\"\"", "\""),
+        None => name.to_ascii_lowercase(),
+    })
+}
+
+/// True for statements that change rows and return them.
+pub fn returns_changes(text: &str) -> bool {
+    matches!(first_word(text).as_str(), "INSERT" | "REPLACE" | "UPDATE" | "DELETE" | "MERGE" | "WITH")
+        && text.as_bytes().windows(9).any(|window| window.eq_ignore_ascii_case(b"RETURNING"))
 }
 
 /// True for statements that begin a transaction without further words about it.
@@ -252,6 +307,22 @@ mod tests {
     }
 
     use super::tag as tag_of;
+
+    #[test]
+    fn statements_without_effect() {
+        let tag = |text, status| no_effect(text, status).map(|(tag, ..)| tag);
+        assert_eq!(tag("commit work", TransactionStatus::Idle), Some("COMMIT"));
+        assert_eq!(tag("ROLLBACK", TransactionStatus::Idle), Some("ROLLBACK"));
+        assert_eq!(tag("ROLLBACK", TransactionStatus::Failed), None);
+        assert_eq!(tag("ROLLBACK TO s", TransactionStatus::Idle), None);
+        assert_eq!(tag("start transaction", TransactionStatus::Open), Some("BEGIN"));
+        assert_eq!(deallocated("DEALLOCATE PREPARE \"_pg3_0\"").as_deref(), Some("_pg3_0"));
+        assert_eq!(deallocated("deallocate Some_Name").as_deref(), Some("some_name"));
+        assert_eq!(deallocated("SELECT 1"), None);
+        assert!(
+            returns_changes("insert into t values (1) returning *") && !returns_changes("INSERT INTO t VALUES (1)")
+        );
+    }
 
     #[test]
     fn transactions() {

@@ -170,7 +170,7 @@ fn quoted(copy: &ProgramCopy, text: &[u8], start: usize, is_last: bool, fields: 
                 return Ok(Line::Incomplete);
             }
             end_field(fields, field, at, has_quotes);
-            return Ok(Line::Complete(at));
+            return Ok(ended(&text[start..at], at));
         };
         match byte {
             byte if byte == copy.quote => {

@@ -248,6 +248,9 @@ impl Lists {
             let list = DataType::List(Arc::new(Field::new_list_field(element.clone(), true)));
             let lists = cast(&array, &list)?;
             let lists = lists.as_list::<i32>();
+            if !offsets.is_empty() && lists.null_count() > 0 {
+                return Err(Failure::sql("2202E", "multidimensional arrays cannot contain NULL in place of arrays"));
+            }
             offsets.push(lists.offsets().clone());
             array = lists.values().clone();
         }

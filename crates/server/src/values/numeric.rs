@@ -14,8 +14,9 @@ const NEGATIVE: u16 = 0x4000;
 const NAN: u16 = 0xC000;
 const POSITIVE_INFINITY: u16 = 0xD000;
 const NEGATIVE_INFINITY: u16 = 0xF000;
-/// Limit of the digits after the point.
-const SCALE_MAX: u16 = 16_383;
+/// Limits of the digits after the point, and of the groups before it: no type has more here.
+const SCALE_MAX: u16 = 400;
+const WEIGHT_MAX: i16 = 100;
 
 /// Appends a number: its decimal digits as an integer, with a sign, divided by 10^`scale`.
 pub fn put(number: &str, scale: i32, out: &mut BytesMut) {
@@ -63,7 +64,7 @@ pub fn text(mut bytes: &[u8]) -> Option<String> {
     }
     let (groups, weight) = (bytes.get_i16(), bytes.get_i16());
     let (sign, scale) = (bytes.get_u16(), bytes.get_u16());
-    if groups < 0 || bytes.len() != 2 * groups as usize || scale > SCALE_MAX {
+    if groups < 0 || bytes.len() != 2 * groups as usize || scale > SCALE_MAX || weight > WEIGHT_MAX {
         return None;
     }
     let mut text = String::new();
@@ -145,6 +146,7 @@ mod tests {
         assert_eq!(text(&[0, 1, 0, 0, 0, 0, 0, 0]), None, "a group is missing");
         assert_eq!(text(&[255, 255, 0, 0, 0, 0, 0, 0]), None, "a negative number of groups");
         assert_eq!(text(&[0, 1, 0, 0, 0, 0, 0, 0, 0x27, 0x10]), None, "a group of five digits");
+        assert_eq!(text(&[0, 1, 127, 255, 0, 0, 0, 0, 0, 1]), None, "131,072 digits");
         assert_eq!(text(&[0, 0, 0, 0, 0x12, 0, 0, 0]), None, "an unknown sign");
         assert_eq!(text(&[0, 0, 0, 0, 0xC0, 0, 0, 0]).as_deref(), Some("NaN"));
     }

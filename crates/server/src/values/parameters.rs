@@ -9,6 +9,8 @@ use crate::types::Oid;
 
 /// Maximum number of dimensions of an array.
 const DIMENSIONS_MAX: i32 = 6;
+/// Microseconds of a day.
+const DAY_MICROS: i64 = 86_400_000_000;
 /// Maximum number of decimal digits of a [`Value::Decimal`].
 const DECIMAL_DIGITS_MAX: usize = 38;
 
@@ -86,10 +88,15 @@ fn binary(mut bytes: &[u8], oid: Oid) -> Result<Option<Value>> {
             _ => None,
         },
         Oid::BYTEA => Some(Value::Bytes(bytes.into())),
-        Oid::DATE => {
-            exactly(bytes).and_then(|bytes| i32::from_be_bytes(bytes).checked_add(EPOCH_DAYS)).map(Value::Date)
+        // The least value is -infinity.
+        Oid::DATE => exactly(bytes)
+            .map(i32::from_be_bytes)
+            .filter(|days| *days != i32::MIN)
+            .and_then(|days| days.checked_add(EPOCH_DAYS))
+            .map(Value::Date),
+        Oid::TIME => {
+            exactly(bytes).map(i64::from_be_bytes).filter(|micros| (0..DAY_MICROS).contains(micros)).map(Value::Time)
         }
-        Oid::TIME => exactly(bytes).map(|bytes| Value::Time(i64::from_be_bytes(bytes))),
         Oid::TIMESTAMP => micros(bytes).map(Value::Timestamp),
         Oid::TIMESTAMPTZ => micros(bytes).map(Value::TimestampTz),
         Oid::INTERVAL if bytes.len() == 16 => {
@@ -107,7 +114,8 @@ fn binary(mut bytes: &[u8], oid: Oid) -> Result<Option<Value>> {
 }
 
 fn micros(bytes: &[u8]) -> Option<i64> {
-    i64::from_be_bytes(bytes.try_into().ok()?).checked_add(EPOCH_MICROS)
+    let micros = i64::from_be_bytes(bytes.try_into().ok()?);
+    Some(micros).filter(|micros| *micros != i64::MIN)?.checked_add(EPOCH_MICROS)
 }
 
 /// An array of any number of dimensions.
@@ -133,6 +141,14 @@ fn array(mut bytes: &[u8], declared: Oid) -> Result<Option<Value>> {
         let Ok(len) = usize::try_from(len) else { return Ok(None) };
         lens.push(len);
     }
+    if lens.contains(&0) {
+        return Ok(bytes.is_empty().then(|| Value::Array(Vec::new())));
+    }
+    // Each element has at least a length of four bytes.
+    let count = lens.iter().try_fold(1_usize, |count, len| count.checked_mul(*len));
+    if count.is_none_or(|count| count > bytes.len() / 4) {
+        return Ok(None);
+    }
     let value = elements(&mut bytes, &lens, element)?;
     Ok(value.filter(|_| bytes.is_empty()))
 }
@@ -142,7 +158,6 @@ fn elements(bytes: &mut &[u8], lens: &[usize], oid: Oid) -> Result<Option<Value>
     let Some((len, inner)) = lens.split_first() else { return element(bytes, oid) };
     let mut values = Vec::new();
     for _ in 0..*len {
-        // Each element has at least a length: a forged number ends with the bytes.
         match elements(bytes, inner, oid)? {
             Some(value) => values.push(value),
             None => return Ok(None),
@@ -186,6 +201,7 @@ mod tests {
         assert_eq!(of(&[0; 3], Oid::INT4), None);
         assert_eq!(of(b"\xFF", Oid::TEXT), None);
         assert_eq!(of(&[127, 255, 255, 255], Oid::DATE), None, "out of range");
+        assert_eq!((of(&[128, 0, 0, 0], Oid::DATE), of(&[255; 8], Oid::TIME)), (None, None));
         assert_eq!(value(None, Oid::INT4, Format::Binary, 1).unwrap(), Value::Null);
     }
 
@@ -200,6 +216,9 @@ mod tests {
         // Two billion elements.
         bytes[12..16].copy_from_slice(&[127, 255, 255, 255]);
         assert_eq!(of(&bytes, Oid(1007)), None);
+        // Empty arrays in two billion places.
+        let empty = [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 23, 127, 255, 255, 255, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
+        assert_eq!(of(&empty, Oid(1007)), Some(Value::Array(Vec::new())));
         assert_eq!(of(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 23], Oid(1007)), Some(Value::Array(Vec::new())));
     }
 
