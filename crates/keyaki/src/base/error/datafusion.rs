@@ -22,6 +22,12 @@ impl From<DataFusionError> for Error {
     }
 }
 
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        DataFusionError::External(Box::new(error))
+    }
+}
+
 impl From<ArrowError> for Error {
     fn from(error: ArrowError) -> Self {
         arrow(&error)

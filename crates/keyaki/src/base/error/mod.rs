@@ -5,14 +5,12 @@
 //! those of DataFusion, Arrow and Parquet, `parser` those of the SQL parser. Messages contain no type names or prefixes
 //! of these libraries.
 //!
-//! An error may pass through DataFusion inside [`DataFusionError::External`]. The conversion back restores it.
+//! An error may pass through DataFusion inside [`DataFusionError::External`](::datafusion::error::DataFusionError::External). The conversion back restores it.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use ::datafusion::error::DataFusionError;
 
 mod below;
 mod datafusion;
@@ -694,11 +692,5 @@ impl Error {
             _ => {}
         }
         self
-    }
-}
-
-impl From<Error> for DataFusionError {
-    fn from(error: Error) -> Self {
-        DataFusionError::External(Box::new(error))
     }
 }

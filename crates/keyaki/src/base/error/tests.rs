@@ -7,6 +7,7 @@ use ::datafusion::arrow::error::ArrowError;
 use ::datafusion::common::Diagnostic;
 
 use super::*;
+use ::datafusion::error::DataFusionError;
 
 /// One error of each variant, and of each SQLSTATE within it.
 fn errors() -> Vec<(Error, &'static str, &'static str)> {
