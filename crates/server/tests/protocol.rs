@@ -85,7 +85,7 @@ async fn encryption_is_refused_and_plain_text_follows() {
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_are_negotiated() {
     let served = Served::start().await;
-    let bytes = [startup(b"\0\x03\0\x09user\0test\0_pq_.nix\01\0\0"), message(b'X', b"")].concat();
+    let bytes = [startup(b"\0\x03\0\x09user\0test\0_pq_.nix\x001\0\0"), message(b'X', b"")].concat();
     let answer = exchange(&served, &bytes).await;
     assert_eq!(answer[0], b'v', "{answer:?}");
     assert!(contains(&answer, "_pq_.nix") && contains(&answer, "server_version"), "{answer:?}");

@@ -84,6 +84,12 @@ impl WriteBehind {
         writes.check()
     }
 
+    /// Number of writes in flight.
+    #[cfg(test)]
+    pub fn in_flight(&self) -> usize {
+        self.writes.lock().in_flight.len()
+    }
+
     /// Waits until all extents are written.
     ///
     /// # Errors
@@ -154,100 +160,5 @@ impl std::fmt::Debug for Writes {
         let Writes { in_flight, bytes, failed, .. } = self;
         let in_flight = &in_flight.len();
         f.debug_struct("Writes").field("in_flight", in_flight).field("bytes", bytes).field("failed", failed).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use arrow_array::{ArrayRef, BinaryViewArray};
-    use keyaki_device::simulated::{FaultKind, Model, Simulated, SimulatedOptions};
-
-    use super::*;
-    use crate::base::{Options, Schema, TreeId};
-    use crate::codec::Codecs;
-    use crate::engine::Store;
-    use crate::pages::ExtentWriter;
-
-    /// Extents of 64 KiB, written behind to an empty store.
-    fn written(store: &Store, behind: &Arc<WriteBehind>, count: usize) -> Result<Vec<Arc<Extent>>> {
-        let codecs = Arc::new(Codecs::new(Schema::key_value()));
-        let writer = ExtentWriter::new(TreeId::new(2), &codecs, store.files(), 4096, 64 << 10);
-        let mut writer = writer.with_behind(Some(behind));
-        let keys = (0..count as u32 * 64).map(u32::to_be_bytes);
-        let keys: ArrayRef = Arc::new(BinaryViewArray::from_iter_values(keys));
-        let mut random = keyaki_primitives::Random::new(1);
-        let mut value = || (0..125).flat_map(|_| random.next_u64().to_le_bytes()).collect::<Vec<u8>>();
-        let values: ArrayRef = Arc::new(BinaryViewArray::from_iter_values((0..keys.len()).map(|_| value())));
-        writer.write(&[keys, values], None, 0, true)?;
-        writer.finish()
-    }
-
-    fn open(simulated: &Simulated) -> Store {
-        Store::open(simulated.device(), Path::new("/db"), Options::default()).unwrap()
-    }
-
-    #[test]
-    fn extents_are_read_after_they_are_written() {
-        let simulated = Simulated::new(SimulatedOptions::default());
-        let store = open(&simulated);
-        simulated.set_model(Model::disk());
-        let behind = WriteBehind::new(store.files());
-        let extents = written(&store, &behind, 100).unwrap();
-        assert!(extents.len() > 50 && !behind.writes.lock().in_flight.is_empty());
-        for extent in extents.iter().rev() {
-            let index = store.files().read_index(extent, &Arc::new(Schema::key_value())).unwrap();
-            assert_eq!(index.rows(), extent.meta.pages as usize);
-        }
-        behind.finish().unwrap();
-        assert!(behind.writes.lock().in_flight.is_empty());
-    }
-
-    #[test]
-    fn a_failed_write_fails_all_that_follows() {
-        for kind in [FaultKind::Eio, FaultKind::NoSpace] {
-            let simulated = Simulated::new(SimulatedOptions::default());
-            let store = open(&simulated);
-            let behind = WriteBehind::new(store.files());
-            let first = written(&store, &behind, 1).unwrap();
-            behind.finish().unwrap();
-            simulated.fail_after(0, kind);
-            let second = written(&store, &behind, 1).and_then(|_| behind.finish());
-            let is_expected = match kind {
-                FaultKind::Eio => matches!(second, Err(Error::Device(_))),
-                _ => matches!(second, Err(Error::DiskFull { .. })),
-            };
-            assert!(is_expected, "{second:?}");
-            // Writes after an I/O error may be lost; a full disk changes nothing.
-            assert_eq!(store.files().check_writable().is_ok(), kind == FaultKind::NoSpace);
-            assert!(behind.finish().is_err() && written(&store, &behind, 1).is_err());
-            assert!(first[0].wait_until_written().is_err());
-        }
-    }
-
-    #[test]
-    fn space_is_not_used_again_while_it_is_written() {
-        let simulated = Simulated::new(SimulatedOptions::default());
-        let store = open(&simulated);
-        let used = store.files().space.usage().0;
-        simulated.set_model(Model::disk());
-        let behind = WriteBehind::new(store.files());
-        drop(written(&store, &behind, 3).unwrap());
-        assert!(store.files().space.usage().0 > used);
-        behind.finish().unwrap();
-        assert_eq!(store.files().space.usage().0, used);
-    }
-
-    #[test]
-    fn dropping_waits_for_the_writes() {
-        let simulated = Simulated::new(SimulatedOptions::default());
-        let store = open(&simulated);
-        simulated.set_model(Model::disk());
-        let (before, behind) = (simulated.writes(), WriteBehind::new(store.files()));
-        let extents = written(&store, &behind, 3).unwrap();
-        drop(behind);
-        assert_eq!(simulated.writes() - before, extents.len() as u64);
-        assert!(extents.iter().all(|extent| extent.wait_until_written().is_ok()));
     }
 }
