@@ -24,7 +24,7 @@ pub async fn run(arguments: &ServeArguments, interrupts: Arc<Interrupts>) -> Res
     if let Some(path) = server.socket() {
         eprintln!("listening on {}", path.display());
     }
-    // Until the shutdown is complete: another Ctrl-C ends the program.
+    // Until the shutdown is complete: two more Ctrl-C end the program.
     let mut active = interrupts.activate();
     server
         .run(async {

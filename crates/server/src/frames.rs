@@ -97,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// The next message. Cancel safe.
     ///
     /// # Errors
-    /// Fatal ones for messages that are too long, without a type that clients send, or with malformed bodies;
+    /// Fatal errors for messages that are too long, without a type that clients send, or with malformed bodies;
     /// [`Failure::Closed`].
     pub async fn next(&mut self) -> Result<PgWireFrontendMessage> {
         loop {

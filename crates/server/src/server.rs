@@ -137,8 +137,8 @@ impl Server {
         ServerHandle { shared: self.shared.clone() }
     }
 
-    /// Serves connections until `shutdown` ends. Then accepts no more, ends idle connections, waits for the running
-    /// statements, and cancels those that take longer than the options permit.
+    /// Serves connections until `shutdown` ends. Then accepts no more, ends idle connections and waits for running
+    /// statements. After [`ServerOptions::shutdown_timeout`], it cancels them.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Server { shared, tcp, unix } = self;
         let mut listeners = JoinSet::new();

@@ -84,7 +84,7 @@ async fn binary() -> Result {
     Ok(())
 }
 
-/// A failed COPY changes nothing, and the connection goes on.
+/// A failed COPY changes nothing, and does not close the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn errors() -> Result {
     let served = Served::start().await;

@@ -105,7 +105,7 @@ async fn errors_have_codes_and_positions() -> Result {
     let error = client.execute("INSERT INTO t VALUES (2, NULL)", &[]).await.unwrap_err();
     let error = error.as_db_error().expect("an error of the server");
     assert_eq!((error.code(), error.column()), (&SqlState::NOT_NULL_VIOLATION, Some("a")));
-    // The connection goes on.
+    // The connection is still open.
     assert_eq!(client.query_one("SELECT count(*) FROM t", &[]).await?.get::<_, i64>(0), 1);
     Ok(())
 }

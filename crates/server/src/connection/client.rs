@@ -96,7 +96,7 @@ impl Client {
     /// The next request.
     ///
     /// # Errors
-    /// Fatal ones: 57P01 if the server shuts down, 25P03 if a transaction was idle for too long; errors of the connection.
+    /// Fatal errors: 57P01 if the server shuts down, 25P03 if a transaction was idle for too long; errors of the connection.
     pub async fn next(&mut self) -> Result<PgWireFrontendMessage> {
         let limit = self.shared.options.idle_transaction_timeout;
         let limit = limit.filter(|_| self.session.transaction_status() != TransactionStatus::Idle);

@@ -30,7 +30,7 @@ const SYNC: u8 = b'S';
 /// Tells the client about a failed request, and skips all others up to the next Sync.
 ///
 /// # Errors
-/// Those that end the connection.
+/// Errors that end the connection.
 pub async fn failed(client: &mut Client, failure: &Failure) -> Result<()> {
     client.is_skipping = true;
     client.fail(failure);
@@ -44,7 +44,7 @@ pub async fn failed(client: &mut Client, failure: &Failure) -> Result<()> {
 /// Ends a series of requests.
 ///
 /// # Errors
-/// Those that end the connection.
+/// Errors that end the connection.
 pub async fn sync(client: &mut Client) -> Result<()> {
     client.is_skipping = false;
     if let Err(failure) = client.end_implicit(false).await {

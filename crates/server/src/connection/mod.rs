@@ -72,7 +72,7 @@ async fn run(mut client: Client, peer: String) {
 /// Executes a request. False after the last one.
 ///
 /// # Errors
-/// Those that end the connection.
+/// Errors that end the connection.
 async fn request(client: &mut Client) -> Result<bool> {
     let request = client.next().await?;
     let done = match request {

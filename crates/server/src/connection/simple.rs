@@ -13,7 +13,7 @@ use crate::failure::Result;
 /// they begin and end others.
 ///
 /// # Errors
-/// Those that end the connection.
+/// Errors that end the connection.
 pub async fn query(client: &mut Client, text: &str) -> Result<()> {
     // A failure of the protocol before has closed its portals, if it was in a transaction.
     client.portals.remove("");

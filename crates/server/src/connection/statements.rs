@@ -228,7 +228,7 @@ pub fn are_alike(described: &[ResultColumn], columns: &[ResultColumn]) -> bool {
     described.len() == columns.len() && described.iter().zip(columns).all(is_alike)
 }
 
-/// True for statements that begin or end a transaction, and those that cannot run inside of one.
+/// True for a statement that begins or ends a transaction, or cannot run inside one.
 pub fn is_outside_transactions(text: &str) -> bool {
     match first_word(text).as_str() {
         "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" | "SAVEPOINT" | "RELEASE" | "PREPARE"

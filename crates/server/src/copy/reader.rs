@@ -24,7 +24,7 @@ pub struct Reader {
     rest: BytesMut,
     /// Rows before the next one.
     rows: u64,
-    /// The first line, or the header, is to be skipped.
+    /// The next bytes are the line of names, or the header of the binary format.
     at_start: bool,
     /// The end mark was read.
     has_ended: bool,

@@ -77,13 +77,7 @@ impl CopyOptions {
     /// # Errors
     /// `Syntax` for an unknown or repeated option and for a missing value, `InvalidParameter` for an invalid value.
     pub fn set(&mut self, name: &str, value: Option<String>) -> Result<()> {
-        fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<()> {
-            match option.replace(value) {
-                None => Ok(()),
-                Some(_) => Err(Error::syntax(format!("option {name} specified more than once"))),
-            }
-        }
-        let needed = || value.clone().ok_or_else(|| Error::syntax(format!("option {name} requires a value")));
+        let needed = || required(name, &value);
         match name {
             "FORMAT" => once(&mut self.format, name, format(&needed()?)?),
             "HEADER" => once(&mut self.header, name, value.as_deref().map_or(Ok(true), boolean)?),
@@ -95,10 +89,7 @@ impl CopyOptions {
             "ESCAPE" => once(&mut self.escape, name, character(name, &needed()?)?),
             "COMPRESSION" | "CODEC" => once(&mut self.compression, name, compression(&needed()?)?),
             "ROW_GROUP_SIZE" => once(&mut self.row_group_rows, name, count(name, &needed()?)?),
-            "ENCODING" => match needed()?.to_ascii_lowercase().as_str() {
-                "utf8" | "utf-8" | "unicode" => Ok(()),
-                other => Err(invalid(name, other, "UTF8")),
-            },
+            "ENCODING" => encoding(&needed()?),
             _ => Err(Error::syntax(format!("option {name} not recognized by COPY"))),
         }
     }
@@ -161,7 +152,34 @@ impl CopyOptions {
     }
 }
 
-fn invalid(name: &str, value: &str, expected: &str) -> Error {
+/// Sets an option.
+///
+/// # Errors
+/// `Syntax` if it was set before.
+pub(super) fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<()> {
+    match option.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Error::syntax(format!("option {name} specified more than once"))),
+    }
+}
+
+/// The value of an option that needs one.
+///
+/// # Errors
+/// `Syntax`.
+pub(super) fn required(name: &str, value: &Option<String>) -> Result<String> {
+    value.clone().ok_or_else(|| Error::syntax(format!("option {name} requires a value")))
+}
+
+/// Checks the only encoding.
+pub(super) fn encoding(name: &str) -> Result<()> {
+    match name.to_ascii_lowercase().as_str() {
+        "utf8" | "utf-8" | "unicode" => Ok(()),
+        other => Err(invalid("ENCODING", other, "UTF8")),
+    }
+}
+
+pub(super) fn invalid(name: &str, value: &str, expected: &str) -> Error {
     Error::InvalidParameter { name: name.into(), value: shown(value), expected: expected.into() }
 }
 
@@ -185,7 +203,7 @@ fn compression(name: &str) -> Result<Compression> {
     })
 }
 
-fn boolean(text: &str) -> Result<bool> {
+pub(super) fn boolean(text: &str) -> Result<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "on" | "1" => Ok(true),
         "false" | "off" | "0" => Ok(false),
@@ -193,7 +211,7 @@ fn boolean(text: &str) -> Result<bool> {
     }
 }
 
-fn character(name: &str, text: &str) -> Result<u8> {
+pub(super) fn character(name: &str, text: &str) -> Result<u8> {
     match text.as_bytes() {
         [byte] if byte.is_ascii() && !matches!(byte, b'\n' | b'\r' | 0) => Ok(*byte),
         b"\\t" => Ok(b'\t'),
@@ -201,7 +219,7 @@ fn character(name: &str, text: &str) -> Result<u8> {
     }
 }
 
-fn null(text: String) -> Result<String> {
+pub(super) fn null(text: String) -> Result<String> {
     if text.contains(['\n', '\r']) {
         return Err(invalid("NULL", &text, "a text without line ends"));
     }

@@ -3,14 +3,16 @@
 //! The statement is parsed here. A server reads and writes the rows in the format of its protocol.
 
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::statement::{CopyObject, object, text, unexpected, value, word};
-use crate::base::{shown, syntax};
+use super::options::{boolean, character, encoding, invalid, null, once, required};
+use super::statement::{self, CopyObject, object, unexpected, word};
 use crate::sql::names::{full_sql, plain_ident, quoted};
 use crate::sql::{SqlSession, split};
 use crate::{Error, Result};
+
+/// Options that earlier versions of PostgreSQL have without parentheses.
+const OLD_OPTIONS: [&str; 8] = ["BINARY", "CSV", "HEADER", "DELIMITER", "DELIMITERS", "NULL", "QUOTE", "ESCAPE"];
 
 /// The format of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,16 +63,17 @@ struct Options {
 /// # Errors
 /// `Syntax`, `Unsupported`, `InvalidParameter`; `NotFound`.
 pub(crate) fn parse(session: &SqlSession, sql: &str) -> Result<Option<ProgramCopy>> {
-    let statement = split::single(sql)?;
-    if statement.words().first().is_none_or(|word| word != "COPY") {
+    let tokens = split::single(sql)?;
+    if tokens.words().first().is_none_or(|word| word != "COPY") {
         return Ok(None);
     }
-    let mut parser = statement.parser();
+    let mut parser = tokens.parser();
     let (object, to_program) = object(&mut parser)?;
     if word(&mut parser, &[if to_program { "STDOUT" } else { "STDIN" }]).is_none() {
         return Ok(None);
     }
-    let options = options(&mut parser)?;
+    let mut options = Options::default();
+    statement::options(&mut parser, &OLD_OPTIONS, |name, value| options.set(name, value))?;
     if parser.parse_keyword(Keyword::WHERE) {
         return Err(Error::Unsupported("COPY FROM … WHERE".into()));
     }
@@ -97,55 +100,9 @@ pub(crate) fn parse(session: &SqlSession, sql: &str) -> Result<Option<ProgramCop
     options.resolve(to_program, table, query).map(Some)
 }
 
-fn options(parser: &mut Parser<'_>) -> Result<Options> {
-    const OLD: [&str; 8] = ["BINARY", "CSV", "HEADER", "DELIMITER", "DELIMITERS", "NULL", "QUOTE", "ESCAPE"];
-    let _ = parser.parse_keyword(Keyword::WITH);
-    let mut options = Options::default();
-    if parser.consume_token(&Token::LParen) {
-        loop {
-            let Some(name) = word(parser, &[]) else { return Err(unexpected(parser, "the name of an option")) };
-            options.set(&name, value(parser)?)?;
-            if !parser.consume_token(&Token::Comma) {
-                break;
-            }
-        }
-        parser.expect_token(&Token::RParen).map_err(syntax)?;
-        return Ok(options);
-    }
-    while let Some(name) = word(parser, &OLD) {
-        match name.as_str() {
-            "BINARY" | "CSV" => options.set("FORMAT", Some(name))?,
-            "HEADER" => options.set("HEADER", None)?,
-            name => {
-                let _ = parser.parse_keyword(Keyword::AS);
-                let Some(value) = text(parser) else { return Err(unexpected(parser, "a text in quotes")) };
-                options.set(name, Some(value))?;
-            }
-        }
-    }
-    Ok(options)
-}
-
-fn invalid(name: &str, value: &str, expected: &str) -> Error {
-    Error::InvalidParameter { name: name.into(), value: shown(value), expected: expected.into() }
-}
-
-fn character(name: &str, value: &str) -> Result<u8> {
-    match value.as_bytes() {
-        [byte] if byte.is_ascii() && !matches!(byte, b'\n' | b'\r' | 0) => Ok(*byte),
-        _ => Err(invalid(name, value, "one ASCII character other than a line end")),
-    }
-}
-
 impl Options {
     fn set(&mut self, name: &str, value: Option<String>) -> Result<()> {
-        fn once<T>(option: &mut Option<T>, name: &str, value: T) -> Result<()> {
-            match option.replace(value) {
-                None => Ok(()),
-                Some(_) => Err(Error::syntax(format!("option {name} specified more than once"))),
-            }
-        }
-        let needed = || value.clone().ok_or_else(|| Error::syntax(format!("option {name} requires a value")));
+        let needed = || required(name, &value);
         match name {
             "FORMAT" => {
                 let format = match needed()?.to_ascii_lowercase().as_str() {
@@ -156,25 +113,12 @@ impl Options {
                 };
                 once(&mut self.format, name, format)
             }
-            "HEADER" => match value.as_deref().map(str::to_ascii_lowercase).as_deref() {
-                None | Some("true" | "on" | "1") => once(&mut self.header, name, true),
-                Some("false" | "off" | "0") => once(&mut self.header, name, false),
-                Some(other) => Err(invalid(name, other, "true or false")),
-            },
+            "HEADER" => once(&mut self.header, name, value.as_deref().map_or(Ok(true), boolean)?),
             "DELIMITER" | "DELIMITERS" => once(&mut self.delimiter, name, character(name, &needed()?)?),
-            "NULL" => {
-                let null = needed()?;
-                match null.contains(['\n', '\r']) {
-                    true => Err(invalid(name, &null, "a text without line ends")),
-                    false => once(&mut self.null, name, null),
-                }
-            }
+            "NULL" => once(&mut self.null, name, null(needed()?)?),
             "QUOTE" => once(&mut self.quote, name, character(name, &needed()?)?),
             "ESCAPE" => once(&mut self.escape, name, character(name, &needed()?)?),
-            "ENCODING" => match needed()?.to_ascii_lowercase().as_str() {
-                "utf8" | "utf-8" | "unicode" => Ok(()),
-                other => Err(invalid(name, other, "UTF8")),
-            },
+            "ENCODING" => encoding(&needed()?),
             // It changes nothing that transactions can see here.
             "FREEZE" => Ok(()),
             "FORCE_QUOTE" | "FORCE_NULL" | "FORCE_NOT_NULL" => Err(Error::Unsupported(format!("{name} in COPY"))),

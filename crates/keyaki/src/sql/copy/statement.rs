@@ -18,6 +18,9 @@ use crate::base::syntax;
 use crate::sql::{precedence, symmetric};
 use crate::{Error, Result};
 
+/// Options that earlier versions of PostgreSQL have without parentheses.
+const OLD_OPTIONS: [&str; 7] = ["CSV", "HEADER", "DELIMITER", "DELIMITERS", "NULL", "QUOTE", "ESCAPE"];
+
 /// A parsed COPY statement.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Copy {
@@ -46,7 +49,8 @@ pub(crate) enum CopyObject {
 pub(crate) fn parse(parser: &mut Parser<'_>) -> Result<Copy> {
     let (object, to) = object(parser)?;
     let path = path(parser)?;
-    let options = options(parser)?;
+    let mut options = CopyOptions::default();
+    self::options(parser, &OLD_OPTIONS, |name, value| options.set(name, value))?;
     if parser.parse_keyword(Keyword::WHERE) {
         return Err(Error::Unsupported("COPY FROM … WHERE".into()));
     }
@@ -99,38 +103,45 @@ fn path(parser: &mut Parser<'_>) -> Result<String> {
     }
 }
 
-fn options(parser: &mut Parser<'_>) -> Result<CopyOptions> {
+/// Parses the options of a statement, and calls `set` with the name of each, in upper case, and its value. `old` has the names
+/// that also stand without parentheses, as in earlier versions of PostgreSQL; names of formats among them become FORMAT.
+///
+/// # Errors
+/// `Syntax`; errors of `set`.
+pub(super) fn options(
+    parser: &mut Parser<'_>,
+    old: &[&str],
+    mut set: impl FnMut(&str, Option<String>) -> Result<()>,
+) -> Result<()> {
     let with = parser.parse_keyword(Keyword::WITH);
-    let mut options = CopyOptions::default();
     if parser.consume_token(&Token::LParen) {
         loop {
             let Some(name) = word(parser, &[]) else { return Err(unexpected(parser, "the name of an option")) };
-            options.set(&name, value(parser)?)?;
+            set(&name, value(parser)?)?;
             if !parser.consume_token(&Token::Comma) {
                 break;
             }
         }
-        parser.expect_token(&Token::RParen).map_err(syntax)?;
-        return Ok(options);
+        return parser.expect_token(&Token::RParen).map(drop).map_err(syntax);
     }
     let mut any = false;
-    while let Some(name) = word(parser, &["CSV", "HEADER", "DELIMITER", "DELIMITERS", "NULL", "QUOTE", "ESCAPE"]) {
+    while let Some(name) = word(parser, old) {
         any = true;
         match name.as_str() {
-            "CSV" => options.set("FORMAT", Some("csv".into()))?,
-            "HEADER" => options.set("HEADER", None)?,
+            "BINARY" | "CSV" => set("FORMAT", Some(name))?,
+            "HEADER" => set("HEADER", None)?,
             name => {
                 let _ = parser.parse_keyword(Keyword::AS);
                 let Some(value) = text(parser) else { return Err(unexpected(parser, "a text in quotes")) };
-                options.set(name, Some(value))?;
+                set(name, Some(value))?;
             }
         }
     }
-    if with && !any { Err(unexpected(parser, "options")) } else { Ok(options) }
+    if with && !any { Err(unexpected(parser, "options")) } else { Ok(()) }
 }
 
 /// The value of an option: a string, word or number; `None` for an option without a value.
-pub(super) fn value(parser: &mut Parser<'_>) -> Result<Option<String>> {
+fn value(parser: &mut Parser<'_>) -> Result<Option<String>> {
     // DuckDB also accepts NAME = value.
     let assigned = parser.consume_token(&Token::Eq);
     if let Some(text) = text(parser) {
