@@ -74,7 +74,7 @@ pub use engine::cache::{CacheCalibration, CacheStatus, PinInfo, calibrate_caches
 pub use engine::transaction::TransactionStatus;
 pub use session::{
     Appender, ArrowRows, Column, Connection, Database, MappedRows, Optional, Params, ParamsFromIter, Prepared, Repair,
-    Row, RowIndex, Rows, Session, Statement, Transaction, params_from_iter,
+    RoleLogin, Row, RowIndex, Rows, Session, Statement, Transaction, params_from_iter,
 };
 pub use sql::POSTGRESQL_VERSION;
 pub use sql::repair::{KeySpan, Repaired, RepairedTable};

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::index_build::IndexBuild;
 use super::names::RelationName;
+use super::privileges::Access;
 use crate::Error;
 
 /// A table. The schema of its tree is the primary key columns in key order, then the other columns in table order, with dropped
@@ -52,6 +53,9 @@ pub struct TableDef {
     /// What the end of a transaction does to a temporary table; `None` if the rows stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_commit: Option<OnCommit>,
+    /// The owner, and the privileges of other roles.
+    #[serde(default, skip_serializing_if = "Access::is_default")]
+    pub access: Access,
     /// The indexes that CREATE INDEX CONCURRENTLY is building. Not stored.
     #[serde(skip)]
     pub building: Vec<IndexBuild>,
@@ -94,6 +98,7 @@ impl TableDef {
             compression: Compression::default(),
             comment: None,
             on_commit: None,
+            access: Access::default(),
             building: Vec::new(),
         }
     }
@@ -261,6 +266,9 @@ pub struct SequenceDef {
     /// Text of COMMENT ON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// The owner, and the privileges of other roles. Sequences of identity columns use that of their tables.
+    #[serde(default, skip_serializing_if = "Access::is_default")]
+    pub access: Access,
 }
 
 fn bigint() -> ColumnType {
@@ -611,6 +619,9 @@ pub struct ViewDef {
     /// Text of COMMENT ON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// The owner, with whose privileges the query is executed, and the privileges of other roles.
+    #[serde(default, skip_serializing_if = "Access::is_default")]
+    pub access: Access,
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@
 //! | `statistics/NAME` | [`TableStatistics`] of the table |
 //! | `sequence/NAME` | [`SequenceDef`]; those of identity columns are in the table |
 //! | `index_build/TREE` | an unfinished CREATE INDEX CONCURRENTLY; see [`IndexBuild`](super::IndexBuild) |
-//! | `schema/NAME` | [`SchemaDocument`]; `public` has one only for its comment |
+//! | `schema/NAME` | [`SchemaDocument`]; `public` has one only for its comment and its privileges |
+//! | `role/NAME` | [`RoleDef`] |
 //! | `sequence_position/ID` | [`SequencePosition`](super::SequencePosition), also of identity columns |
 //!
 //! The key of an object in another schema than `public` is `KIND@SCHEMA/NAME`. The schemas of temporary objects have no
@@ -18,6 +19,7 @@
 //!
 //! Positions change in commits of their own. A position may remain after its sequence; opening the database removes it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -29,6 +31,8 @@ use serde::{Deserialize, Serialize};
 
 use super::definitions::{ForeignKeyDef, IndexDef, IndexMethod, SequenceDef, SequencePosition, TableDef, ViewDef};
 use super::names::{PUBLIC, RelationName, TEMPORARY_PREFIX};
+use super::privileges::Access;
+use super::roles::{PREDEFINED, RoleDef};
 use crate::catalog::Table;
 use crate::catalog::TableStatistics;
 use crate::{Error, ObjectKind, Result};
@@ -47,6 +51,9 @@ const FORMAT: u32 = 1;
 /// Format version of documents with schemas, with temporary objects or with predicates of indexes. A program that does not
 /// know predicates would take such an index for one of all rows.
 pub(super) const FORMAT_EXTENDED: u32 = 2;
+/// Format version of documents with roles, owners or privileges. A program that does not know them would let every user do
+/// everything.
+pub(super) const FORMAT_ROLES: u32 = 3;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FormatDocument {
@@ -60,6 +67,10 @@ pub(super) struct SchemaDocument {
     /// Text of COMMENT ON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
+    /// The owner, and the privileges of other roles. Without it, those of a schema without an owner; for `public`, those of
+    /// a new database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<Access>,
 }
 
 /// Kind of a document; the first part of its key.
@@ -73,6 +84,7 @@ pub(crate) enum DocumentKind {
     SequencePosition,
     Schema,
     IndexBuild,
+    Role,
 }
 
 /// The name of a document in its key.
@@ -107,6 +119,7 @@ impl DocumentKind {
             DocumentKind::SequencePosition => "sequence_position",
             DocumentKind::Schema => "schema",
             DocumentKind::IndexBuild => "index_build",
+            DocumentKind::Role => "role",
         })
     }
 }
@@ -122,6 +135,10 @@ pub(crate) struct Catalog {
     pub schemas: BTreeSet<String>,
     /// The comments of schemas, by name.
     pub schema_comments: BTreeMap<String, String>,
+    /// The owners and privileges of schemas that have any; those of `public` if they were changed.
+    pub schema_access: BTreeMap<String, Arc<Access>>,
+    /// The roles by name, without the predefined ones.
+    pub roles: BTreeMap<String, Arc<RoleDef>>,
 }
 
 impl Catalog {
@@ -224,6 +241,29 @@ impl Catalog {
         name == PUBLIC || self.schemas.contains(name) || name.starts_with(TEMPORARY_PREFIX)
     }
 
+    /// The owner of a schema and the privileges of other roles.
+    pub fn access_of_schema(&self, name: &str) -> Cow<'_, Access> {
+        match self.schema_access.get(name) {
+            Some(access) => Cow::Borrowed(&**access),
+            None if name == PUBLIC => Cow::Owned(Access::of_public()),
+            None => Cow::Owned(Access::default()),
+        }
+    }
+
+    /// True if a role has this name.
+    pub fn has_role(&self, name: &str) -> bool {
+        self.roles.contains_key(name) || PREDEFINED.contains(&name)
+    }
+
+    /// True if there are roles, owners or privileges.
+    fn has_access(&self) -> bool {
+        !self.roles.is_empty()
+            || !self.schema_access.is_empty()
+            || self.views.values().any(|view| !view.access.is_default())
+            || self.sequences().any(|(def, _)| !def.access.is_default())
+            || self.tables.values().any(|table| !table.def.access.is_default())
+    }
+
     /// True if a table, index, view or sequence has this name.
     pub fn has_relation(&self, name: &RelationName) -> bool {
         self.tables.contains_key(name)
@@ -280,9 +320,9 @@ impl Catalog {
         let format: Option<FormatDocument> =
             documents.get(&DocumentKind::Meta.key(&"format")).map(|d| parse("meta/format", d)).transpose()?;
         match format {
-            Some(FormatDocument { version: FORMAT..=FORMAT_EXTENDED }) => {}
+            Some(FormatDocument { version: FORMAT..=FORMAT_ROLES }) => {}
             Some(FormatDocument { version }) => {
-                return Err(Error::FormatVersion { path: CATALOG.into(), found: version, supported: FORMAT_EXTENDED });
+                return Err(Error::FormatVersion { path: CATALOG.into(), found: version, supported: FORMAT_ROLES });
             }
             None => return Err(corrupt("it has no format version".into())),
         }
@@ -305,11 +345,15 @@ impl Catalog {
                 let sequence: SequenceDef = parse(key, document)?;
                 catalog.sequences.insert(sequence.name.clone(), Arc::new(sequence));
             } else if kind == Some("schema") {
-                let SchemaDocument { name, comment } = parse(key, document)?;
+                let SchemaDocument { name, comment, access } = parse(key, document)?;
                 catalog.schema_comments.extend(comment.map(|comment| (name.clone(), comment)));
+                catalog.schema_access.extend(access.map(|access| (name.clone(), Arc::new(access))));
                 if name != PUBLIC {
                     catalog.schemas.insert(name);
                 }
+            } else if kind == Some("role") {
+                let role: RoleDef = parse(key, document)?;
+                catalog.roles.insert(role.name.clone(), Arc::new(role));
             }
         }
         Ok(catalog)
@@ -365,10 +409,16 @@ pub(crate) fn bootstrap(batch: &mut WriteBatch) -> Result<()> {
     put(batch, DocumentKind::Meta, &"format", &FormatDocument { version: FORMAT })
 }
 
-/// Adds a schema to `batch`, with its comment.
-pub(crate) fn put_schema(batch: &mut WriteBatch, name: &str, comment: Option<&String>) -> Result<()> {
+/// Adds a schema of `catalog` to `batch`, with its comment and privileges. The schema `public` has a document only if it has
+/// either.
+pub(crate) fn put_schema(batch: &mut WriteBatch, catalog: &Catalog, name: &str) -> Result<()> {
+    let comment = catalog.schema_comments.get(name).cloned();
+    let access = catalog.schema_access.get(name).map(|access| Access::clone(access));
+    if name == PUBLIC && comment.is_none() && access.is_none() {
+        return remove(batch, DocumentKind::Schema, &name);
+    }
     extend_format(batch)?;
-    put(batch, DocumentKind::Schema, &name, &SchemaDocument { name: name.into(), comment: comment.cloned() })
+    put(batch, DocumentKind::Schema, &name, &SchemaDocument { name: name.into(), comment, access })
 }
 
 /// Adds a new table, view or sequence to `batch`.
@@ -387,6 +437,15 @@ pub(crate) fn put_new(
 /// Adds the format version that documents with schemas, temporary objects or partial indexes need to `batch`.
 pub(crate) fn extend_format(batch: &mut WriteBatch) -> Result<()> {
     put(batch, DocumentKind::Meta, &"format", &FormatDocument { version: FORMAT_EXTENDED })
+}
+
+/// Adds the format version that the roles, owners and privileges of `catalog` need to `batch`, if it has any. Called when all
+/// other documents are in the batch, because these may need a lower version.
+pub(crate) fn put_roles_format(batch: &mut WriteBatch, catalog: &Catalog) -> Result<()> {
+    match catalog.has_access() {
+        true => put(batch, DocumentKind::Meta, &"format", &FormatDocument { version: FORMAT_ROLES }),
+        false => Ok(()),
+    }
 }
 
 /// Adds the insertion or replacement of a document to `batch`.
@@ -530,10 +589,34 @@ mod tests {
     }
 
     #[test]
+    fn roles_and_privileges_need_a_format_version_of_their_own() {
+        let format = ("meta/format", r#"{"version":3}"#);
+        let table = TABLE.replace(
+            r#""hidden_rowid":false"#,
+            r#""hidden_rowid":false,"access":{"owner":"o","grants":[{"to":"r","by":"o","privileges":"rw"},{"privileges":"r"}]}"#,
+        );
+        let role = ("role/r", r#"{"name":"r","id":7,"login":true,"member_of":["o"]}"#);
+        let schema = ("schema/public", r#"{"name":"public","access":{}}"#);
+        let catalog = decode(&[format, ("table/t", &table), role, schema]).unwrap();
+        assert_eq!(catalog.roles["r"].id, 7);
+        let access = &catalog.table(&RelationName::public("t")).unwrap().def.access;
+        assert_eq!((access.owner.as_deref(), access.grants.len()), (Some("o"), 2));
+        assert!(catalog.access_of_schema(PUBLIC).grants.is_empty());
+        let mut batch = WriteBatch::new();
+        put_roles_format(&mut batch, &catalog).unwrap();
+        assert!(!batch.is_empty());
+        let plain = decode(&[("meta/format", r#"{"version":1}"#), ("table/t", TABLE)]).unwrap();
+        assert_eq!(plain.access_of_schema(PUBLIC).grants.len(), 1);
+        let mut batch = WriteBatch::new();
+        put_roles_format(&mut batch, &plain).unwrap();
+        assert!(batch.is_empty(), "earlier programs can read a database without roles");
+    }
+
+    #[test]
     fn damaged_documents_are_errors() {
         let format = ("meta/format", r#"{"version":1}"#);
         assert!(decode(&[]).unwrap_err().to_string().contains("no format version"));
-        assert!(decode(&[("meta/format", r#"{"version":3}"#)]).unwrap_err().to_string().contains("version 3"));
+        assert!(decode(&[("meta/format", r#"{"version":4}"#)]).unwrap_err().to_string().contains("version 4"));
         for damaged in ["", "{", "{}", &TABLE.replace("[0]", "[7]"), &TABLE.replace("BIGINT", "BIGINTEGER")] {
             let error = decode(&[format, ("table/t", damaged)]).unwrap_err().to_string();
             assert!(error.contains("table"), "{error}");

@@ -10,9 +10,11 @@ use keyaki_store::{Schema, TreeId, WriteBatch};
 
 use super::definitions::{SequenceDef, SequencePosition, TableDef, ViewDef};
 use super::documents::{
-    DocumentKind, FORMAT_EXTENDED, FormatDocument, SchemaDocument, extend_format, parse, put, put_schema,
+    Catalog, DocumentKind, FORMAT_ROLES, FormatDocument, SchemaDocument, extend_format, parse, put, put_roles_format,
+    put_schema,
 };
 use super::names::{PUBLIC, RelationName};
+use super::roles::RoleDef;
 use super::table::Table;
 use crate::catalog::TableStatistics;
 use crate::{Error, Result};
@@ -25,8 +27,10 @@ pub(crate) struct SalvagedCatalog {
     /// The sequences of CREATE SEQUENCE.
     pub sequences: BTreeMap<RelationName, SequenceDef>,
     pub positions: BTreeMap<u64, SequencePosition>,
-    /// The schemas with their comments.
-    pub schemas: BTreeMap<String, Option<String>>,
+    /// The schemas.
+    pub schemas: BTreeSet<String>,
+    /// Roles, and comments and privileges of schemas.
+    others: Catalog,
     statistics: BTreeMap<String, TableStatistics>,
     /// Unusable documents, with the reason.
     pub problems: Vec<String>,
@@ -54,8 +58,8 @@ impl SalvagedCatalog {
         match kind {
             "meta" if name == "/format" => {
                 let FormatDocument { version } = parse(key, document)?;
-                if version > FORMAT_EXTENDED {
-                    let (path, found, supported) = ("catalog".into(), version, FORMAT_EXTENDED);
+                if version > FORMAT_ROLES {
+                    let (path, found, supported) = ("catalog".into(), version, FORMAT_ROLES);
                     return Err(Error::FormatVersion { path, found, supported });
                 }
             }
@@ -83,8 +87,14 @@ impl SalvagedCatalog {
                 }
             }
             "schema" => {
-                let SchemaDocument { name, comment } = parse(key, document)?;
-                self.schemas.insert(name, comment);
+                let SchemaDocument { name, comment, access } = parse(key, document)?;
+                self.others.schema_comments.extend(comment.map(|comment| (name.clone(), comment)));
+                self.others.schema_access.extend(access.map(|access| (name.clone(), Arc::new(access))));
+                self.schemas.insert(name);
+            }
+            "role" => {
+                let role: RoleDef = parse(key, document)?;
+                self.others.roles.insert(role.name.clone(), Arc::new(role));
             }
             "statistics" => {
                 // The optimizer collects them again if they are lost.
@@ -120,6 +130,12 @@ impl SalvagedCatalog {
         });
         self.views.retain(|name, _| !name.is_temporary());
         self.sequences.retain(|name, _| !name.is_temporary());
+        // A role that is created later under the name of a lost one must not get its privileges.
+        let others = self.others.clone();
+        let known = |role: &str| others.has_role(role);
+        self.tables.values_mut().for_each(|def| def.access.retain_roles(known));
+        self.sequences.values_mut().for_each(|def| def.access.retain_roles(known));
+        self.others.schema_access.values_mut().for_each(|access| Arc::make_mut(access).retain_roles(known));
         let (tables, problems) = (&self.tables, &mut self.problems);
         self.sequences.retain(|name, _| {
             let is_free = !tables.contains_key(name);
@@ -134,7 +150,7 @@ impl SalvagedCatalog {
         let names = self.tables.keys().chain(self.views.keys()).chain(self.sequences.keys());
         let used: Vec<String> = names.map(|name| name.schema.to_string()).collect();
         for schema in used.into_iter().filter(|schema| schema != PUBLIC) {
-            self.schemas.entry(schema).or_default();
+            self.schemas.insert(schema);
         }
     }
 
@@ -154,8 +170,11 @@ impl SalvagedCatalog {
     /// Errors of encoding.
     pub fn put(&self, batch: &mut WriteBatch, tables: &[TableDef]) -> Result<()> {
         extend_format(batch)?;
-        for (name, comment) in &self.schemas {
-            put_schema(batch, name, comment.as_ref())?;
+        for name in &self.schemas {
+            put_schema(batch, &self.others, name)?;
+        }
+        for (name, role) in &self.others.roles {
+            put(batch, DocumentKind::Role, name, role)?;
         }
         for (name, sequence) in &self.sequences {
             put(batch, DocumentKind::Sequence, name, sequence)?;
@@ -169,7 +188,7 @@ impl SalvagedCatalog {
                 put(batch, DocumentKind::Statistics, &def.name, statistics)?;
             }
         }
-        Ok(())
+        put_roles_format(batch, &self.others)
     }
 
     /// The sequences, also those of identity columns of `tables`.
@@ -221,7 +240,7 @@ mod tests {
         catalog.reconcile(&trees());
         assert_eq!(catalog.tables.keys().map(ToString::to_string).collect::<Vec<_>>(), ["t"]);
         assert_eq!(catalog.views.len(), 1);
-        assert!(catalog.schemas.contains_key("s") && catalog.positions.contains_key(&7));
+        assert!(catalog.schemas.contains("s") && catalog.positions.contains_key(&7));
         assert_eq!(catalog.problems.len(), 2, "{:?}", catalog.problems);
         let error = catalog.add(b"meta/format", br#"{"version":3}"#).unwrap_err();
         assert!(error.to_string().contains("version 3"), "{error}");

@@ -58,6 +58,8 @@ pub(crate) enum Status {
 pub(crate) struct Query {
     pub id: u64,
     pub session: u64,
+    /// The session user; `None` for a session without a role.
+    pub user: Option<Arc<str>>,
     pub text: String,
     pub status: Status,
     pub started_at: SystemTime,
@@ -103,11 +105,11 @@ impl Queries {
         self.next_session.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Records the start of a statement. `operators` is the list of its session, and `interrupts` those of its session since
+    /// Records the start of a statement. `session`: its number and user. `operators` is the list of its session, and `interrupts` those of its session since
     /// the start.
     pub fn start(
         self: &Arc<Self>,
-        session: u64,
+        (session, user): (u64, Option<Arc<str>>),
         text: &str,
         operators: &Operators,
         interrupts: (Arc<Interrupts>, Started),
@@ -123,6 +125,7 @@ impl Queries {
         let query = Query {
             id,
             session,
+            user,
             text: text[..end].to_string(),
             status: Status::Running,
             started_at: SystemTime::now(),

@@ -280,6 +280,7 @@ mod tests {
             ty: keyaki_store::ColumnType::Int64,
             cycles,
             comment: None,
+            access: crate::catalog::Access::default(),
         }
     }
 

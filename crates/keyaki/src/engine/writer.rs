@@ -13,7 +13,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::Engine;
 use super::transaction::{TransactionSlot, TransactionStatement};
 use crate::base::interrupt::{Decision, Stage};
-use crate::catalog::{Catalog, Table, remove_positions};
+use crate::catalog::{Catalog, Table, put_roles_format, remove_positions};
 use crate::{Error, Result};
 
 /// Number of times that a statement yields the CPU to the holder of the writer lock before it queues for the lock.
@@ -232,6 +232,7 @@ impl Engine {
         mut batch: WriteBatch,
         catalog: Catalog,
     ) -> Result<()> {
+        put_roles_format(&mut batch, &catalog)?;
         if let Scope::Transaction(statement) = &writer.scope {
             return statement.define(&writer.decision, batch, catalog, writer.is_part);
         }
@@ -295,6 +296,7 @@ impl Engine {
         assert!(!writer.is_in_transaction(), "a bulk load in a transaction");
         if let Some(changed) = &catalog {
             self.remove_positions(&mut batch, changed)?;
+            put_roles_format(&mut batch, changed)?;
         }
         self.change(writer, move |engine| {
             let install = || Ok(engine.store.install(batch, loaded)?);

@@ -11,6 +11,7 @@ use futures::{Stream, StreamExt};
 use super::Session;
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
+use crate::sql::access;
 use crate::sql::dml::defaults;
 use crate::sql::expressions;
 use crate::values::zone::Zone;
@@ -50,6 +51,7 @@ impl Session {
         let writer = self.sql.writer(execution, "INSERT").await?;
         let (catalog, _) = self.sql.engine.latest(&writer);
         let table = catalog.table(&self.sql.named(&catalog, table)?)?.clone();
+        access::insertion(&self.sql, &catalog, &table)?;
         expressions::compiled(&self.sql, &table)?;
         let defaults = defaults::physical(&self.sql, &writer, &table)?;
         let (into, schema) = (table.clone(), table.arrow.clone());

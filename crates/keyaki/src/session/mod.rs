@@ -12,6 +12,7 @@
 //! | [`transaction`] | transactions of connections |
 //! | [`appender`] | rows in bulk |
 //! | [`repair`] | salvage of a damaged database |
+//! | [`roles`] | roles for servers, and sessions that act as a role |
 //! | [`runtime`] | blocking execution of futures |
 
 mod appender;
@@ -25,6 +26,7 @@ mod load;
 mod params;
 mod prepared;
 mod repair;
+mod roles;
 mod rows;
 mod runtime;
 mod statement;
@@ -55,6 +57,7 @@ pub use database::Database;
 pub use params::{Params, ParamsFromIter, params_from_iter};
 pub use prepared::Prepared;
 pub use repair::Repair;
+pub use roles::RoleLogin;
 pub use rows::{MappedRows, Optional, Row, RowIndex, Rows};
 pub use statement::{Column, Statement};
 pub use transaction::Transaction;

@@ -2,9 +2,9 @@
 //!
 //! | statement | actions |
 //! |---|---|
-//! | `ALTER SEQUENCE` | options, RENAME TO, SET SCHEMA |
-//! | `ALTER VIEW` | RENAME TO, RENAME COLUMN, SET SCHEMA |
-//! | `ALTER TABLE` | SET SCHEMA; ALTER COLUMN with SET, RESTART and DROP IDENTITY of an identity column |
+//! | `ALTER SEQUENCE` | options, RENAME TO, SET SCHEMA, OWNER TO |
+//! | `ALTER VIEW` | RENAME TO, RENAME COLUMN, SET SCHEMA, OWNER TO |
+//! | `ALTER TABLE` | SET SCHEMA, OWNER TO; ALTER COLUMN with SET, RESTART and DROP IDENTITY of an identity column |
 //!
 //! An action of ALTER TABLE that is parsed here stands alone in its statement.
 
@@ -19,12 +19,14 @@ use keyaki_store::WriteBatch;
 
 use super::ddl::redefine;
 use super::names::{new_sibling, plain_ident};
+use super::roles::words::{accept, role_name};
+use super::roles::{Owned, RoleName, change_owner};
 use super::sequence_options::{Form, Options};
 use super::split::Statement;
-use super::{Outcome, SqlSession, renames, views};
+use super::{Outcome, SqlSession, access, renames, views};
 use crate::base::interrupt::Execution;
 use crate::base::syntax;
-use crate::catalog::{Catalog, DocumentKind, RelationName, SequenceDef, TEMPORARY_PREFIX, Table, put};
+use crate::catalog::{Catalog, DocumentKind, Privileges, RelationName, SequenceDef, TEMPORARY_PREFIX, Table, put};
 use crate::engine::Engine;
 use crate::{Error, ObjectKind, Result};
 
@@ -49,6 +51,7 @@ enum Action {
     Rename(ObjectName),
     RenameColumn(Ident, Ident),
     SetSchema(Ident),
+    Owner(RoleName),
     /// Options of a sequence.
     Options(Options),
     /// Options of the identity column, and `always` for SET GENERATED.
@@ -94,6 +97,7 @@ pub(super) fn parse(statement: &Statement<'_>) -> Result<Option<Alter>> {
         _ if parser.parse_keywords(&[Keyword::SET, Keyword::SCHEMA]) => {
             Some(Action::SetSchema(parser.parse_identifier().map_err(syntax)?))
         }
+        _ if accept(&mut parser, &["OWNER", "TO"]) => Some(Action::Owner(role_name(&mut parser)?)),
         Kind::Table => parse_identity(&mut parser)?,
         Kind::View | Kind::Sequence if parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) => {
             Some(Action::Rename(parser.parse_object_name(false).map_err(syntax)?))
@@ -113,9 +117,6 @@ pub(super) fn parse(statement: &Statement<'_>) -> Result<Option<Alter>> {
 }
 
 fn parse_options(parser: &mut Parser<'_>) -> Result<Action> {
-    if parser.parse_keywords(&[Keyword::OWNER, Keyword::TO]) {
-        return Err(Error::Unsupported("OWNER TO in ALTER SEQUENCE (a database has no roles)".into()));
-    }
     let next = parser.peek_token();
     match next.token {
         Token::EOF => parser.expected("an option of the sequence", next).map_err(syntax),
@@ -174,6 +175,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, alter: 
         Err(Error::NotFound { .. }) if if_exists => return done,
         found => found?,
     }
+    access::owner(session, &catalog, &name)?;
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
     match action {
         Action::Rename(new) => {
@@ -186,8 +188,17 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, alter: 
             views::rename_column(session, &state, &mut changed, &mut batch, &name, (&old, &new)).await?;
         }
         Action::SetSchema(schema) => {
+            access::schema(
+                &session.authority(&catalog)?,
+                &catalog,
+                &session.path().schema(&schema),
+                Privileges::CREATE,
+            )?;
             let moves = moves(&catalog, kind, &name, &session.path().schema(&schema))?;
             renames::apply(&mut changed, &mut batch, &|old| moves.get(old).cloned())?;
+        }
+        Action::Owner(role) => {
+            change_owner(session, &catalog, &mut changed, &mut batch, &Owned::Relation(name), &role)?;
         }
         Action::Options(options) => {
             let (old, owner) = sequence(&catalog, &name)?;

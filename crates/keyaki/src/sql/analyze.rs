@@ -5,7 +5,7 @@
 use datafusion::sql::sqlparser::ast::ObjectName;
 
 use super::transaction::check_outside;
-use super::{Outcome, SqlSession};
+use super::{Outcome, SqlSession, access};
 use crate::Result;
 use crate::base::interrupt::Execution;
 use crate::catalog::RelationName;
@@ -21,8 +21,16 @@ pub(crate) async fn run(
     let writer = session.writer(execution, "ANALYZE").await?;
     let (catalog, _) = session.engine.latest(&writer);
     let names: Vec<RelationName> = match table {
-        Some(name) => vec![catalog.table(&session.relation(&catalog, name)?)?.def.name.clone()],
-        None => catalog.tables.keys().cloned().collect(),
+        Some(name) => {
+            let name = &catalog.table(&session.relation(&catalog, name)?)?.def.name;
+            access::owner(session, &catalog, name)?;
+            vec![name.clone()]
+        }
+        None => {
+            let authority = session.authority(&catalog)?;
+            let owned = catalog.tables.values().filter(|table| authority.owns(&table.def.access));
+            owned.map(|table| table.def.name.clone()).collect()
+        }
     };
     analyze(&session.write(writer), &names).await?;
     Ok(Outcome::done("ANALYZE"))

@@ -30,7 +30,7 @@ const LEVELS: Values =
 const NO_TIME: Values = Only(&["0", "0ms", "0s"]);
 
 /// Name, value before any change, and permitted values, sorted by name.
-const SETTINGS: [(&str, &str, Values); 22] = [
+const SETTINGS: [(&str, &str, Values); 21] = [
     ("application_name", "", Any),
     ("bytea_output", "hex", Only(&["hex"])),
     ("client_encoding", "UTF8", Only(&["utf8", "utf-8", "unicode"])),
@@ -45,7 +45,6 @@ const SETTINGS: [(&str, &str, Values); 22] = [
     ("lc_messages", "C", Any),
     ("lock_timeout", "0", NO_TIME),
     ("max_identifier_length", "63", ReadOnly),
-    ("role", "none", Only(&["none"])),
     ("row_security", "on", ON),
     ("server_encoding", "UTF8", ReadOnly),
     ("server_version", POSTGRESQL_VERSION, ReadOnly),

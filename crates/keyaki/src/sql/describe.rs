@@ -11,8 +11,8 @@ use super::columns::shown_schema;
 use super::state::StatementState;
 use crate::Result;
 use crate::base::type_name;
-use crate::catalog::{ColumnDef, SqlType, types};
-use crate::sql::{Outcome, SqlSession, documents, sequences};
+use crate::catalog::{ColumnDef, Privileges, SqlType, types};
+use crate::sql::{Outcome, SqlSession, access, documents, sequences};
 
 /// A column: name, type, and the text of its default or expression.
 struct Described {
@@ -47,6 +47,7 @@ pub(super) async fn relation(session: &SqlSession, name: &ObjectName) -> Result<
     if let Ok(own) = state.relation(name)
         && let Some(table) = state.catalog.tables.get(&own)
     {
+        access::relation_any(&state.authority, &state.catalog, &own, Privileges::OF_TABLES)?;
         return rows(table.def.columns.iter().map(Described::of).collect());
     }
     of_query(&state, *super::parse_query(&format!("SELECT * FROM {name}"))?).await

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use datafusion::sql::sqlparser::ast::{CreateIndex, Expr, Function, ObjectNamePart};
 use keyaki_store::WriteBatch;
 
+use super::access;
 use super::ddl::{check_distinct, checks, column_position, free_name, key_expr};
 use super::expressions;
 use super::names::{new_sibling, plain_ident};
@@ -53,6 +54,7 @@ pub(super) struct NewIndex {
 pub(super) fn define(session: &SqlSession, catalog: &Catalog, create: &CreateIndex) -> Result<Option<NewIndex>> {
     let engine = &session.engine;
     let old = catalog.table(&session.relation(catalog, &create.table_name)?)?.clone();
+    access::owner(session, catalog, &old.def.name)?;
     let name = create.name.as_ref().map(|name| new_sibling(name, &old.def.name)).transpose()?;
     let (keys, include) = keys(session, &old, create)?;
     let name = match name {

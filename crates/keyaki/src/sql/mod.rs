@@ -30,6 +30,7 @@ use crate::base::value::value_at;
 use crate::catalog::{RelationName, SqlType};
 use crate::{Error, ObjectKind, PlanCacheMode, Result};
 
+pub(crate) mod access;
 mod alter;
 mod analyze;
 mod backup;
@@ -72,6 +73,7 @@ mod queries;
 mod recursion;
 mod renames;
 pub(crate) mod repair;
+mod roles;
 mod row_values;
 mod schemas;
 mod sequence_options;
@@ -115,7 +117,7 @@ pub use file_access::FileAccess;
 pub use info::{IndexInfo, SequenceInfo, TableInfo};
 pub use outcome::Outcome;
 pub(crate) use plan_cache::PlanCache;
-pub(crate) use session::SqlSession;
+pub(crate) use session::{SqlSession, login};
 
 /// A parsed statement.
 enum Parsed {
@@ -132,7 +134,31 @@ enum Parsed {
     Import(export::import::Import),
     Alter(Box<alter::Alter>),
     CreateSequence(Box<sequences::CreateSequence>),
+    Role(Box<roles::RoleStatement>),
     Sql(Box<Sql>),
+}
+
+impl Parsed {
+    /// The statement, if only superusers may execute it.
+    fn of_superusers(&self) -> Option<&'static str> {
+        Some(match self {
+            Parsed::Checkpoint => "execute CHECKPOINT",
+            Parsed::DropCaches => "execute DROP CACHES",
+            Parsed::Cache(_) => "execute WARM, PIN and UNPIN",
+            Parsed::Check(_) => "execute CHECK",
+            Parsed::Vacuum(_) => "execute VACUUM",
+            Parsed::Backup(_) => "execute BACKUP",
+            Parsed::Export(_) => "execute EXPORT",
+            Parsed::Import(_) => "execute IMPORT",
+            // These check the relations that they use.
+            Parsed::Copy(_)
+            | Parsed::Analyze(_)
+            | Parsed::Alter(_)
+            | Parsed::CreateSequence(_)
+            | Parsed::Role(_)
+            | Parsed::Sql(_) => return None,
+        })
+    }
 }
 
 /// Executes exactly one statement without parameters.
@@ -158,7 +184,8 @@ pub(crate) async fn run_cached(session: &SqlSession, execution: &Execution<'_>, 
 /// Parses and executes one statement.
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, statement: &Statement<'_>) -> Result<Outcome> {
     let parsed = parse(statement)?;
-    let is_recorded = !matches!(&parsed, Parsed::Sql(sql) if !queries::is_recorded(sql));
+    let is_recorded =
+        !matches!(&parsed, Parsed::Sql(sql) if !queries::is_recorded(sql)) && !roles::has_secret(statement);
     let work = Box::pin(run_parsed(session, execution, parsed));
     queries::recorded(session, execution, is_recorded.then_some(statement.text), work).await
 }
@@ -166,6 +193,9 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
 async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Parsed) -> Result<Outcome> {
     if !matches!(parsed, Parsed::Sql(_)) {
         session.transaction.check()?;
+    }
+    if let Some(what) = parsed.of_superusers() {
+        access::superuser(session, what)?;
     }
     match parsed {
         Parsed::Checkpoint => checkpoint(session, execution).await,
@@ -179,6 +209,7 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
         Parsed::Check(check) => Box::pin(check::run(session, execution, check)).await,
         Parsed::Vacuum(vacuum) => Box::pin(vacuum::run(session, execution, vacuum)).await,
         Parsed::Alter(alter) => Box::pin(alter::run(session, execution, *alter)).await,
+        Parsed::Role(role) => Box::pin(roles::run(session, execution, *role)).await,
         Parsed::CreateSequence(create) => sequences::create(session, execution, *create).await,
         Parsed::Sql(sql) if matches!(*sql, Sql::Prepare { .. }) => dispatch(session, execution, *sql).await,
         Parsed::Sql(sql) => match parameters::count(&sql)? {
@@ -195,6 +226,9 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
         && let Some(alter) = alter::parse(statement)?
     {
         return Ok(Parsed::Alter(Box::new(alter)));
+    }
+    if let Some(role) = roles::parse(statement)? {
+        return Ok(Parsed::Role(Box::new(role)));
     }
     let mut parser = statement.parser();
     let parsed = match words.as_slice() {
@@ -242,6 +276,19 @@ fn parse(statement: &Statement<'_>) -> Result<Parsed> {
     };
     expect_end(&mut parser)?;
     Ok(parsed)
+}
+
+/// True for the first words of statements that define roles or change that of the session.
+fn words_of_role(words: &[String]) -> bool {
+    let words: Vec<&str> = words.iter().take(3).map(String::as_str).collect();
+    matches!(
+        words.as_slice(),
+        ["CREATE" | "ALTER" | "DROP", "ROLE" | "USER" | "GROUP", ..]
+            | ["SET" | "RESET", "ROLE", ..]
+            | ["SET" | "RESET", "SESSION", "AUTHORIZATION" | "ROLE", ..]
+            | ["SET", "SESSION", "SESSION", ..]
+            | ["GRANT" | "REVOKE", ..]
+    )
 }
 
 fn parse_analyze(parser: &mut Parser<'_>) -> Result<ObjectName> {

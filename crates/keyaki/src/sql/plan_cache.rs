@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::names::SearchPath;
 use super::normalize::{Literal, LiteralKind, Normalized, normalize, parameterize};
 use super::prepared::{Executed, Prepared};
+use super::roles::Acting;
 use super::{Parsed, SqlSession};
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
@@ -56,6 +57,8 @@ struct Entry {
     zone: Zone,
     /// The search path of its sessions: it changes the meaning of names.
     path: Arc<SearchPath>,
+    /// The roles of its sessions: they decide on what the statement may do.
+    acting: Option<Arc<Acting>>,
     prepared: Prepared,
     /// For each parameter, its position among the literals.
     parameters: Vec<usize>,
@@ -104,7 +107,7 @@ impl PlanCache {
     ) -> Result<Option<Executed>> {
         let Some(normalized) = normalize(sql) else { return Ok(None) };
         let zone = session.zone();
-        let hash = xxh3_64(normalized.key.as_bytes()) ^ hash_of(zone);
+        let hash = xxh3_64(normalized.key.as_bytes()) ^ hash_of(zone) ^ hash_of_user(session);
         let entry = match self.find(hash, &normalized, session) {
             Some(entry) => entry,
             None if mode != PlanCacheMode::Always && self.is_first(hash) => return Ok(None),
@@ -143,6 +146,7 @@ impl PlanCache {
             *entry.key == *normalized.key
                 && entry.zone == zone
                 && session.has_path(&entry.path)
+                && session.acts_as(&entry.acting)
                 && entry.fixed.iter().all(|(place, fixed)| fixed.equals(&normalized.literals[*place]))
         };
         entries.iter().find(matches).cloned()
@@ -189,6 +193,11 @@ fn hash_of(zone: Zone) -> u64 {
     if zone.is_utc() { 0 } else { xxh3_64(zone.to_string().as_bytes()) }
 }
 
+/// Different for different users; 0 for a session without a role.
+fn hash_of_user(session: &SqlSession) -> u64 {
+    session.acting().map_or(0, |acting| xxh3_64(acting.current_user().as_bytes()))
+}
+
 impl Entry {
     /// Estimated bytes in memory.
     fn bytes(&self) -> usize {
@@ -209,7 +218,8 @@ impl Entry {
         let fixed = fixed.map(|(place, literal)| (place, Fixed::of(literal))).collect();
         let prepared = Prepared::of(statement.text, *parsed, Vec::new()).ok()?;
         let short = prepared.describe(session).await.ok()?.is_short();
-        let (zone, path) = (session.zone(), session.path());
-        short.then(|| Entry { key: normalized.key.as_str().into(), zone, path, prepared, parameters, fixed, assigns })
+        let (zone, path, acting) = (session.zone(), session.path(), session.acting());
+        let key = normalized.key.as_str().into();
+        short.then(|| Entry { key, zone, path, acting, prepared, parameters, fixed, assigns })
     }
 }

@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::ast::{Expr, SetExpr, Statement as Sql, Value as 
 use parking_lot::Mutex;
 
 use super::names::SearchPath;
+use super::roles::Acting;
 use super::short::{ShortPlan, parameter_index};
 use super::split::Statement;
 use super::state::StatementState;
@@ -55,6 +56,8 @@ pub(crate) struct Description {
     zone: Zone,
     /// The search path of that session.
     path: Arc<SearchPath>,
+    /// The roles of that session, which have the privileges that the statement needs.
+    acting: Option<Arc<Acting>>,
     catalog: Arc<Catalog>,
     /// `None` for parameters whose type follows from their values only.
     pub parameters: Vec<Option<DataType>>,
@@ -199,6 +202,7 @@ impl Prepared {
             && known.version == version
             && known.zone == session.zone()
             && session.has_path(&known.path)
+            && session.acts_as(&known.acting)
         {
             return Ok(known.clone());
         }
@@ -214,6 +218,9 @@ impl Prepared {
         let is_of = |known: &Arc<Description>| {
             known.zone == zone
                 && session.has_path(&known.path)
+                && session.acts_as(&known.acting)
+                // Privileges may have been revoked since then.
+                && (known.acting.is_none() || known.version == session.engine.catalog_version())
                 && catalog.as_ref().is_some_and(|own| Arc::ptr_eq(own, &known.catalog))
         };
         if let Some(known) = self.description.lock().as_ref().filter(|known| is_of(known)) {
@@ -244,6 +251,7 @@ impl Prepared {
                     version,
                     zone,
                     path,
+                    acting: session.acting(),
                     catalog,
                     parameters: types,
                     columns: None,
@@ -252,6 +260,7 @@ impl Prepared {
                 });
             }
         };
+        let acting = session.acting();
         let state = StatementState::reading(session)?;
         let (catalog, zone, path) = (state.catalog.clone(), state.zone, state.path.clone());
         let mut template = None;
@@ -291,7 +300,7 @@ impl Prepared {
             _ => (None, None),
         };
         parameters::add_cast_types(sql, &mut types);
-        Ok(Description { version, zone, path, catalog, parameters: types, columns, short, template })
+        Ok(Description { version, zone, path, acting, catalog, parameters: types, columns, short, template })
     }
 
     /// True for errors that may disappear once the parameters have values.
@@ -306,6 +315,7 @@ impl Prepared {
                     | Error::AmbiguousTable(_)
                     | Error::Syntax { .. }
                     | Error::Unsupported(_)
+                    | Error::InsufficientPrivilege(_)
             )
     }
 

@@ -17,6 +17,9 @@ use crate::engine::queries::{Query, Reads, RunningQuery, Status};
 use crate::values::zone::STORED;
 use crate::{Error, Result};
 
+/// The text of a statement of another user.
+const HIDDEN: &str = "<insufficient privilege>";
+
 /// False for statements that control transactions and settings, which would displace others, and for EXECUTE, whose prepared
 /// statement is recorded.
 pub(super) fn is_recorded(statement: &Sql) -> bool {
@@ -81,8 +84,8 @@ fn watched(rows: SendableRecordBatchStream, query: RunningQuery) -> SendableReco
     Box::pin(RecordBatchStreamAdapter::new(schema, rows.fuse()))
 }
 
-/// The rows of `keyaki_queries`.
-pub(super) fn view(queries: &[Arc<Query>]) -> datafusion::error::Result<RecordBatch> {
+/// The rows of `keyaki_queries`. `user`: the user whose statements are shown with their texts; `None` for all.
+pub(super) fn view(queries: &[Arc<Query>], user: Option<Option<&str>>) -> datafusion::error::Result<RecordBatch> {
     let text = |of: &dyn Fn(&Query) -> Option<String>| -> ArrayRef {
         Arc::new(StringArray::from_iter(queries.iter().map(|query| of(query))))
     };
@@ -121,7 +124,13 @@ pub(super) fn view(queries: &[Arc<Query>]) -> datafusion::error::Result<RecordBa
                 _ => None,
             }),
         ),
-        ("query", text(&|query| Some(query.text.clone()))),
+        (
+            "query",
+            text(&|query| match user {
+                Some(user) if query.user.as_deref() != user => Some(HIDDEN.into()),
+                _ => Some(query.text.clone()),
+            }),
+        ),
     ];
     let field = |(name, column): &(&str, ArrayRef)| Field::new(*name, column.data_type().clone(), true);
     let schema = Schema::new(columns.iter().map(field).collect::<Vec<_>>());

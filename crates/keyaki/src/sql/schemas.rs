@@ -15,7 +15,7 @@ use keyaki_store::WriteBatch;
 
 use super::names::{SearchPath, new_schema_name, schema_name};
 use super::state::StatementState;
-use super::{Outcome, SqlSession, ddl, renames, sequences};
+use super::{Outcome, SqlSession, access, ddl, renames, roles, sequences};
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, DocumentKind, PUBLIC, RelationName, put_schema, remove};
 use crate::{Error, ObjectKind, Result};
@@ -37,9 +37,14 @@ pub(super) async fn create(
         true => return Err(Error::AlreadyExists { kind: ObjectKind::Schema, name }),
         false => {}
     }
+    access::schema_creation(session, &catalog)?;
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
-    put_schema(&mut batch, &name, None)?;
-    changed.schemas.insert(name);
+    changed.schemas.insert(name.clone());
+    let access = access::new_access(session, &catalog)?;
+    if !access.is_default() {
+        changed.schema_access.insert(name.clone(), Arc::new(access));
+    }
+    put_schema(&mut batch, &changed, &name)?;
     session.engine.commit_catalog(&writer, batch, changed).await?;
     Ok(Outcome::done("CREATE SCHEMA"))
 }
@@ -87,7 +92,11 @@ pub(super) async fn drop(
     for name in names {
         match existing(&catalog, name, "drop") {
             Err(Error::NotFound { .. }) if if_exists => {}
-            name => schemas.push(name?),
+            name => {
+                let name = name?;
+                access::schema_owner(session, &catalog, &name)?;
+                schemas.push(name);
+            }
         }
     }
     let is_dropped = |name: &&RelationName| schemas.iter().any(|schema| **schema == *name.schema);
@@ -116,6 +125,7 @@ pub(super) async fn drop(
         remove(&mut batch, DocumentKind::Schema, &schema)?;
         changed.schemas.remove(&schema);
         changed.schema_comments.remove(&schema);
+        changed.schema_access.remove(&schema);
     }
     if !batch.is_empty() {
         session.engine.commit_catalog(&writer, batch, changed).await?;
@@ -125,6 +135,9 @@ pub(super) async fn drop(
 
 /// ALTER SCHEMA … RENAME TO.
 pub(super) async fn alter(session: &SqlSession, execution: &Execution<'_>, alter: &AlterSchema) -> Result<Outcome> {
+    if let [AlterSchemaOperation::OwnerTo { owner }] = alter.operations.as_slice() {
+        return change_owner(session, execution, alter, &roles::owner_of(owner)).await;
+    }
     let [AlterSchemaOperation::Rename { name: new }] = alter.operations.as_slice() else {
         return Err(Error::Unsupported(format!("{alter}")));
     };
@@ -135,6 +148,7 @@ pub(super) async fn alter(session: &SqlSession, execution: &Execution<'_>, alter
         Err(Error::NotFound { .. }) if alter.if_exists => return Ok(Outcome::done("ALTER SCHEMA")),
         name => name?,
     };
+    access::schema_owner(session, &catalog, &old)?;
     if catalog.has_schema(&new) {
         return Err(Error::AlreadyExists { kind: ObjectKind::Schema, name: new });
     }
@@ -145,10 +159,31 @@ pub(super) async fn alter(session: &SqlSession, execution: &Execution<'_>, alter
     renames::apply(&mut changed, &mut batch, &renamed)?;
     remove(&mut batch, DocumentKind::Schema, &old)?;
     let comment = changed.schema_comments.remove(&old);
-    put_schema(&mut batch, &new, comment.as_ref())?;
     changed.schema_comments.extend(comment.map(|comment| (new.clone(), comment)));
+    let access = changed.schema_access.remove(&old);
+    changed.schema_access.extend(access.map(|access| (new.clone(), access)));
     changed.schemas.remove(&old);
-    changed.schemas.insert(new);
+    changed.schemas.insert(new.clone());
+    put_schema(&mut batch, &changed, &new)?;
+    session.engine.commit_catalog(&writer, batch, changed).await?;
+    Ok(Outcome::done("ALTER SCHEMA"))
+}
+
+/// ALTER SCHEMA … OWNER TO.
+async fn change_owner(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    alter: &AlterSchema,
+    owner: &roles::RoleName,
+) -> Result<Outcome> {
+    let writer = session.writer(execution, "ALTER SCHEMA").await?;
+    let (catalog, _) = session.engine.latest(&writer);
+    let name = match known(&catalog, &alter.name) {
+        Err(Error::NotFound { .. }) if alter.if_exists => return Ok(Outcome::done("ALTER SCHEMA")),
+        name => name?,
+    };
+    let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
+    roles::change_owner(session, &catalog, &mut changed, &mut batch, &roles::Owned::Schema(name), owner)?;
     session.engine.commit_catalog(&writer, batch, changed).await?;
     Ok(Outcome::done("ALTER SCHEMA"))
 }

@@ -171,6 +171,7 @@ impl Options {
             ty,
             cycles,
             comment: None,
+            access: crate::catalog::Access::default(),
         };
         check(&def)?;
         Ok(def)

@@ -27,11 +27,11 @@ use parking_lot::Mutex;
 
 use super::names::{SearchPath, relation_name, shown_sql, stored_name};
 use super::sequence_options::Options;
-use super::{Outcome, SqlSession, qualify};
+use super::{Outcome, SqlSession, access, qualify};
 use crate::base::interrupt::Execution;
 use crate::catalog::{
-    Catalog, ColumnDef, DocumentKind, IdentityDef, RelationName, SequenceDef, Table, TableDef, put, put_new, remove,
-    types,
+    Access, Authority, Catalog, ColumnDef, DocumentKind, IdentityDef, Privileges, RelationName, SequenceDef, Table,
+    TableDef, put, put_new, remove, types,
 };
 use crate::engine::Engine;
 use crate::engine::sequences::Sequences;
@@ -54,14 +54,19 @@ struct Context {
     path: Arc<SearchPath>,
     taken: Arc<Mutex<Taken>>,
     is_read_only: bool,
+    authority: Authority,
 }
 
 impl Context {
+    /// A sequence for which the session has one of some privileges.
+    ///
     /// # Errors
-    /// `NotFound`, `WrongObjectType`.
-    fn sequence(&self, name: &str) -> Result<&SequenceDef> {
+    /// `NotFound`, `WrongObjectType`, `InsufficientPrivilege`.
+    fn sequence(&self, name: &str, privileges: Privileges) -> Result<&SequenceDef> {
         let name = relation_name(&super::parse_name(name)?, &self.catalog, &self.path)?;
-        self.catalog.sequence(&name).ok_or_else(|| missing(&self.catalog, &name))
+        let def = self.catalog.sequence(&name).ok_or_else(|| missing(&self.catalog, &name))?;
+        access::relation_any(&self.authority, &self.catalog, &name, privileges)?;
+        Ok(def)
     }
 
     /// # Errors
@@ -134,7 +139,7 @@ impl Function {
         match self.kind {
             Kind::Next => Ok(self.next(context, name, 1)?[0]),
             Kind::Current => {
-                let def = context.sequence(name)?;
+                let def = context.sequence(name, Privileges::USAGE.and(Privileges::SELECT))?;
                 let taken = context.taken.lock().values.get(&def.lasting_id()).copied();
                 taken.ok_or_else(|| {
                     let problem = format!("currval of sequence \"{}\" is not yet defined in this session", def.name);
@@ -148,7 +153,7 @@ impl Function {
             }
             Kind::Set => {
                 context.check_writes("setval")?;
-                let def = context.sequence(name)?;
+                let def = context.sequence(name, Privileges::UPDATE)?;
                 if !(def.min..=def.max).contains(&value) {
                     return Err(Error::InvalidParameter {
                         name: format!("setval of sequence \"{}\"", def.name),
@@ -167,7 +172,7 @@ impl Function {
 
     fn next(&self, context: &Context, name: &str, count: usize) -> Result<Vec<i64>> {
         context.check_writes("nextval")?;
-        let def = context.sequence(name)?;
+        let def = context.sequence(name, Privileges::USAGE.and(Privileges::UPDATE))?;
         let values = context.engine.sequences.next(&context.engine.store, def, count)?;
         context.taken.lock().note(def.lasting_id(), &values);
         Ok(values)
@@ -245,11 +250,7 @@ pub(super) fn registered(mut builder: SessionStateBuilder) -> SessionStateBuilde
 }
 
 /// Gives the functions of a statement's state their surroundings.
-pub(super) fn register_for(
-    state: &mut SessionState,
-    session: &SqlSession,
-    catalog: &Arc<Catalog>,
-) -> datafusion::error::Result<()> {
+pub(super) fn register_for(state: &mut SessionState, session: &SqlSession, catalog: &Arc<Catalog>) -> Result<()> {
     if catalog.sequences().next().is_none() {
         return Ok(());
     }
@@ -259,6 +260,7 @@ pub(super) fn register_for(
         path: session.path(),
         taken: session.taken.clone(),
         is_read_only: session.is_read_only(),
+        authority: session.authority(catalog)?,
     });
     for function in Function::all(Some(&context)) {
         state.register_udf(Arc::new(function))?;
@@ -304,6 +306,8 @@ pub(super) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
         return Ok(Outcome::done("CREATE SEQUENCE"));
     }
     catalog.check_free(&name)?;
+    access::creation(session, &catalog, &name)?;
+    let def = SequenceDef { access: access::new_access(session, &catalog)?, ..def };
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
     put_new(&mut batch, DocumentKind::Sequence, &name, &def)?;
     changed.sequences.insert(name, Arc::new(def));
@@ -324,6 +328,7 @@ pub(super) async fn drop(
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
     for name in names {
         let name = session.relation(&catalog, name)?;
+        access::removal(session, &catalog, &name)?;
         if !changed.sequences.contains_key(&name) {
             match catalog.sequences().find(|(def, _)| def.name == name) {
                 Some((_, Some((table, column)))) => {
@@ -504,7 +509,8 @@ pub(super) fn identity(name: RelationName, column: &SqlColumn, ty: ColumnType) -
 pub(super) fn copied(identity: &IdentityDef, name: RelationName) -> IdentityDef {
     let mut sequence = identity.sequence.clone();
     sequence.renew(Sequences::new_id());
-    let sequence = SequenceDef { name, origin: None, restart: None, comment: None, ..sequence };
+    let sequence =
+        SequenceDef { name, origin: None, restart: None, comment: None, access: Access::default(), ..sequence };
     IdentityDef { sequence, ..identity.clone() }
 }
 

@@ -13,12 +13,14 @@ use super::file_access::FileAccess;
 use super::names::{self, SearchPath};
 use super::plan_cache::PlanCache;
 use super::prepared::Prepared;
+use super::roles::Acting;
 use super::sequences::Taken;
+use super::settings;
 use super::state::Planning;
 use crate::base::interrupt::{Execution, Interrupts};
 use crate::base::options::{ExecutionMode, JoinMode, PlanCacheMode, SessionOptions, Switch};
 use crate::base::progress::{NoProgress, Progress};
-use crate::catalog::{Catalog, RelationName};
+use crate::catalog::{Authority, Catalog, RelationName, RoleDef};
 use crate::engine::queries::{Operators, RunningQuery};
 use crate::engine::transaction::{Characteristics, TransactionSlot};
 use crate::engine::{Engine, Writer};
@@ -63,6 +65,10 @@ pub(crate) struct SqlSession {
     pub transaction: TransactionSlot,
     /// The session has created a temporary table with ON COMMIT DELETE ROWS or DROP.
     pub has_on_commit: AtomicBool,
+    /// The roles of the session; `None` for a session without one, which may do everything.
+    acting: Mutex<Option<Arc<Acting>>>,
+    /// True if `acting` is not `None`.
+    has_role: AtomicBool,
     /// Values that the session has taken from sequences.
     pub taken: Arc<Mutex<Taken>>,
 }
@@ -89,6 +95,8 @@ impl SqlSession {
             planning: Mutex::default(),
             transaction: TransactionSlot::default(),
             has_on_commit: AtomicBool::new(false),
+            acting: Mutex::default(),
+            has_role: AtomicBool::new(false),
             taken: Arc::default(),
         }
     }
@@ -183,6 +191,55 @@ impl SqlSession {
         }
     }
 
+    /// The roles of the session; `None` for a session without one.
+    pub fn acting(&self) -> Option<Arc<Acting>> {
+        match self.has_role.load(Ordering::Acquire) {
+            true => self.acting.lock().clone(),
+            false => None,
+        }
+    }
+
+    /// True if `acting` are the roles of the session.
+    pub fn acts_as(&self, acting: &Option<Arc<Acting>>) -> bool {
+        match self.has_role.load(Ordering::Acquire) {
+            true => *self.acting.lock() == *acting,
+            false => acting.is_none(),
+        }
+    }
+
+    /// Changes the roles of the session.
+    pub fn act(&self, acting: Acting) {
+        let mut own = self.acting.lock();
+        *own = (acting != Acting::default()).then(|| Arc::new(acting));
+        self.has_role.store(own.is_some(), Ordering::Release);
+    }
+
+    /// What statements of the session may do.
+    ///
+    /// # Errors
+    /// `NotFound` if the role of the session was dropped or renamed.
+    pub fn authority(&self, catalog: &Catalog) -> Result<Authority> {
+        let Some(acting) = self.acting() else { return Ok(Authority::All) };
+        let authority = acting.authority(catalog)?;
+        if !self.transaction.is_open() || self.transaction.defines() {
+            return Ok(authority);
+        }
+        // REVOKE takes effect also for transactions that keep their snapshot.
+        let newest = self.engine.catalog.read().clone();
+        match std::ptr::eq(&*newest, catalog) {
+            true => Ok(authority),
+            false => Ok(authority.limited(acting.authority(&newest)?, newest)),
+        }
+    }
+
+    /// The role of the current user; `None` without one.
+    ///
+    /// # Errors
+    /// As [`SqlSession::authority`].
+    pub fn current_role(&self, catalog: &Catalog) -> Result<Option<Arc<RoleDef>>> {
+        self.acting().map_or(Ok(None), |acting| acting.current_role(catalog))
+    }
+
     /// True if the session has changed settings of DataFusion, which may change the meaning of its statements.
     pub fn has_overrides(&self) -> bool {
         !self.overrides.lock().is_empty()
@@ -261,7 +318,8 @@ impl SqlSession {
     /// Records the start of a statement of the long path.
     pub fn start(&self, execution: &Execution<'_>, text: &str) -> RunningQuery {
         let interrupts = (self.interrupts.clone(), execution.started());
-        self.engine.queries.start(self.number, text, &self.last_stats, interrupts)
+        let user = self.acting().map(|acting| acting.session_user().into());
+        self.engine.queries.start((self.number, user), text, &self.last_stats, interrupts)
     }
 
     /// The context of a writing statement that holds `writer`.
@@ -271,6 +329,16 @@ impl SqlSession {
             writer,
             progress: self.progress.lock().clone(),
             waits_inline: self.waits_inline(),
+        }
+    }
+}
+
+/// Makes a session act as a role, with the settings of the role. A setting that is no longer valid is left out.
+pub(crate) fn login(session: &SqlSession, role: &RoleDef) {
+    session.act(Acting::logged_in(role));
+    for (name, value) in &role.settings {
+        if let Err(error) = settings::set_text(session, name, value) {
+            tracing::warn!(role = %role.name, setting = %name, %error, "could not apply a setting of a role");
         }
     }
 }

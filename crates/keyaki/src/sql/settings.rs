@@ -12,6 +12,7 @@
 //! | `transaction_isolation`, `transaction_read_only` | open transaction | the same values |
 //! | `transaction_timeout` | session, for transactions that begin later | a number of milliseconds, or with a unit (`30s`, `10min`); 0: none |
 //! | `search_path` | session | names of schemas, separated by commas |
+//! | `role` | session | a role, or `none`: as SET ROLE; `session_authorization` and `is_superuser` are read-only |
 //! | `timezone` | session | a name of the IANA time zone database, or hours east of Greenwich |
 //! | `keyaki.durability` | database, until it is closed | `full`, `normal`, `off` |
 //! | `keyaki.cache_governor` | database, until it is closed | `on`, `off`; `off` ends all pins |
@@ -32,7 +33,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 use keyaki_store::Durability;
 
-use super::names::{SearchPath, plain_ident};
+use super::access;
+use super::names::{SearchPath, plain_ident, quoted};
+use super::roles::acting::{NO_ROLE, set_role};
 use crate::base::options::Isolation;
 use crate::engine::transaction::Characteristics;
 use crate::sql::Outcome;
@@ -52,6 +55,7 @@ const READ_ONLY: &str = "transaction_read_only";
 const TRANSACTION_TIMEOUT: &str = "transaction_timeout";
 const TIME_ZONE: &str = "timezone";
 const SEARCH_PATH: &str = "search_path";
+const ROLE: &str = "role";
 const DURABILITY: &str = "keyaki.durability";
 /// DataFusion's type of TIMESTAMPTZ.
 const ENGINE_TIME_ZONE: &str = "datafusion.execution.time_zone";
@@ -104,6 +108,32 @@ pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
     Ok(Outcome::done("SET"))
 }
 
+/// Sets a setting to a value as SQL text.
+///
+/// # Errors
+/// `Syntax`; errors of the setting.
+pub(crate) fn set_text(session: &SqlSession, name: &str, value: &str) -> Result<()> {
+    let name = name.split('.').map(quoted).collect::<Vec<_>>().join(".");
+    match super::parse(&super::split::single(&format!("SET {name} TO {value}"))?)? {
+        super::Parsed::Sql(sql) => match *sql {
+            datafusion::sql::sqlparser::ast::Statement::Set(statement) => set(session, statement).map(drop),
+            other => Err(Error::syntax(format!("{other} is no setting"))),
+        },
+        _ => Err(Error::syntax(format!("{name} is no setting"))),
+    }
+}
+
+/// Checks a setting of ALTER ROLE, which later sessions get.
+///
+/// # Errors
+/// `Unsupported` for settings of the database; errors of the setting.
+pub(crate) fn check_of_role(session: &SqlSession, name: &str, value: &str) -> Result<()> {
+    if [DURABILITY, CACHE_GOVERNOR].contains(&name) {
+        return Err(Error::Unsupported(format!("ALTER ROLE … SET {name} (it is a setting of the database)")));
+    }
+    set_text(&SqlSession::new(session.engine.clone(), session.plans.clone()), name, value)
+}
+
 /// Sets the time zone of the session to a name, a number of hours, LOCAL or DEFAULT.
 fn set_zone(session: &SqlSession, value: &Expr) -> Result<Outcome> {
     let zone = match value {
@@ -154,11 +184,16 @@ fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
         SHORT_PATH => session.options.lock().short_path = value.parse::<Switch>().map_err(wrong)?,
         BLIND_UPSERTS => session.options.lock().blind_upserts = value.parse::<Switch>().map_err(wrong)?,
         PLAN_CACHE => session.options.lock().plan_cache = value.parse::<PlanCacheMode>().map_err(wrong)?,
+        ROLE => drop(set_role(session, (!value.eq_ignore_ascii_case("none")).then_some(value))?),
         DURABILITY => {
+            access::superuser(session, "change settings of the database")?;
             let durability = parse_durability(value).ok_or_else(|| wrong("'full' 'normal' 'off'"))?;
             session.engine.set_durability(durability);
         }
-        CACHE_GOVERNOR => session.engine.set_cache_governor(value.parse::<CacheGovernor>().map_err(wrong)?),
+        CACHE_GOVERNOR => {
+            access::superuser(session, "change settings of the database")?;
+            session.engine.set_cache_governor(value.parse::<CacheGovernor>().map_err(wrong)?);
+        }
         DEFAULT_ISOLATION => session.options.lock().isolation = isolation(value).ok_or_else(|| wrong(ISOLATIONS))?,
         DEFAULT_READ_ONLY => session.options.lock().is_read_only = switch(value).map_err(wrong)?,
         TRANSACTION_TIMEOUT => session.options.lock().transaction_timeout = timeout(name, value)?,
@@ -195,8 +230,11 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             session.client_settings.lock().reset_all();
             *session.zone.lock() = Zone::UTC;
             session.change_path(SearchPath::reset);
-            session.engine.set_durability(initial.durability);
-            session.engine.set_cache_governor(initial.cache_governor);
+            // Those of the database belong to superusers.
+            if access::superuser(session, "change settings of the database").is_ok() {
+                session.engine.set_durability(initial.durability);
+                session.engine.set_cache_governor(initial.cache_governor);
+            }
         }
         Reset::ConfigurationParameter(name) => match setting_name(name).as_str() {
             EXECUTION => session.options.lock().execution = ExecutionMode::default(),
@@ -209,8 +247,14 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             TRANSACTION_TIMEOUT => session.options.lock().transaction_timeout = None,
             TIME_ZONE => *session.zone.lock() = Zone::UTC,
             SEARCH_PATH => session.change_path(SearchPath::reset),
-            DURABILITY => session.engine.set_durability(initial.durability),
-            CACHE_GOVERNOR => session.engine.set_cache_governor(initial.cache_governor),
+            ROLE => drop(set_role(session, None)?),
+            DURABILITY | CACHE_GOVERNOR => {
+                access::superuser(session, "change settings of the database")?;
+                match setting_name(name).as_str() {
+                    DURABILITY => session.engine.set_durability(initial.durability),
+                    _ => session.engine.set_cache_governor(initial.cache_governor),
+                }
+            }
             name if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
                 session.overrides.lock().retain(|(known, _)| known != name);
             }
@@ -271,6 +315,13 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     all.push((READ_ONLY.into(), on_off(transaction.is_read_only).into()));
     all.push((TIME_ZONE.into(), session.zone().to_string()));
     all.push((SEARCH_PATH.into(), session.path().to_string()));
+    let acting = session.acting();
+    let (catalog, _) = session.moment()?;
+    let role = acting.as_ref().filter(|acting| acting.current_user() != acting.session_user());
+    all.push((ROLE.into(), role.map_or("none", |acting| acting.current_user()).into()));
+    all.push(("session_authorization".into(), acting.as_ref().map_or(NO_ROLE, |acting| acting.session_user()).into()));
+    let is_superuser = session.authority(&catalog).is_ok_and(|authority| authority.is_all());
+    all.push(("is_superuser".into(), on_off(is_superuser).into()));
     all.push((DURABILITY.into(), durability.into()));
     all.push((CACHE_GOVERNOR.into(), session.engine.cache.mode().to_string()));
     let client = session.client_settings.lock();

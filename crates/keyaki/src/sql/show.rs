@@ -17,16 +17,17 @@ use datafusion::sql::sqlparser::ast::{
 use super::information_schema;
 use super::names::{quoted, shown_sql};
 use crate::catalog::{
-    Catalog, ForeignKeyDef, IndexDef, IndexKey, IndexMethod, OnCommit, ReferentialAction, SequenceDef, TableDef,
-    ViewDef,
+    Catalog, ForeignKeyDef, IndexDef, IndexKey, IndexMethod, OnCommit, Privileges, ReferentialAction, SequenceDef,
+    TableDef, ViewDef,
 };
-use crate::sql::{Outcome, SqlSession, sequences, storage};
+use crate::sql::{Outcome, SqlSession, access, sequences, storage};
 use crate::{Error, ObjectKind, Result};
 
 /// SHOW CREATE TABLE, SHOW CREATE VIEW: one row with the statements that recreate the object.
 pub(crate) fn show_create(session: &SqlSession, kind: &ShowCreateObject, name: &ObjectName) -> Result<Outcome> {
     let (catalog, _) = session.moment()?;
     let name = session.relation(&catalog, name)?;
+    access::relation_any(&session.authority(&catalog)?, &catalog, &name, Privileges::OF_TABLES)?;
     let definition = match (kind, catalog.tables.get(&name), catalog.views.get(&name)) {
         (ShowCreateObject::Table, Some(table), _) => table_script(&table.def),
         (ShowCreateObject::Table | ShowCreateObject::View, _, Some(view)) => view_script(view),

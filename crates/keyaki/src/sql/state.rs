@@ -32,18 +32,18 @@ use parking_lot::{Mutex, RwLock};
 
 use super::file_access::FileAccess;
 use crate::base::tree::{PlanTree, Tree};
-use crate::catalog::{Catalog, PUBLIC, RelationName, Table};
+use crate::catalog::{Authority, Catalog, PUBLIC, Privileges, RelationName, Table};
 use crate::engine::{CATALOG_NAME, Engine};
 use crate::plan::{register, share_with_queries};
 use crate::sql::names::{SearchPath, relation_name};
 use crate::sql::{
-    SqlSession, casts, columns, constants, file_tables, information_schema, interval_literals, qualify, quantified,
-    row_values, schemas, sequences, synonyms, using, with_queries, zones,
+    SqlSession, access, casts, columns, constants, file_tables, information_schema, interval_literals, qualify,
+    quantified, roles, row_values, schemas, sequences, synonyms, using, with_queries, zones,
 };
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
 use crate::values::zone::Zone;
-use crate::{Error, Result, SessionOptions};
+use crate::{Error, ObjectKind, Result, SessionOptions};
 
 /// Maximum nesting depth of views.
 const VIEW_DEPTH_MAX: usize = 50;
@@ -114,6 +114,8 @@ pub(crate) struct StatementState {
     pub zone: Zone,
     /// The search path of the session.
     pub path: Arc<SearchPath>,
+    /// What the statement may do.
+    pub authority: Authority,
     /// The files that the statement may read.
     files: Arc<FileAccess>,
     tables: Arc<StatementTables>,
@@ -135,6 +137,7 @@ impl StatementState {
     pub fn new(session: &SqlSession, catalog: Arc<Catalog>, snapshot: Snapshot) -> Result<Self> {
         let Planning { context, mut state, table_functions } = planning(session)?;
         let (zone, path) = (session.zone(), session.path());
+        let authority = session.authority(&catalog)?;
         let tables = Arc::new(StatementTables {
             engine: session.engine.clone(),
             catalog: catalog.clone(),
@@ -142,6 +145,8 @@ impl StatementState {
             context: context.clone(),
             temporary: path.temporary().cloned(),
             table_functions,
+            user: session.acting().map(|acting| acting.session_user().into()),
+            sees_all: authority.is_all(),
             extra: RwLock::default(),
         });
         let catalogs = MemoryCatalogProviderList::new();
@@ -150,8 +155,10 @@ impl StatementState {
         state.mark_start_execution();
         sequences::register_for(&mut state, session, &catalog)?;
         schemas::register_for(&mut state, &catalog, &path)?;
+        roles::acting::register_for(&mut state, session.acting().as_deref())?;
         let (views_begun, named) = (Mutex::default(), AtomicUsize::default());
-        Ok(StatementState { catalog, snapshot, state, zone, path, files: session.files(), tables, views_begun, named })
+        let files = session.files();
+        Ok(StatementState { catalog, snapshot, state, zone, path, authority, files, tables, views_begun, named })
     }
 
     /// The same statement over another snapshot: `now()` stays.
@@ -192,6 +199,17 @@ impl StatementState {
         self.tables.provider(table)
     }
 
+    /// Plans a query that the database adds itself, such as that of a foreign key: no privileges are checked for the relations
+    /// that it names.
+    ///
+    /// # Errors
+    /// As [`StatementState::plan`].
+    pub async fn plan_own_query(&self, query: Query) -> Result<LogicalPlan> {
+        let statement = SqlStatement::Query(Box::new(query));
+        super::strict::check(&statement)?;
+        self.plan_at_depth(statement, &self.path, &Authority::All, true, 0).await
+    }
+
     pub async fn plan_query(&self, query: Query) -> Result<LogicalPlan> {
         self.plan(SqlStatement::Query(Box::new(query))).await
     }
@@ -211,17 +229,26 @@ impl StatementState {
     /// DataFusion's planner.
     pub async fn plan(&self, statement: SqlStatement) -> Result<LogicalPlan> {
         super::strict::check(&statement)?;
-        self.plan_at_depth(statement, &self.path, true, 0).await
+        self.plan_at_depth(statement, &self.path, &self.authority, true, 0).await
     }
 
-    /// Plans a query that the catalog stores: its names do not depend on the search path of the session.
+    /// Plans a query that the catalog stores: its names do not depend on the search path of the session. No privileges are
+    /// checked for the relations that it names.
     ///
     /// # Errors
     /// As [`StatementState::plan`].
     pub async fn plan_stored(&self, sql: &str) -> Result<LogicalPlan> {
+        self.plan_stored_as(sql, &Authority::All).await
+    }
+
+    /// As [`StatementState::plan_stored`], with the privileges of `authority`.
+    ///
+    /// # Errors
+    /// As [`StatementState::plan`].
+    pub async fn plan_stored_as(&self, sql: &str, authority: &Authority) -> Result<LogicalPlan> {
         let statement = SqlStatement::Query(super::parse_query(sql)?);
         super::strict::check(&statement)?;
-        self.plan_at_depth(statement, &SearchPath::default(), false, 0).await
+        self.plan_at_depth(statement, &SearchPath::default(), authority, false, 0).await
     }
 
     /// Plans a statement whose names are found along `path`. `is_result`: its columns are shown under their names.
@@ -229,6 +256,7 @@ impl StatementState {
         &'a self,
         mut statement: SqlStatement,
         path: &'a SearchPath,
+        authority: &'a Authority,
         is_result: bool,
         depth: usize,
     ) -> BoxFuture<'a, Result<LogicalPlan>> {
@@ -252,6 +280,9 @@ impl StatementState {
             let materialized = with_queries::materialized(&statement);
             let casting = super::recursion::casting(&statement);
             let files = file_tables::take(&mut statement, self.tables.extra.read().len())?;
+            if !files.is_empty() && !authority.is_all() {
+                return Err(Error::InsufficientPrivilege("must be superuser to read files".into()));
+            }
             for table in &files {
                 self.add_table(
                     RelationName::public(&table.name),
@@ -261,6 +292,7 @@ impl StatementState {
             let statement = DfStatement::Statement(Box::new(statement));
             let named = self.relations_named(&statement)?;
             for relation in &named {
+                access::relation(authority, &self.catalog, relation, Privileges::SELECT)?;
                 self.plan_view(relation, depth).await?;
             }
             if named.iter().any(information_schema::needs_plans) {
@@ -311,7 +343,14 @@ impl StatementState {
         let query = super::parse_query(&view.sql)?;
         let failed = |error: Error| error.within(format!("view \"{name}\""));
         let path = SearchPath::default();
-        let plan = self.plan_at_depth(SqlStatement::Query(query), &path, false, depth + 1).await.map_err(failed)?;
+        // The query of a view is executed with the privileges of its owner.
+        let owner = match &view.access.owner {
+            None => Authority::All,
+            Some(owner) => Authority::of(&self.catalog, owner)
+                .ok_or_else(|| Error::NotFound { kind: ObjectKind::Role, name: owner.clone() })?,
+        };
+        let query = SqlStatement::Query(query);
+        let plan = self.plan_at_depth(query, &path, &owner, false, depth + 1).await.map_err(failed)?;
         self.add_table(name.clone(), Arc::new(ViewTable::new(plan, Some(view.sql.clone()))));
         Ok(())
     }
@@ -374,6 +413,10 @@ struct StatementTables {
     /// The schema of the session's temporary objects.
     temporary: Option<Arc<str>>,
     table_functions: Arc<HashMap<String, Arc<TableFunction>>>,
+    /// The session user; `None` for a session without a role.
+    user: Option<Arc<str>>,
+    /// The statement may see the texts of statements of other users.
+    sees_all: bool,
     /// Planned views, and tables visible only to this statement.
     extra: RwLock<HashMap<RelationName, Arc<dyn TableProvider>>>,
 }
@@ -460,14 +503,17 @@ impl SchemaProvider for StatementSchema {
         names.filter(|name| name.schema == self.name).map(|name| name.name.clone()).collect()
     }
     async fn table(&self, name: &str) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
-        let StatementTables { engine, catalog, snapshot, extra, .. } = &*self.tables;
+        let StatementTables { engine, catalog, snapshot, extra, user, sees_all, .. } = &*self.tables;
         let name = RelationName::new(self.name.clone(), name);
         if let Some(table) = extra.read().get(&name) {
             return Ok(Some(table.clone()));
         }
         let Some(table) = catalog.tables.get(&name) else {
             return match name.is_public() {
-                true => super::system::view(engine, catalog, snapshot, &name),
+                true => {
+                    let user = if *sees_all { None } else { Some(user.as_deref()) };
+                    super::system::view(engine, catalog, snapshot, &name, user)
+                }
                 false => Ok(None),
             };
         };

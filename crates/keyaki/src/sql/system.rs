@@ -31,12 +31,13 @@ pub(super) const NAMES: &[&str] = &[
 ];
 
 /// The system view `name` with the current state and the definitions that a statement sees, or `None` if there is no such
-/// view.
+/// view. `user`: the user whose statements are shown with their texts; `None` for all.
 pub(super) fn view(
     engine: &Engine,
     catalog: &Catalog,
     snapshot: &Snapshot,
     name: &str,
+    user: Option<Option<&str>>,
 ) -> Result<Option<Arc<dyn TableProvider>>> {
     let rows = match name {
         "keyaki_cache" => super::cache::view(&engine.cache.status(&engine.store))?,
@@ -45,7 +46,7 @@ pub(super) fn view(
         "keyaki_damaged" => damaged(engine, catalog)?,
         "keyaki_indexes" => indexes(&info::indexes(engine, catalog, snapshot))?,
         "keyaki_io" => io(&engine.meters)?,
-        "keyaki_queries" => super::queries::view(&engine.queries.list())?,
+        "keyaki_queries" => super::queries::view(&engine.queries.list(), user)?,
         "keyaki_sequences" => sequences(engine, catalog)?,
         "keyaki_store" => store(engine)?,
         _ => return Ok(None),

@@ -18,6 +18,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use keyaki_store::WriteBatch;
 
+use super::access;
 use super::columns::shown_schema;
 use super::names::{new_name, plain_ident, quoted};
 use super::state::StatementState;
@@ -66,8 +67,12 @@ async fn define(
     if create.if_not_exists && catalog.views.contains_key(&name) {
         return Ok(Outcome::done(tag));
     }
-    if !(create.or_replace && catalog.views.contains_key(&name)) {
-        catalog.check_free(&name)?;
+    match catalog.views.get(&name).filter(|_| create.or_replace) {
+        Some(_) => access::owner(session, &catalog, &name)?,
+        None => {
+            catalog.check_free(&name)?;
+            access::creation(session, &catalog, &name)?;
+        }
     }
     super::file_tables::refuse(&*create.query)?;
     super::qualify::stored(&mut *create.query, &catalog, &session.path())?;
@@ -75,10 +80,15 @@ async fn define(
     let state = StatementState::new(session, catalog.clone(), snapshot)?;
     check_no_cycle(&state, &name, &create.query)?;
     check_lasting(&state, &name, &create.query)?;
-    let plan = state.plan_stored(&sql).await?;
+    let replaced = catalog.views.get(&name);
+    let of_view = match replaced {
+        Some(replaced) => replaced.access.clone(),
+        None => access::new_access(session, &catalog)?,
+    };
+    let plan = state.plan_stored_as(&sql, &state.authority).await?;
     check_columns(plan.schema().inner())?;
-    let comment = catalog.views.get(&name).and_then(|replaced| replaced.comment.clone());
-    let view = ViewDef { name: name.clone(), sql, comment };
+    let comment = replaced.and_then(|replaced| replaced.comment.clone());
+    let view = ViewDef { name: name.clone(), sql, comment, access: of_view };
     let mut batch = WriteBatch::new();
     put_new(&mut batch, DocumentKind::View, &name, &view)?;
     let mut changed = Catalog::clone(&catalog);
@@ -306,6 +316,7 @@ pub(crate) async fn drop(
     let mut dropped = Vec::new();
     for name in names {
         let name = session.relation(&catalog, name)?;
+        access::removal(session, &catalog, &name)?;
         match changed.views.remove(&name) {
             Some(_) => remove(&mut batch, DocumentKind::View, &name)?,
             None if changed.tables.contains_key(&name) => {

@@ -181,6 +181,18 @@ pub enum Error {
         /// The column that uses the object.
         dependent: String,
     },
+    /// The role of the session lacks a privilege.
+    #[error("{0}")]
+    InsufficientPrivilege(String),
+    /// A role cannot have the privilege or the membership.
+    #[error("{0}")]
+    InvalidGrant(String),
+    /// Objects or privileges depend on a role or a privilege.
+    #[error("{0}")]
+    DependentPrivileges(String),
+    /// The session uses the role that the statement drops or renames.
+    #[error("{0}")]
+    RoleInUse(String),
     /// A sequence has returned its last value.
     #[error("nextval: reached {end} value of sequence \"{name}\" ({limit})")]
     SequenceLimit {

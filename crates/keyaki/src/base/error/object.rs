@@ -29,6 +29,8 @@ pub enum ObjectKind {
     Constraint,
     /// A sequence.
     Sequence,
+    /// A role.
+    Role,
 }
 
 impl ObjectKind {
@@ -38,7 +40,9 @@ impl ObjectKind {
             ObjectKind::Relation | ObjectKind::Table | ObjectKind::View | ObjectKind::Sequence => {
                 SqlState::UNDEFINED_TABLE
             }
-            ObjectKind::Index | ObjectKind::Setting | ObjectKind::Constraint => SqlState::UNDEFINED_OBJECT,
+            ObjectKind::Index | ObjectKind::Setting | ObjectKind::Constraint | ObjectKind::Role => {
+                SqlState::UNDEFINED_OBJECT
+            }
             ObjectKind::Database => SqlState::INVALID_CATALOG_NAME,
             ObjectKind::Schema => SqlState::INVALID_SCHEMA_NAME,
             ObjectKind::PreparedStatement => SqlState::UNDEFINED_STATEMENT,
@@ -61,6 +65,7 @@ impl fmt::Display for ObjectKind {
             ObjectKind::Savepoint => "savepoint",
             ObjectKind::Constraint => "constraint",
             ObjectKind::Sequence => "sequence",
+            ObjectKind::Role => "role",
         })
     }
 }

@@ -27,6 +27,8 @@ states! {
     PARAMETER_COUNT = "07001";
     /// `feature_not_supported`: valid SQL that Keyaki does not support.
     FEATURE_NOT_SUPPORTED = "0A000";
+    /// `invalid_grant_operation`: a role cannot have the privilege or the membership.
+    INVALID_GRANT_OPERATION = "0LP01";
     /// `cardinality_violation`: a subquery returned more than one row.
     CARDINALITY_VIOLATION = "21000";
     /// `data_exception`: the evaluation of an expression failed.
@@ -91,7 +93,7 @@ states! {
     SERIALIZATION_FAILURE = "40001";
     /// `syntax_error_or_access_rule_violation`: a statement is invalid for a reason without a code of its own.
     SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION = "42000";
-    /// `insufficient_privilege`: the operating system denies access to a file.
+    /// `insufficient_privilege`: the role of the session lacks a privilege, or the operating system denies access to a file.
     INSUFFICIENT_PRIVILEGE = "42501";
     /// `syntax_error`
     SYNTAX_ERROR = "42601";
@@ -231,7 +233,7 @@ impl Error {
             Error::AlreadyExists { kind: ObjectKind::Database, .. } => SqlState::DUPLICATE_DATABASE,
             Error::AlreadyExists { kind: ObjectKind::PreparedStatement, .. } => SqlState::DUPLICATE_STATEMENT,
             Error::AlreadyExists { kind: ObjectKind::Schema, .. } => SqlState::DUPLICATE_SCHEMA,
-            Error::AlreadyExists { kind: ObjectKind::Constraint, .. } => SqlState::DUPLICATE_OBJECT,
+            Error::AlreadyExists { kind: ObjectKind::Constraint | ObjectKind::Role, .. } => SqlState::DUPLICATE_OBJECT,
             Error::AlreadyExists { .. } => SqlState::DUPLICATE_TABLE,
             Error::DuplicateColumn(_) => SqlState::DUPLICATE_COLUMN,
             Error::DuplicateAlias(_) => SqlState::DUPLICATE_ALIAS,
@@ -247,6 +249,10 @@ impl Error {
             Error::DependentObject { .. } | Error::DependentConstraint { .. } | Error::DependentColumn { .. } => {
                 SqlState::DEPENDENT_OBJECTS_STILL_EXIST
             }
+            Error::InsufficientPrivilege(_) => SqlState::INSUFFICIENT_PRIVILEGE,
+            Error::InvalidGrant(_) => SqlState::INVALID_GRANT_OPERATION,
+            Error::DependentPrivileges(_) => SqlState::DEPENDENT_OBJECTS_STILL_EXIST,
+            Error::RoleInUse(_) => SqlState::OBJECT_IN_USE,
             Error::InvalidForeignKey(_) => SqlState::INVALID_FOREIGN_KEY,
             Error::SequenceLimit { .. } => SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
             Error::GeneratedAlways { .. } => SqlState::GENERATED_ALWAYS,

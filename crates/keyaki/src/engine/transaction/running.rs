@@ -114,7 +114,16 @@ impl Running {
                     let (old, new) = (&self.base.schema_comments, &newest.schema_comments);
                     old.keys().chain(new.keys()).find(|name| old.get(*name) != new.get(*name)).cloned()
                 };
-                table.or_else(view).or_else(sequence).or_else(schema).or_else(comment)
+                let access = || {
+                    let (old, new) = (&self.base.schema_access, &newest.schema_access);
+                    old.keys().chain(new.keys()).find(|name| old.get(*name) != new.get(*name)).cloned()
+                };
+                let role = || {
+                    let (old, new) = (&self.base.roles, &newest.roles);
+                    old.keys().chain(new.keys()).find(|name| old.get(*name) != new.get(*name)).cloned()
+                };
+                let found = table.or_else(view).or_else(sequence).or_else(schema).or_else(comment);
+                found.or_else(access).or_else(role)
             }
         };
         match changed {

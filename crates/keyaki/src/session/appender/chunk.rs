@@ -10,6 +10,7 @@ use arrow::datatypes::SchemaRef;
 use crate::base::interrupt::Execution;
 use crate::catalog::{RelationName, Table};
 use crate::sql::SqlSession;
+use crate::sql::access;
 use crate::sql::dml::defaults;
 use crate::sql::expressions;
 use crate::write::{AppendedRows, Conform, Given, append, assign};
@@ -44,6 +45,7 @@ pub(super) async fn insert(
     let writer = session.writer(execution, "INSERT").await?;
     let (catalog, _) = session.engine.latest(&writer);
     let table = catalog.table(table)?.clone();
+    access::insertion(session, &catalog, &table)?;
     expressions::compiled(session, &table)?;
     let targets = columns.iter().map(|name| table.column(name)).collect::<Result<Vec<_>>>()?;
     let defaults = defaults::physical(session, &writer, &table)?;

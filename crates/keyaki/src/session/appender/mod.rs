@@ -20,6 +20,7 @@ use super::connection::Shared;
 use super::params::Params;
 use crate::base::value::ValueRef;
 use crate::catalog::RelationName;
+use crate::sql::access;
 use crate::{Error, Result};
 
 /// Rows of a chunk.
@@ -76,6 +77,7 @@ impl Appender {
     pub(super) fn new(shared: &Arc<Shared>, table: &str, columns: Option<&[&str]>) -> Result<Appender> {
         let (catalog, _) = shared.session.sql.moment()?;
         let table = catalog.table(&shared.session.sql.named(&catalog, table)?)?;
+        access::insertion(&shared.session.sql, &catalog, table)?;
         let positions = match columns {
             None => table.given_columns(),
             Some(names) => names.iter().map(|name| table.column(name)).collect::<Result<Vec<_>>>()?,

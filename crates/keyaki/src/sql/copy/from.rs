@@ -21,6 +21,7 @@ use super::statement::{Copy, CopyObject};
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::sql::SqlSession;
+use crate::sql::access;
 use crate::sql::dml::defaults;
 use crate::sql::expressions;
 use crate::sql::names::plain_ident;
@@ -38,6 +39,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     let writer = session.writer(execution, "COPY FROM").await?;
     let (catalog, _) = session.engine.latest(&writer);
     let table = catalog.table(&session.relation(&catalog, name)?)?.clone();
+    access::insertion(session, &catalog, &table)?;
     expressions::compiled(session, &table)?;
     let listed = columns.iter().map(|column| table.column(&plain_ident(column))).collect::<Result<Vec<_>>>()?;
     if let Some((_, twice)) = listed.iter().enumerate().find(|(i, column)| listed[..*i].contains(column)) {

@@ -32,6 +32,7 @@ use read::DelimitedReader;
 use crate::base::interrupt::Execution;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::sql::access;
 use crate::{Error, Result};
 
 /// The first record of a text file; empty if the file is.
@@ -57,6 +58,8 @@ pub(super) fn is_json_array(path: &Path) -> Result<bool> {
 
 /// Executes a COPY statement. COPY FROM holds the writer lock.
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: Copy) -> Result<Outcome> {
+    let what = if copy.to { "COPY to a file" } else { "COPY from a file" };
+    access::superuser(session, what)?;
     let rows = match copy.to {
         true => to::run(session, execution, copy).await?,
         false => from::run(session, execution, copy).await?,

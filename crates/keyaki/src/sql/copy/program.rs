@@ -7,8 +7,9 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::options::{boolean, character, encoding, invalid, null, once, required};
 use super::statement::{self, CopyObject, object, unexpected, word};
+use crate::catalog::Privileges;
 use crate::sql::names::{full_sql, plain_ident, quoted};
-use crate::sql::{SqlSession, split};
+use crate::sql::{SqlSession, access, split};
 use crate::{Error, Result};
 
 /// Options that earlier versions of PostgreSQL have without parentheses.
@@ -85,6 +86,8 @@ pub(crate) fn parse(session: &SqlSession, sql: &str) -> Result<Option<ProgramCop
         CopyObject::Table { name, columns } => {
             let (catalog, _) = session.moment()?;
             let name = session.relation(&catalog, &name)?;
+            let needed = if to_program { Privileges::SELECT } else { Privileges::INSERT };
+            access::relation(&session.authority(&catalog)?, &catalog, &name, needed)?;
             let mut columns: Vec<String> = columns.iter().map(|column| quoted(&plain_ident(column))).collect();
             match catalog.tables.get(&name) {
                 // Without generated columns.

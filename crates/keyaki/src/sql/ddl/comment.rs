@@ -6,9 +6,9 @@ use datafusion::sql::sqlparser::ast::{CommentObject, ObjectName, ObjectNamePart}
 use keyaki_store::WriteBatch;
 
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, DocumentKind, PUBLIC, SequenceDef, Table, TableDef, ViewDef, put, put_schema, remove};
+use crate::catalog::{Catalog, DocumentKind, SequenceDef, Table, TableDef, ViewDef, put, put_schema};
 use crate::sql::names::plain_ident;
-use crate::sql::{Outcome, SqlSession, schemas, views};
+use crate::sql::{Outcome, SqlSession, access, roles, schemas, views};
 use crate::{Error, ObjectKind, Result};
 
 /// Maximum length of a comment in bytes: a definition is one row of the catalog.
@@ -37,21 +37,26 @@ pub(crate) async fn comment(
     match object {
         CommentObject::Table => {
             let table = catalog.table(&session.relation(&catalog, name)?)?;
+            access::owner(session, &catalog, &table.def.name)?;
             redefine(&mut changed, &mut batch, table, |def| def.comment = comment)?;
         }
         CommentObject::Column => {
             let (table, column) = column(session, &catalog, name)?;
+            access::owner(session, &catalog, &table.def.name)?;
             redefine(&mut changed, &mut batch, &table, |def| def.columns[column].comment = comment)?;
         }
         CommentObject::Index => {
             let name = session.relation(&catalog, name)?;
             let found = catalog.index(&name);
             let (table, index) = found.ok_or(Error::NotFound { kind: ObjectKind::Index, name: name.to_string() })?;
+            access::owner(session, &catalog, &table.def.name)?;
             redefine(&mut changed, &mut batch, table, |def| def.indexes[index].comment = comment)?;
         }
         CommentObject::View => {
             let name = session.relation(&catalog, name)?;
-            let view = ViewDef { comment, ..ViewDef::clone(views::existing(&catalog, &name)?) };
+            let view = views::existing(&catalog, &name)?;
+            access::owner(session, &catalog, &name)?;
+            let view = ViewDef { comment, ..ViewDef::clone(view) };
             put(&mut batch, DocumentKind::View, &name, &view)?;
             changed.views.insert(name, Arc::new(view));
         }
@@ -61,6 +66,7 @@ pub(crate) async fn comment(
             let Some((def, owner)) = owner else {
                 return Err(Error::NotFound { kind: ObjectKind::Sequence, name: name.to_string() });
             };
+            access::owner(session, &catalog, &name)?;
             match owner {
                 Some((table, column)) => {
                     let table = catalog.table(table)?;
@@ -81,13 +87,13 @@ pub(crate) async fn comment(
         }
         CommentObject::Schema => {
             let name = schemas::known(&catalog, name)?;
-            match &comment {
-                // `public` has a document for its comment only.
-                None if name == PUBLIC => remove(&mut batch, DocumentKind::Schema, &name)?,
-                comment => put_schema(&mut batch, &name, comment.as_ref())?,
-            }
+            access::schema_owner(session, &catalog, &name)?;
             changed.schema_comments.remove(&name);
-            changed.schema_comments.extend(comment.map(|comment| (name, comment)));
+            changed.schema_comments.extend(comment.map(|comment| (name.clone(), comment)));
+            put_schema(&mut batch, &changed, &name)?;
+        }
+        CommentObject::Role | CommentObject::User => {
+            roles::comment(session, &mut changed, &mut batch, name, comment)?;
         }
         other => return Err(Error::Unsupported(format!("COMMENT ON {other}"))),
     }

@@ -18,7 +18,8 @@ use super::drop::remove_from;
 use super::{Plain, checks, constraint_positions, foreign_keys, free_index_name};
 use crate::base::interrupt::Execution;
 use crate::catalog::{
-    Catalog, ColumnDef, IndexDef, IndexMethod, OnCommit, RelationName, SqlType, Table, TableDef, types,
+    Access, Catalog, ColumnDef, IndexDef, IndexMethod, OnCommit, Privileges, RelationName, SqlType, Table, TableDef,
+    types,
 };
 use crate::engine::Writer;
 use crate::sql::columns::shown;
@@ -27,7 +28,7 @@ use crate::sql::names::{is_temporary, new_name};
 use crate::sql::skipped::like_options;
 use crate::sql::state::StatementState;
 use crate::sql::storage;
-use crate::sql::{Outcome, SqlSession, documents, expressions, sequences, synonyms, views};
+use crate::sql::{Outcome, SqlSession, access, documents, expressions, sequences, synonyms, views};
 use crate::write::schema;
 use crate::{Error, ObjectKind, Result};
 
@@ -47,9 +48,12 @@ pub(crate) async fn create_table(
     if create.if_not_exists && catalog.tables.contains_key(&name) {
         return Ok(Outcome::done("CREATE TABLE"));
     }
+    access::creation(session, &catalog, &name)?;
+    let of_table = access::new_access(session, &catalog)?;
     let mut batch = WriteBatch::new();
     let (state, old) = match create.or_replace && catalog.tables.contains_key(&name) {
         true => {
+            access::removal(session, &catalog, &name)?;
             let mut without = Catalog::clone(&catalog);
             remove_from(&mut without, &mut batch, &name)?;
             foreign_keys::check_unreferenced(&without, &name, &[], &format!("replace table \"{name}\""))?;
@@ -77,13 +81,14 @@ pub(crate) async fn create_table(
             return Err(Error::Unsupported("columns and constraints in CREATE TABLE … AS".into()));
         }
         let plan = old.as_ref().unwrap_or(&state).plan_query(*query).await?;
-        let design = Design { on_commit, compression, ..Design::new(name) };
+        let design = Design { on_commit, compression, access: of_table, ..Design::new(name) };
         return create_table_as(session, writer, (state, batch), design, plan).await;
     }
-    let mut design = Design { on_commit, compression, ..Design::new(name) };
+    let mut design = Design { on_commit, compression, access: of_table, ..Design::new(name) };
     if let Some(CreateTableLikeKind::Plain(like) | CreateTableLikeKind::Parenthesized(like)) = &create.like {
         let (name, options) = like_options(&like.name)?;
         let table = state.table(&name)?;
+        access::relation(&state.authority, &state.catalog, &table.def.name, Privileges::SELECT)?;
         let parts = LikeParts::of(&options, like.defaults.as_ref())?;
         design.columns_like(&table.def, parts)?;
     }
@@ -240,6 +245,7 @@ struct Design {
     indexes: Vec<IndexDef>,
     compression: Option<Compression>,
     on_commit: Option<OnCommit>,
+    access: Access,
 }
 
 /// The parts that LIKE copies beside the names and types of columns, and NOT NULL.
@@ -294,6 +300,7 @@ impl Design {
             foreign_keys: Vec::new(),
             indexes: Vec::new(),
             compression: None,
+            access: Access::default(),
             on_commit: None,
         }
     }
@@ -417,6 +424,7 @@ impl Design {
         // The default name follows the name of the table.
         def.primary_key_name = key_name;
         def.on_commit = self.on_commit;
+        def.access = self.access;
         def.compression = self.compression.unwrap_or_default();
         for (name, columns) in self.unique {
             let name = match name {

@@ -10,7 +10,7 @@ use super::foreign_keys;
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, DocumentKind, RelationName, Table, put, remove_table};
 use crate::sql::state::StatementState;
-use crate::sql::{Outcome, SqlSession, sequences, views};
+use crate::sql::{Outcome, SqlSession, access, sequences, views};
 use crate::{Error, ObjectKind, Result};
 
 pub(crate) async fn drop_table(
@@ -28,6 +28,7 @@ pub(crate) async fn drop_table(
     let mut dropped = Vec::new();
     for name in names {
         let name = session.relation(&catalog, name)?;
+        access::removal(session, &catalog, &name)?;
         match remove_from(&mut changed, &mut batch, &name)? {
             true => {}
             false if changed.views.contains_key(&name) => {
@@ -108,6 +109,7 @@ pub(crate) async fn drop_index(
         let name = session.relation(&catalog, name)?;
         match changed.index(&name).map(|(table, position)| (table.clone(), position)) {
             Some((table, position)) => {
+                access::removal(session, &catalog, &table.def.name)?;
                 let mut def = table.def.clone();
                 let index = def.indexes.remove(position);
                 batch.drop_tree(index.tree);

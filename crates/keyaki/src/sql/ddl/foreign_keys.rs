@@ -14,8 +14,10 @@ use keyaki_store::{ColumnType, WriteBatch};
 
 use super::{check_distinct, column_position};
 use crate::catalog::{
-    Catalog, DocumentKind, ForeignKeyDef, OnCommit, ReferentialAction, RelationName, Table, TableDef, put, types,
+    Catalog, DocumentKind, ForeignKeyDef, OnCommit, Privileges, ReferentialAction, RelationName, Table, TableDef, put,
+    types,
 };
+use crate::sql::access;
 use crate::sql::names::{new_name, plain_ident};
 use crate::sql::state::StatementState;
 use crate::write::foreign_keys::are_key;
@@ -62,6 +64,7 @@ pub(super) fn add(def: &mut TableDef, state: &StatementState, key: &ForeignKeyCo
         true => (own, Arc::new(Table::new(def.clone(), None)?)),
         false => {
             let table = state.catalog.table(&references)?.clone();
+            access::relation(&state.authority, &state.catalog, &references, Privileges::REFERENCES)?;
             (references, table)
         }
     };

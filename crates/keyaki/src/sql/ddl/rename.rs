@@ -16,7 +16,7 @@ use crate::catalog::{Catalog, DocumentKind, ForeignKeyDef, Table, TableDef, put,
 use crate::sql::names::{ident, new_name, new_sibling, plain_ident};
 use crate::sql::state::StatementState;
 use crate::sql::visit::walk_mut;
-use crate::sql::{Outcome, SqlSession, parse_expr, views};
+use crate::sql::{Outcome, SqlSession, access, parse_expr, views};
 use crate::write::WriteStatement;
 use crate::{Error, ObjectKind, Result};
 
@@ -171,6 +171,7 @@ pub(crate) async fn alter_index(
     let Some((table, position)) = catalog.index(&old) else {
         return Err(Error::NotFound { kind: ObjectKind::Index, name: old.to_string() });
     };
+    access::owner(session, &catalog, &table.def.name)?;
     let new = new_sibling(index_name, &old)?;
     catalog.check_free(&new)?;
     let mut def = table.def.clone();

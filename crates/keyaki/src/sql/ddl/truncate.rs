@@ -8,8 +8,8 @@ use keyaki_store::WriteBatch;
 
 use super::foreign_keys;
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, RelationName, Table};
-use crate::sql::{Outcome, SqlSession};
+use crate::catalog::{Catalog, Privileges, RelationName, Table};
+use crate::sql::{Outcome, SqlSession, access};
 use crate::write::rebuild::empty;
 use crate::{Error, Result};
 
@@ -45,6 +45,9 @@ pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, tr
     let names: Vec<RelationName> = tables.iter().map(|table| table.def.name.clone()).collect();
     for name in &names {
         foreign_keys::check_unreferenced(&catalog, name, &names, &format!("truncate table \"{name}\""))?;
+    }
+    for name in &names {
+        access::relation(&session.authority(&catalog)?, &catalog, name, Privileges::TRUNCATE)?;
     }
     let restarts = identity == Some(TruncateIdentityOption::Restart);
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));

@@ -12,10 +12,11 @@ use super::parts::{self, Affected, Effects};
 use super::returning::Returning;
 use super::update::key_columns;
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, Table};
+use crate::catalog::{Catalog, Privileges, Table};
 use crate::engine::Writer;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::sql::access;
 use crate::sql::expressions;
 use crate::sql::prepared::add_types;
 use crate::sql::short::{Change, ChangeKind, Read, ShortPlan};
@@ -35,7 +36,8 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, delete:
     let writer = session.writer(execution, "DELETE").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
-    let target = TargetTable::new(&state, &relation)?;
+    let of_target = of_target(using.is_some() || selection.is_some() || returning.is_some());
+    let target = TargetTable::new(&state, &relation, of_target)?;
     let table = target.table.clone();
     expressions::compiled(session, &table)?;
     let repeats = using.is_some();
@@ -110,7 +112,8 @@ pub(crate) async fn describe(
     types: &mut [Option<DataType>],
 ) -> Result<Option<ShortPlan>> {
     let Clauses { relation, using, selection, returning } = clauses(delete.clone())?;
-    let target = TargetTable::new(state, &relation)?;
+    let of_target = of_target(using.is_some() || selection.is_some() || returning.is_some());
+    let target = TargetTable::new(state, &relation, of_target)?;
     let table = target.table.clone();
     let alone = using.is_none() && returning.is_none();
     let query = affected_rows(&target, &needed(&table)?, Vec::new(), using, selection)?;
@@ -126,10 +129,16 @@ pub(crate) async fn describe(
 /// # Errors
 /// As [`run`], up to the execution.
 pub(super) fn explained(state: &StatementState, delete: Delete) -> Result<(Arc<Table>, Query)> {
-    let Clauses { relation, using, selection, .. } = clauses(delete)?;
-    let target = TargetTable::new(state, &relation)?;
+    let Clauses { relation, using, selection, returning } = clauses(delete)?;
+    let of_target = of_target(using.is_some() || selection.is_some() || returning.is_some());
+    let target = TargetTable::new(state, &relation, of_target)?;
     let query = affected_rows(&target, &needed(&target.table)?, Vec::new(), using, selection)?;
     Ok((target.table, query))
+}
+
+/// The privileges for the target, which the statement also reads if `reads`.
+fn of_target(reads: bool) -> access::Target {
+    access::Target::new(Privileges::DELETE, reads)
 }
 
 /// The supported clauses of a DELETE.

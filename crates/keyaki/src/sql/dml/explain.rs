@@ -77,6 +77,7 @@ fn insertion(
         return Err(Error::Unsupported(format!("INSERT INTO {}", statement.table)));
     };
     let table: Arc<Table> = state.table(name)?;
+    insert::of_target(statement).check(&state.authority, &state.catalog, &table)?;
     expressions::compiled(session, &table)?;
     insert::target_columns(&table, statement)?;
     let name = &table.def.name;

@@ -148,7 +148,7 @@ async fn find_reference(
     let number = Expr::CompoundIdentifier(vec![ident(KEYS), ident(ROW_NUMBER)]);
     let mut query = referencing.target.select_joined(vec![number], vec![referencing.join])?;
     query.limit_clause = super::super::parse_query("SELECT 1 LIMIT 1")?.limit_clause;
-    let plan = state.plan_query(query).await?;
+    let plan = state.plan_own_query(query).await?;
     let found = RowBuffer::reserved(&session.engine, "FOREIGN KEY").collect(state.run(&plan).await?).await?;
     let first = found
         .batches
@@ -267,7 +267,7 @@ impl Actions<'_> {
                 ActionKind::Update(_) => expressions.push(key_column(NEW, place)),
             }
         }
-        let plan = state.plan_query(target.select_joined(expressions, vec![join])?).await?;
+        let plan = state.plan_own_query(target.select_joined(expressions, vec![join])?).await?;
         let found = RowBuffer::reserved(&session.engine, "FOREIGN KEY").collect(state.run(&plan).await?).await?;
         if found.rows == 0 {
             return Ok(None);

@@ -14,7 +14,10 @@ use datafusion::logical_expr::{Expr as Logical, LogicalPlan, LogicalPlanBuilder,
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::{Expr, Ident, Insert, Query, SetExpr, TableObject, UnaryOperator, Value, Values};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, Insert, OnConflict, OnConflictAction, OnInsert, Query, SetExpr, TableObject, UnaryOperator, Value,
+    Values,
+};
 use futures::StreamExt;
 use keyaki_store::{ColumnType, WriteBatch};
 
@@ -24,12 +27,13 @@ use super::repeats::Repeats;
 use super::returning::Returning;
 use super::{TargetTable, assigned_column, defaults, foreign_keys, literals};
 use crate::base::interrupt::Execution;
-use crate::catalog::Table;
 use crate::catalog::TableDef;
 use crate::catalog::types::column_type_name;
+use crate::catalog::{Privileges, Table};
 use crate::engine::Writer;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::sql::access;
 use crate::sql::constants::is_text;
 use crate::sql::expressions;
 use crate::sql::prepared::{add_types, lone_parameter};
@@ -71,6 +75,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, mut ins
     let writer = session.writer(execution, "INSERT").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let table = catalog.table(&session.relation(&catalog, name)?)?.clone();
+    of_target(&insert).check(&session.authority(&catalog)?, &catalog, &table)?;
     expressions::compiled(session, &table)?;
     let columns = target_columns(&table, &insert)?;
     let overriding = Overriding::of(&insert);
@@ -168,6 +173,27 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, mut ins
     returning.map_or_else(|| Ok(Outcome::rows("INSERT", rows)), Returning::outcome)
 }
 
+/// The privileges for the target. ON CONFLICT reads the rows that conflict, unless it does nothing for any conflict.
+pub(super) fn of_target(insert: &Insert) -> access::Target {
+    let (mut needed, mut reads) = (Privileges::INSERT, insert.returning.is_some());
+    match &insert.on {
+        None => {}
+        Some(OnInsert::OnConflict(OnConflict { conflict_target, action: OnConflictAction::DoNothing })) => {
+            reads |= conflict_target.is_some();
+        }
+        Some(_) => {
+            needed = needed.and(Privileges::UPDATE);
+            reads = true;
+        }
+    }
+    // INSERT OR REPLACE, OR IGNORE.
+    if insert.or.is_some() || insert.replace_into || insert.overwrite {
+        needed = needed.and(Privileges::UPDATE).and(Privileges::DELETE);
+        reads = true;
+    }
+    access::Target::new(needed, reads)
+}
+
 /// An INSERT with ON CONFLICT or RETURNING.
 struct Insertion<'s> {
     session: &'s SqlSession,
@@ -247,6 +273,7 @@ pub(crate) async fn describe(
         return Err(Error::Unsupported(format!("INSERT INTO {}", insert.table)));
     };
     let table = state.table(name)?;
+    of_target(insert).check(&state.authority, &state.catalog, &table)?;
     expressions::compiled(session, &table)?;
     let columns = target_columns(&table, insert)?;
     let conflict = Conflict::of(insert, &session.engine, &table)?;

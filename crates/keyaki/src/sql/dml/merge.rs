@@ -29,13 +29,13 @@ use super::returning::Returning;
 use super::update::{assignments_of, key_columns, old_and_new};
 use super::{TargetTable, assigned_column, defaults, foreign_keys};
 use crate::base::interrupt::Execution;
-use crate::catalog::Table;
+use crate::catalog::{Privileges, Table};
 use crate::engine::Writer;
 use crate::sql::expressions;
 use crate::sql::prepared::add_types;
 use crate::sql::state::StatementState;
 use crate::sql::visit::walk_mut;
-use crate::sql::{Outcome, SqlSession, sequences, skipped};
+use crate::sql::{Outcome, SqlSession, access, sequences, skipped};
 use crate::write::BatchLimits;
 use crate::write::apply::{TableChange, row_keys};
 use crate::write::assign::assign;
@@ -304,7 +304,17 @@ impl Clause {
 }
 
 fn target_of(state: &StatementState, merge: &Merge) -> Result<TargetTable> {
-    TargetTable::new(state, &TableWithJoins { relation: merge.table.clone(), joins: Vec::new() })
+    // The join reads the target.
+    let needed = merge.clauses.iter().fold(Privileges::SELECT, |needed, clause| {
+        needed.and(match &clause.action {
+            action if is_nothing(action) => Privileges::NONE,
+            MergeAction::Insert(_) => Privileges::INSERT,
+            MergeAction::Update(_) => Privileges::UPDATE,
+            MergeAction::Delete { .. } => Privileges::DELETE,
+        })
+    });
+    let relation = TableWithJoins { relation: merge.table.clone(), joins: Vec::new() };
+    TargetTable::new(state, &relation, access::Target::new(needed, true))
 }
 
 /// The clauses, and the query of the rows to which they apply. It returns the expressions `others` last.

@@ -35,7 +35,8 @@ pub(crate) use self::returning::RETURNED_PREFIX;
 use self::returning::Returning;
 use super::names::plain_ident;
 use super::state::StatementState;
-use crate::catalog::{HIDDEN_ROWID, RelationName, Table};
+use crate::catalog::{HIDDEN_ROWID, Privileges, RelationName, Table};
+use crate::sql::access;
 use crate::{Error, Result};
 
 /// Prefix of the name under which UPDATE and DELETE read their target table.
@@ -60,7 +61,10 @@ pub(super) struct TargetTable {
 
 impl TargetTable {
     /// Registers the target with the statement, including its hidden rowid.
-    pub fn new(state: &StatementState, relation: &TableWithJoins) -> Result<TargetTable> {
+    ///
+    /// # Errors
+    /// `NotFound`; `InsufficientPrivilege` without the privileges that the statement needs for the target.
+    pub fn new(state: &StatementState, relation: &TableWithJoins, needed: access::Target) -> Result<TargetTable> {
         let TableFactor::Table { name, alias, .. } = &relation.relation else {
             return Err(Error::Unsupported(format!("{relation} as the target of UPDATE or DELETE")));
         };
@@ -68,6 +72,7 @@ impl TargetTable {
             return Err(Error::Unsupported("joins in the target of UPDATE or DELETE (use FROM or USING)".into()));
         }
         let table = state.table(name)?;
+        needed.check(&state.authority, &state.catalog, &table)?;
         let alias = match alias {
             None => Ident::with_quote('"', table.def.name.name.clone()),
             Some(TableAlias { name, columns, .. }) if columns.is_empty() => name.clone(),
@@ -200,7 +205,7 @@ pub(super) async fn returned_columns(state: &StatementState, statement: &Stateme
         _ => return Ok(None),
     };
     let Some(items) = items else { return Ok(None) };
-    let target = TargetTable::new(state, &relation)?;
+    let target = TargetTable::new(state, &relation, access::Target::new(Privileges::SELECT, true))?;
     let alias = target.alias().clone();
     let returning = match statement {
         Statement::Merge(_) => Returning::of_merge(items, alias),

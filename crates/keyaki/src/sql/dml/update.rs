@@ -15,9 +15,10 @@ use super::returning::Returning;
 use super::{TargetTable, assigned_column, defaults};
 use crate::base::interrupt::Execution;
 use crate::base::tree::Tree;
-use crate::catalog::Table;
+use crate::catalog::{Privileges, Table};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
+use crate::sql::access;
 use crate::sql::expressions;
 use crate::sql::prepared::{add_types, lone_parameter};
 use crate::sql::row_values::columns_of;
@@ -37,7 +38,8 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
     let writer = session.writer(execution, "UPDATE").await?;
     let (catalog, snapshot) = session.engine.latest(&writer);
     let state = StatementState::new(session, catalog, snapshot)?;
-    let target = TargetTable::new(&state, &relation)?;
+    let of_target = of_target(!others.is_empty() || selection.is_some() || returning.is_some(), &assignments);
+    let target = TargetTable::new(&state, &relation, of_target)?;
     let table = target.table.clone();
     expressions::compiled(session, &table)?;
     let (assigned, values) = assignments_of(&table, assignments)?;
@@ -54,11 +56,11 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, update:
         true => Some(BatchLimits::of_part(&session.engine, &table)),
         false => None,
     };
-    let of_target = target.all_columns().len();
+    let width = target.all_columns().len();
     let change_of = |batches: &[RecordBatch]| {
         let parts = batches.iter().map(|batch| {
             let (old, mut new) = old_and_new(&table, &assigned, batch, session.zone())?;
-            new.columns.extend(batch.columns()[of_target + assigned.len()..].iter().cloned().map(Some));
+            new.columns.extend(batch.columns()[width + assigned.len()..].iter().cloned().map(Some));
             Ok((old, new))
         });
         let (old, new): (Vec<TableRows>, Vec<TableRows>) = parts.collect::<Result<Vec<_>>>()?.into_iter().unzip();
@@ -86,7 +88,8 @@ pub(crate) async fn describe(
     types: &mut [Option<DataType>],
 ) -> Result<Option<ShortPlan>> {
     let Clauses { relation, assignments, others, selection, returning } = clauses(update.clone())?;
-    let target = TargetTable::new(state, &relation)?;
+    let of_target = of_target(!others.is_empty() || selection.is_some() || returning.is_some(), &assignments);
+    let target = TargetTable::new(state, &relation, of_target)?;
     let table = target.table.clone();
     expressions::compiled(session, &table)?;
     let (assigned, mut values) = assignments_of(&table, assignments)?;
@@ -115,11 +118,18 @@ pub(crate) async fn describe(
 /// # Errors
 /// As [`run`], up to the execution.
 pub(super) fn explained(state: &StatementState, update: Update) -> Result<(Arc<Table>, Vec<usize>, Query)> {
-    let Clauses { relation, assignments, others, selection, .. } = clauses(update)?;
-    let target = TargetTable::new(state, &relation)?;
+    let Clauses { relation, assignments, others, selection, returning } = clauses(update)?;
+    let of_target = of_target(!others.is_empty() || selection.is_some() || returning.is_some(), &assignments);
+    let target = TargetTable::new(state, &relation, of_target)?;
     let (assigned, values) = assignments_of(&target.table, assignments)?;
     let query = affected_rows(&target, values, others, selection)?;
     Ok((target.table, assigned, query))
+}
+
+/// The privileges for the target. The statement also reads it if `reads`, or if new values are not constants.
+fn of_target(reads: bool, assignments: &[Assignment]) -> access::Target {
+    let values = assignments.iter().map(|assignment| &assignment.value);
+    access::Target::new(Privileges::UPDATE, reads || access::reads(values))
 }
 
 /// The supported clauses of an UPDATE.

@@ -38,7 +38,7 @@ use crate::sql::dml::defaults;
 use crate::sql::names::{new_name, plain_ident};
 use crate::sql::state::StatementState;
 use crate::sql::storage;
-use crate::sql::{Outcome, SqlSession, sequences};
+use crate::sql::{Outcome, SqlSession, access, sequences};
 use crate::write::assign::assign;
 use crate::{Error, ObjectKind, Result};
 
@@ -55,6 +55,7 @@ pub(crate) async fn alter_table(session: &SqlSession, execution: &Execution<'_>,
     if if_exists && !catalog.tables.contains_key(&name) && !catalog.views.contains_key(&name) {
         return Ok(Outcome::done(TAG));
     }
+    access::owner(session, &catalog, &name)?;
     let state = StatementState::new(session, catalog.clone(), snapshot)?;
     let table = catalog.table(&name)?.clone();
     let statement = session.write(writer);

@@ -179,7 +179,7 @@ impl Draft<'_> {
                 full_sql(&def.references),
                 join(pairs.map(|(column, other)| format!("p.{} = c.{column}", quoted(other))).collect(), " AND "),
             );
-            let plan = self.state.plan_query(*parse_query(&query)?).await?;
+            let plan = self.state.plan_own_query(*parse_query(&query)?).await?;
             let mut rows = self.state.run(&plan).await?;
             while let Some(batch) = rows.next().await {
                 statement.writer.decision.check()?;
