@@ -19,6 +19,8 @@ const LENGTH: usize = 4;
 const HEADER: usize = 1 + LENGTH;
 /// Maximum length of the messages before the first one with a type.
 const STARTUP_BYTES_MAX: usize = 10_000;
+/// Maximum length of the messages of authentication.
+const AUTHENTICATION_BYTES_MAX: usize = 2_000;
 /// Answers are sent when they reach this size, or when the client waits for them.
 const FLUSH_BYTES: usize = 64 << 10;
 /// Space for a read from the socket.
@@ -54,11 +56,19 @@ pub struct Wire<S> {
     output: BytesMut,
     /// Maximum length of a message.
     message_bytes_max: usize,
+    traffic: Traffic,
+}
+
+/// Bytes that were received and sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Traffic {
+    pub received: u64,
+    pub sent: u64,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     pub fn new(socket: S, message_bytes_max: usize) -> Wire<S> {
-        Wire { socket, input: BytesMut::new(), output: BytesMut::new(), message_bytes_max }
+        Wire { socket, input: BytesMut::new(), output: BytesMut::new(), message_bytes_max, traffic: Traffic::default() }
     }
 
     /// Reads more bytes. Cancel safe.
@@ -69,7 +79,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         self.input.reserve(READ_BYTES);
         match self.socket.read_buf(&mut self.input).await? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            _ => Ok(()),
+            len => {
+                self.traffic.received += len as u64;
+                Ok(())
+            }
         }
     }
 
@@ -92,6 +105,51 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         }
         let frame = self.input.split_to(len);
         opening(frame)
+    }
+
+    /// The body of the next message of an authentication. Other types and long messages are refused before their bodies are read.
+    ///
+    /// # Errors
+    /// For other messages, and if the connection is closed.
+    pub async fn authentication(&mut self) -> Result<Bytes> {
+        loop {
+            if let Some(header) = self.input.get(..HEADER) {
+                let len = u32::from_be_bytes([header[1], header[2], header[3], header[4]]) as usize;
+                if header[0] != b'p' {
+                    let kind = header[0];
+                    return Err(Failure::fatal("08P01", format!("expected SASL response, got message type {kind}")));
+                }
+                if !(LENGTH..=AUTHENTICATION_BYTES_MAX).contains(&len) {
+                    return Err(Failure::fatal("08P01", "invalid message length"));
+                }
+                if self.input.len() > len {
+                    let mut frame = self.input.split_to(1 + len);
+                    frame.advance(HEADER);
+                    return Ok(frame.freeze());
+                }
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// True if the client has sent bytes that were not read.
+    pub fn has_input(&self) -> bool {
+        !self.input.is_empty()
+    }
+
+    /// The bytes since the last call.
+    pub fn take_traffic(&mut self) -> Traffic {
+        std::mem::take(&mut self.traffic)
+    }
+
+    /// The socket. The buffers are lost.
+    pub fn into_socket(self) -> S {
+        self.socket
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &S {
+        &self.socket
     }
 
     /// The next message. Cancel safe.
@@ -176,7 +234,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// # Errors
     /// Errors of the socket.
     pub async fn flush(&mut self) -> io::Result<()> {
+        let len = self.output.len() as u64;
         self.socket.write_all_buf(&mut self.output).await?;
+        self.traffic.sent += len;
         self.socket.flush().await?;
         self.output.clear();
         if self.output.capacity() > KEPT_BYTES {

@@ -12,30 +12,39 @@
 //! | module | contents |
 //! |---|---|
 //! | [`failure`] | errors as messages of the protocol |
-//! | [`socket`] | TCP and Unix sockets |
+//! | [`socket`] | sockets of TCP, with or without TLS, and Unix sockets |
+//! | [`tls`] | encryption: certificates, keys, handshakes |
 //! | [`types`] | PostgreSQL's types of Arrow columns |
 //! | [`values`] | values of parameters and results, as text and binary |
 //! | [`frames`] | messages of a connection: framing, validation, buffers |
-//! | [`options`], [`registry`] | limits; the open connections and their cancellation |
+//! | [`options`], [`registry`] | addresses and limits; the open connections and their cancellation |
+//! | [`auth`] | authentication: SCRAM, certificates, who may connect |
+//! | [`metrics`] | figures for monitoring |
 //! | [`copy`] | rows of COPY from and to the client |
 //! | [`shared`] | what all connections share |
 //! | [`connection`] | the life of a connection |
+//! | [`http`] | figures and states over HTTP |
 //! | [`server`] | listeners and shutdown |
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+mod auth;
 mod connection;
 mod copy;
 mod failure;
 mod frames;
+mod http;
+mod metrics;
 mod options;
 mod registry;
 mod server;
 mod shared;
 mod socket;
+mod tls;
 mod types;
 mod values;
 
 pub use options::ServerOptions;
 pub use server::{Server, ServerError, ServerHandle};
+pub use tls::{TlsError, TlsOptions};

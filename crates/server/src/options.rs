@@ -1,4 +1,4 @@
-//! Limits of a server.
+//! Addresses, protection and limits of a server.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,14 +6,20 @@ use std::time::Duration;
 
 use keyaki::FileAccess;
 
-/// Addresses and limits of a [`Server`](crate::Server).
+use crate::tls::TlsOptions;
+
+/// Addresses, protection and limits of a [`Server`](crate::Server).
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
     /// TCP addresses to listen on.
     pub listen: Vec<SocketAddr>,
     /// Unix socket to listen on: the path of the socket, or the directory of a socket `.s.PGSQL.5432`.
     pub socket: Option<PathBuf>,
-    /// Permits addresses other than loopback ones although connections are neither encrypted nor authenticated.
+    /// The files of TLS. With them, clients at addresses other than loopback ones must use TLS.
+    pub tls: Option<TlsOptions>,
+    /// TCP address of figures and states over HTTP.
+    pub http: Option<SocketAddr>,
+    /// Permits addresses other than loopback ones although connections are not encrypted, or not authenticated.
     pub allow_unprotected: bool,
     /// The files on the server that statements may read and write.
     pub files: FileAccess,
@@ -27,6 +33,8 @@ pub struct ServerOptions {
     pub idle_transaction_timeout: Option<Duration>,
     /// Statements are cancelled after this time.
     pub statement_timeout: Option<Duration>,
+    /// Statements that take longer are logged.
+    pub log_statements_slower_than: Option<Duration>,
     /// Maximum time that a shutdown waits for running statements.
     pub shutdown_timeout: Duration,
 }
@@ -36,6 +44,8 @@ impl Default for ServerOptions {
         ServerOptions {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 5432))],
             socket: None,
+            tls: None,
+            http: None,
             allow_unprotected: false,
             files: FileAccess::Within(Vec::new()),
             max_connections: 100,
@@ -43,6 +53,7 @@ impl Default for ServerOptions {
             startup_timeout: Duration::from_secs(10),
             idle_transaction_timeout: None,
             statement_timeout: None,
+            log_statements_slower_than: None,
             shutdown_timeout: Duration::from_secs(30),
         }
     }

@@ -34,6 +34,24 @@ struct Known {
     secret: Vec<u8>,
     signal: watch::Sender<Signal>,
     interrupt: InterruptHandle,
+    /// The role that has logged in.
+    role: Option<String>,
+}
+
+/// Why a connection is not registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// The server has too many connections, or shuts down.
+    Server,
+    /// The role has too many connections.
+    Role,
+}
+
+/// The role of a connection, and the maximum number of its connections.
+#[derive(Debug, Clone)]
+pub struct Limited {
+    pub role: String,
+    pub limit: Option<u32>,
 }
 
 impl Registry {
@@ -42,8 +60,16 @@ impl Registry {
         Registry { next: AtomicI32::new(1), connections: Mutex::default(), limit, is_closed: AtomicBool::new(false) }
     }
 
-    /// Registers a connection; `None` if there are too many, and in a shutdown.
-    pub fn register(self: &Arc<Self>, interrupt: InterruptHandle, has_long_secret: bool) -> Option<Registration> {
+    /// Registers a connection.
+    ///
+    /// # Errors
+    /// If there are too many, and in a shutdown.
+    pub fn register(
+        self: &Arc<Self>,
+        interrupt: InterruptHandle,
+        has_long_secret: bool,
+        role: Option<Limited>,
+    ) -> Result<Registration, Full> {
         let (one, two) = (Uuid::new_v4(), Uuid::new_v4());
         // A random UUID has six fixed bits, in its bytes 6 and 8.
         let secret = match has_long_secret {
@@ -53,7 +79,13 @@ impl Registry {
         let (signal, receiver) = watch::channel(Signal::default());
         let mut connections = self.connections.lock();
         if connections.len() >= self.limit || self.is_closed.load(Ordering::Relaxed) {
-            return None;
+            return Err(Full::Server);
+        }
+        if let Some(Limited { role, limit: Some(limit) }) = &role {
+            let count = connections.values().filter(|known| known.role.as_ref() == Some(role)).count();
+            if count >= *limit as usize {
+                return Err(Full::Role);
+            }
         }
         let process = loop {
             let process = self.next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
@@ -61,8 +93,9 @@ impl Registry {
                 break process;
             }
         };
-        connections.insert(process, Known { secret: secret.clone(), signal, interrupt });
-        Some(Registration { registry: self.clone(), process, secret, signal: receiver })
+        let role = role.map(|limited| limited.role);
+        connections.insert(process, Known { secret: secret.clone(), signal, interrupt, role });
+        Ok(Registration { registry: self.clone(), process, secret, signal: receiver })
     }
 
     /// Cancels the running statement of a connection, if the key is right.
@@ -93,6 +126,11 @@ impl Registry {
             });
             known.interrupt.interrupt();
         }
+    }
+
+    /// True in a shutdown.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
     }
 
     /// Number of open connections.

@@ -14,11 +14,14 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::connection;
+use crate::auth::{Access, Protection};
+use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::registry::Registry;
 use crate::shared::Shared;
-use crate::socket::Socket;
+use crate::socket::{Peer, Socket};
+use crate::tls::{Tls, TlsError};
+use crate::{connection, http};
 
 /// Wait after an error of `accept`, for example because the process has too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -38,12 +41,30 @@ pub enum ServerError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// An address is open to other machines, and connections are not protected.
+    /// An address is open to other machines, and connections are not encrypted.
     #[error(
-        "refusing to listen on {0}: connections are neither encrypted nor authenticated (listen on a loopback address, or \
-         allow it explicitly)"
+        "refusing to listen on {0}: connections are not encrypted (configure --tls-certificate and --tls-key, listen on a \
+         loopback address, or permit it with --allow-unprotected)"
     )]
     Unprotected(SocketAddr),
+    /// An address is open to other machines, and connections are not authenticated.
+    #[error(
+        "refusing to listen on {0}: connections are not authenticated (create a role with CREATE ROLE ... LOGIN PASSWORD, \
+         configure --tls-client-ca, listen on a loopback address, or permit it with --allow-unprotected)"
+    )]
+    Unauthenticated(SocketAddr),
+    /// The figures would be open to other machines.
+    #[error(
+        "refusing to serve figures over HTTP on {0}: requests are not authenticated (use a loopback address, or permit it with \
+         --allow-unprotected)"
+    )]
+    UnprotectedHttp(SocketAddr),
+    /// The files of TLS cannot be used.
+    #[error("could not configure TLS: {0}")]
+    Tls(#[from] TlsError),
+    /// The roles cannot be read.
+    #[error("could not read the roles of the database: {0}")]
+    Roles(String),
     /// The options contain neither an address nor a socket.
     #[error("no address to listen on")]
     NoAddress,
@@ -64,6 +85,7 @@ pub struct Server {
     shared: Arc<Shared>,
     tcp: Vec<TcpListener>,
     unix: Option<(UnixListener, SocketFile)>,
+    http: Option<TcpListener>,
 }
 
 /// Tells about a running [`Server`].
@@ -76,6 +98,13 @@ impl ServerHandle {
     /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.registry.len()
+    }
+
+    /// Reads the files of TLS again. If they cannot be used, an error is logged, and the earlier ones remain in use.
+    pub fn reload_tls(&self) {
+        if let Some(tls) = &self.shared.tls {
+            tls.reload();
+        }
     }
 }
 
@@ -95,16 +124,22 @@ impl Server {
     /// Binds all addresses of the options.
     ///
     /// # Errors
-    /// If an address cannot be bound, is open to other machines although connections are not protected, or if there is none.
+    /// If an address cannot be bound, is open to other machines although connections are not protected, or if there is none;
+    /// if the files of TLS cannot be used.
     pub async fn bind(database: Database, options: ServerOptions) -> Result<Server, ServerError> {
+        let tls = options.tls.clone().map(Tls::new).transpose()?;
+        let access = access(&database, &options, tls.as_ref())?;
         let mut tcp = Vec::new();
         for address in &options.listen {
-            if !address.ip().is_loopback() && !options.allow_unprotected {
-                return Err(ServerError::Unprotected(*address));
-            }
-            let failed = |source| ServerError::Listen { address: address.to_string(), source };
-            tcp.push(TcpListener::bind(address).await.map_err(failed)?);
+            tcp.push(listen(*address).await?);
         }
+        let http = match options.http {
+            Some(address) if !address.ip().to_canonical().is_loopback() && !options.allow_unprotected => {
+                return Err(ServerError::UnprotectedHttp(address));
+            }
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
         let unix = options.socket.as_deref().map(listen_on_path).transpose()?;
         if tcp.is_empty() && unix.is_none() {
             return Err(ServerError::NoAddress);
@@ -115,16 +150,25 @@ impl Server {
                 startups: Semaphore::new(options.max_connections.max(STARTUPS_MIN)),
                 database,
                 options,
+                tls,
+                access,
+                metrics: Metrics::default(),
                 registry,
             }),
             tcp,
             unix,
+            http,
         })
     }
 
     /// The bound TCP addresses, with the ports that the system has chosen for port 0.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.tcp.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// The bound address of figures over HTTP.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
     /// The path of the Unix socket.
@@ -140,7 +184,10 @@ impl Server {
     /// Serves connections until `shutdown` ends. Then accepts no more, ends idle connections and waits for running
     /// statements. After [`ServerOptions::shutdown_timeout`], it cancels them.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let Server { shared, tcp, unix } = self;
+        let Server { shared, tcp, unix, http } = self;
+        // Ends with the shutdown, whose state it shows.
+        let mut figures = JoinSet::new();
+        http.map(|listener| figures.spawn(http::serve(shared.clone(), listener)));
         let mut listeners = JoinSet::new();
         for listener in tcp {
             listeners.spawn(accept_tcp(shared.clone(), listener));
@@ -165,6 +212,34 @@ impl Server {
     }
 }
 
+async fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
+    let failed = |source| ServerError::Listen { address: address.to_string(), source };
+    TcpListener::bind(address).await.map_err(failed)
+}
+
+/// The rules of authentication.
+///
+/// # Errors
+/// If the server would listen on addresses that other machines can reach, although connections are not protected.
+fn access(database: &Database, options: &ServerOptions, tls: Option<&Tls>) -> Result<Access, ServerError> {
+    let exposed = options.listen.iter().find(|address| !address.ip().to_canonical().is_loopback());
+    let protection = Protection {
+        has_tls: tls.is_some(),
+        has_client_ca: tls.is_some_and(Tls::has_client_ca),
+        is_exposed: exposed.is_some(),
+        allow_unprotected: options.allow_unprotected,
+    };
+    let failed = |error: &dyn std::fmt::Display| ServerError::Roles(error.to_string());
+    let access = Access::new(database.clone(), protection).map_err(|error| failed(&error))?;
+    match exposed {
+        Some(address) if !options.allow_unprotected && tls.is_none() => Err(ServerError::Unprotected(*address)),
+        Some(address) if !options.allow_unprotected && !access.is_required().map_err(|error| failed(&error))? => {
+            Err(ServerError::Unauthenticated(*address))
+        }
+        _ => Ok(access),
+    }
+}
+
 /// Listens on a Unix socket. Replaces the socket of a server that has ended without removing it.
 fn listen_on_path(path: &Path) -> Result<(UnixListener, SocketFile), ServerError> {
     let path = if path.is_dir() { path.join(SOCKET_NAME) } else { path.to_path_buf() };
@@ -175,7 +250,7 @@ fn listen_on_path(path: &Path) -> Result<(UnixListener, SocketFile), ServerError
     }
     let listener = UnixListener::bind(&path).map_err(failed)?;
     let file = SocketFile(path.clone());
-    // Clients are not authenticated: only those of the same user can connect.
+    // Clients are not authenticated by passwords: only those of the same user can connect.
     std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
     Ok((listener, file))
 }
@@ -187,7 +262,7 @@ async fn accept_tcp(shared: Arc<Shared>, listener: TcpListener) {
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, %peer, "could not set TCP_NODELAY");
                 }
-                tokio::spawn(connection::serve(shared.clone(), Socket::Tcp(stream), peer.to_string()));
+                tokio::spawn(connection::serve(shared.clone(), Socket::Tcp(stream), Peer::Tcp(peer)));
             }
             Err(error) => pause(&error).await,
         }
@@ -198,7 +273,8 @@ async fn accept_unix(shared: Arc<Shared>, listener: UnixListener) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(connection::serve(shared.clone(), Socket::Unix(stream), "local".into()));
+                let peer = Peer::Unix(stream.peer_cred().ok().map(|credentials| credentials.uid()));
+                tokio::spawn(connection::serve(shared.clone(), Socket::Unix(stream), peer));
             }
             Err(error) => pause(&error).await,
         }

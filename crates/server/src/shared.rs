@@ -5,8 +5,11 @@ use std::sync::Arc;
 use keyaki::Database;
 use tokio::sync::Semaphore;
 
+use crate::auth::Access;
+use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::registry::Registry;
+use crate::tls::Tls;
 
 /// What all connections share.
 #[derive(Debug)]
@@ -15,6 +18,12 @@ pub struct Shared {
     pub database: Database,
     /// The limits.
     pub options: ServerOptions,
+    /// Encryption.
+    pub tls: Option<Tls>,
+    /// Authentication.
+    pub access: Access,
+    /// Figures.
+    pub metrics: Metrics,
     /// Limits the connections in their startup, which are not registered.
     pub startups: Semaphore,
     /// The open connections.

@@ -1,25 +1,60 @@
-//! TCP and Unix sockets.
+//! Sockets of TCP, with or without TLS, and Unix sockets.
 
+use std::fmt;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
 
 /// The socket of a connection.
 #[derive(Debug)]
 pub enum Socket {
     /// TCP.
     Tcp(TcpStream),
+    /// TCP with TLS. Boxed: it is much larger than the others.
+    Tls(Box<TlsStream<TcpStream>>),
     /// A Unix socket.
     Unix(UnixStream),
+}
+
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// A client of TCP.
+    Tcp(SocketAddr),
+    /// A process on this machine, and its user if the system provides it.
+    Unix(Option<u32>),
+}
+
+impl Peer {
+    /// The address of a client of TCP.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            // Sockets of both versions of IP show IPv4 addresses as IPv6 ones.
+            Peer::Tcp(address) => Some(address.ip().to_canonical()),
+            Peer::Unix(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Tcp(address) => address.fmt(f),
+            Peer::Unix(_) => f.write_str("[local]"),
+        }
+    }
 }
 
 macro_rules! delegate {
     ($self:ident, $socket:ident => $call:expr) => {
         match $self.get_mut() {
             Socket::Tcp($socket) => $call,
+            Socket::Tls($socket) => $call,
             Socket::Unix($socket) => $call,
         }
     };

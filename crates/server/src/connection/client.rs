@@ -40,6 +40,10 @@ pub struct Client {
     pub parsing: String,
     /// The time zone that the client knows.
     pub time_zone: String,
+    /// The role that has logged in; `None` for a superuser without a role.
+    pub role: Option<String>,
+    /// The name of the application in the startup.
+    pub application: String,
     /// The end of the running statement's time.
     deadline: Option<Instant>,
     /// Requests to cancel a statement that have been made before the running one.
@@ -75,6 +79,8 @@ impl Client {
             is_implicit: false,
             parsing: String::new(),
             time_zone: String::new(),
+            role: None,
+            application: String::new(),
             deadline: None,
             cancels: 0,
             interrupt,

@@ -1,6 +1,7 @@
 //! The extended protocol: statements are prepared, bound to values and executed by separate requests.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use keyaki::Outcome;
 use pgwire::messages::PgWireBackendMessage as Message;
@@ -11,11 +12,11 @@ use pgwire::messages::extendedquery::{
 use pgwire::messages::response::EmptyQueryResponse;
 
 use super::client::{Client, Work};
-use super::copying;
 use super::statements::{
     Body, Portal, ResultColumn, Rows, State, Statement, are_alike, columns, describes_itself, description, first_word,
     returns_changes, returns_rows, rows_tag, tag,
 };
+use super::{copying, record};
 use crate::failure::{Failure, Result};
 use crate::types::{self, Oid};
 use crate::values::{Format, parameters};
@@ -265,6 +266,14 @@ pub async fn execute(client: &mut Client, request: Execute) -> Result<()> {
     let name = request.name.unwrap_or_default();
     let Some(portal) = client.portals.get(&name) else { return Err(no_portal(&name)) };
     let statement = portal.statement.clone();
+    let started = Instant::now();
+    let result = execute_portal(client, name, request.max_rows, &statement).await;
+    record::executed(client, &statement.text, started, &result);
+    result
+}
+
+async fn execute_portal(client: &mut Client, name: String, max_rows: i32, statement: &Statement) -> Result<()> {
+    let Some(portal) = client.portals.get(&name) else { return Err(no_portal(&name)) };
     if matches!(statement.body, Body::Empty) {
         return client.wire.put(&Message::EmptyQueryResponse(EmptyQueryResponse::new()));
     }
@@ -297,7 +306,7 @@ pub async fn execute(client: &mut Client, request: Execute) -> Result<()> {
     let State::Reading(mut rows) = state else { return Ok(()) };
     rows.cancels = client.cancels();
     let before = rows.sent;
-    let has_more = client.send(&mut rows, u64::try_from(request.max_rows).unwrap_or(0)).await?;
+    let has_more = client.send(&mut rows, u64::try_from(max_rows).unwrap_or(0)).await?;
     if has_more {
         set_state(client, &name, State::Reading(rows));
         return client.wire.put(&Message::PortalSuspended(PortalSuspended::new()));

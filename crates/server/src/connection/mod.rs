@@ -9,12 +9,16 @@
 //! | [`statements`] | prepared statements, portals, and what their commands are called |
 //! | [`client`] | state of a connection, the execution of statements, and their transactions |
 //! | [`copying`] | COPY FROM STDIN and COPY TO STDOUT |
-//! | [`startup`] | negotiation, parameters of the session |
+//! | [`negotiation`] | encryption, up to the startup message |
+//! | [`startup`] | authentication, parameters of the session |
+//! | [`record`] | figures of executed requests, the log of slow statements |
 //! | [`simple`], [`extended`] | the two ways of sending statements |
 
 mod client;
 mod copying;
 mod extended;
+mod negotiation;
+mod record;
 mod simple;
 mod startup;
 mod statements;
@@ -25,30 +29,28 @@ use pgwire::messages::PgWireFrontendMessage as Request;
 use tokio::time::timeout;
 
 use crate::failure::{Failure, Result};
-use crate::frames::Wire;
 use crate::shared::Shared;
-use crate::socket::Socket;
+use crate::socket::{Peer, Socket};
 use client::Client;
 
 /// Serves a connection until its end.
-pub async fn serve(shared: Arc<Shared>, socket: Socket, peer: String) {
-    let wire = Wire::new(socket, shared.options.message_bytes_max);
+pub async fn serve(shared: Arc<Shared>, socket: Socket, peer: Peer) {
     let limit = shared.options.startup_timeout;
     let Ok(permit) = shared.startups.try_acquire() else {
         return tracing::debug!(%peer, "too many connections in their startup");
     };
-    let opened = timeout(limit, startup::open(shared.clone(), wire)).await;
+    // Boxed, as the rest: the task of an idle connection stays small.
+    let opened = timeout(limit, Box::pin(startup::open(shared.clone(), socket, peer))).await;
     drop(permit);
     let client = match opened {
         Ok(Some(client)) => client,
         Ok(None) => return,
         Err(_) => return tracing::debug!(%peer, "the startup took too long"),
     };
-    // Boxed: the task of an idle connection stays small.
     Box::pin(run(client, peer)).await;
 }
 
-async fn run(mut client: Client, peer: String) {
+async fn run(mut client: Client, peer: Peer) {
     tracing::debug!(%peer, process = client.process(), "connected");
     let failure = loop {
         match request(&mut client).await {

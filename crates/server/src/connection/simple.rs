@@ -1,12 +1,14 @@
 //! The simple protocol: a text of any number of statements.
 
+use std::time::Instant;
+
 use keyaki::Outcome;
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::response::EmptyQueryResponse;
 
 use super::client::{Client, Work};
-use super::copying;
 use super::statements::{Rows, columns, deallocated, description, first_word, returns_changes, rows_tag, tag};
+use super::{copying, record};
 use crate::failure::Result;
 
 /// Executes the statements of a text one after another, up to the first error. Several statements are one transaction, unless
@@ -20,7 +22,10 @@ pub async fn query(client: &mut Client, text: &str) -> Result<()> {
     client.statements.remove("");
     client.start();
     let mut at = Place { text, skipped: 0 };
-    if let Err(failure) = run(client, text, &mut at).await {
+    let started = Instant::now();
+    let result = run(client, text, &mut at).await;
+    record::executed(client, text, started, &result);
+    if let Err(failure) = result {
         if failure.is_fatal() {
             return Err(failure);
         }

@@ -1,95 +1,120 @@
-//! The startup of a connection: negotiation and parameters of the session.
+//! The startup of a connection: authentication and parameters of the session.
 
 use std::sync::Arc;
 
-use pgwire::messages::response::{GssEncResponse, SslResponse};
+use keyaki::{RoleLogin, Session};
 use pgwire::messages::startup::{
     Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey, Startup,
 };
 use pgwire::messages::{PgWireBackendMessage as Message, ProtocolVersion};
 
 use super::client::{Client, Work};
+use super::negotiation::{Negotiated, negotiate, refuse};
 use crate::failure::{Failure, Result};
-use crate::frames::{Opening, Wire};
+use crate::frames::Wire;
+use crate::registry::{Full, Limited, Registration};
 use crate::shared::Shared;
-use crate::socket::Socket;
+use crate::socket::{Peer, Socket};
+use crate::tls::Encryption;
 
-/// Maximum number of requests for encryption before the startup.
-const NEGOTIATIONS_MAX: usize = 2;
 /// Minor versions of the protocol up to this one are spoken.
 const MINOR_MAX: u16 = 2;
 
 /// Opens a connection; `None` if it has ended.
-pub async fn open(shared: Arc<Shared>, mut wire: Wire<Socket>) -> Option<Client> {
-    let startup = match negotiate(&shared, &mut wire).await {
-        Ok(Some(startup)) => startup,
-        Ok(None) => {
-            wire.close().await;
-            return None;
-        }
+pub async fn open(shared: Arc<Shared>, socket: Socket, peer: Peer) -> Option<Client> {
+    let Negotiated { mut wire, startup, encryption } = negotiate(&shared, socket, peer).await?;
+    let login = match log_in(&shared, &mut wire, &startup, peer, encryption.as_ref()).await {
+        Ok(login) => login,
         Err(failure) => {
-            refuse(wire, &failure).await;
+            let failure = as_fatal(failure);
+            shared.metrics.refused(failure.code());
+            refuse(wire, &failure, peer).await;
             return None;
         }
     };
-    let session = shared.database.session();
-    session.restrict_files(shared.options.files.clone());
+    let Login { session, registration, role } = login;
     let interrupt = session.interrupt_handle();
-    let has_long_secret = startup.protocol_number_minor >= MINOR_MAX;
-    let Some(registration) = shared.registry.register(session.interrupt_handle(), has_long_secret) else {
-        refuse(wire, &Failure::fatal("53300", "sorry, too many clients already")).await;
-        return None;
-    };
     let mut client = Client::new(shared, wire, session, interrupt, registration);
-    match begin(&mut client, &startup).await {
-        Ok(()) => Some(client),
+    match begin(&mut client, &startup, role.as_ref()).await {
+        Ok(()) => {
+            client.shared.metrics.connected();
+            Some(client)
+        }
         Err(failure) => {
-            let failure = match failure {
-                Failure::Sql(error) => Failure::fatal(error.sqlstate().code(), error.to_string()),
-                other => other,
-            };
             // The connection ends in any case.
-            let _ = client.wire.put(&failure.message("", 0));
+            let _ = client.wire.put(&as_fatal(failure).message("", 0));
             client.end().await;
             None
         }
     }
 }
 
-async fn refuse(mut wire: Wire<Socket>, failure: &Failure) {
-    tracing::debug!(%failure, "refused a connection");
-    // The connection ends in any case.
-    let _ = wire.put(&failure.message("", 0));
-    wire.close().await;
-}
-
-/// Reads messages up to the startup. `None` after a request to cancel a statement.
-async fn negotiate(shared: &Shared, wire: &mut Wire<Socket>) -> Result<Option<Startup>> {
-    for _ in 0..=NEGOTIATIONS_MAX {
-        match wire.opening().await? {
-            Opening::Tls => wire.put(&Message::SslResponse(SslResponse::Refuse))?,
-            Opening::Gss => wire.put(&Message::GssEncResponse(GssEncResponse::Refuse))?,
-            Opening::Cancel { process, secret } => {
-                shared.registry.cancel(process, &secret);
-                return Ok(None);
-            }
-            Opening::Startup(startup) => return Ok(Some(startup)),
-        }
-        wire.flush().await?;
+/// Errors of statements end the connection, too.
+fn as_fatal(failure: Failure) -> Failure {
+    match failure {
+        Failure::Sql(error) => Failure::fatal(error.sqlstate().code(), error.to_string()),
+        other => other,
     }
-    Err(Failure::fatal("08P01", "too many requests for encryption"))
 }
 
-/// Applies the parameters of the startup and answers it.
-async fn begin(client: &mut Client, startup: &Startup) -> Result<()> {
+/// A session of an authenticated user.
+struct Login {
+    session: Session,
+    registration: Registration,
+    /// `None` for a superuser without a role.
+    role: Option<RoleLogin>,
+}
+
+/// The user of a startup.
+///
+/// # Errors
+/// If it is missing.
+fn user(startup: &Startup) -> Result<&str> {
+    let user = startup.parameters.get("user").filter(|user| !user.is_empty());
+    let user = user.ok_or_else(|| Failure::fatal("28000", "no PostgreSQL user name specified in startup packet"))?;
+    Ok(user)
+}
+
+/// Authenticates the user and makes a session.
+///
+/// # Errors
+/// Fatal errors: 28P01 and 28000 if the user may not connect, 53300 if there are too many connections; errors of the connection.
+async fn log_in(
+    shared: &Arc<Shared>,
+    wire: &mut Wire<Socket>,
+    startup: &Startup,
+    peer: Peer,
+    encryption: Option<&Encryption>,
+) -> Result<Login> {
     let unknown: Vec<String> = startup.parameters.keys().filter(|name| name.starts_with("_pq_.")).cloned().collect();
     if startup.protocol_number_minor > MINOR_MAX || !unknown.is_empty() {
         let version = NegotiateProtocolVersion::new(ProtocolVersion::PROTOCOL3_2.into(), unknown);
-        client.wire.put(&Message::NegotiateProtocolVersion(version))?;
+        wire.put(&Message::NegotiateProtocolVersion(version))?;
     }
-    let Some(user) = startup.parameters.get("user").filter(|user| !user.is_empty()) else {
-        return Err(Failure::fatal("28000", "no PostgreSQL user name specified in startup packet"));
-    };
+    let user = user(startup)?;
+    let role = shared.access.authenticate(wire, user, peer, encryption).await?;
+    let session = shared.database.session();
+    session.restrict_files(shared.options.files.clone());
+    if let Some(role) = &role {
+        session.log_in(&role.name)?;
+    }
+    let limited = role.as_ref().map(|role| Limited {
+        role: role.name.clone(),
+        // As in PostgreSQL, superusers are not limited.
+        limit: role.connection_limit.filter(|_| !role.is_superuser),
+    });
+    let has_long_secret = startup.protocol_number_minor >= MINOR_MAX;
+    let registered = shared.registry.register(session.interrupt_handle(), has_long_secret, limited);
+    let registration = registered.map_err(|full| match full {
+        Full::Server => Failure::fatal("53300", "sorry, too many clients already"),
+        Full::Role => Failure::fatal("53300", format!("too many connections for role \"{user}\"")),
+    })?;
+    Ok(Login { session, registration, role })
+}
+
+/// Applies the parameters of the startup and answers it.
+async fn begin(client: &mut Client, startup: &Startup, role: Option<&RoleLogin>) -> Result<()> {
+    client.wire.put(&Message::Authentication(Authentication::Ok))?;
     for (name, value) in &startup.parameters {
         match name.as_str() {
             "user" | "database" | "replication" => {}
@@ -109,16 +134,17 @@ async fn begin(client: &mut Client, startup: &Startup) -> Result<()> {
     {
         return Err(Failure::fatal("0A000", "replication is not supported"));
     }
-    client.wire.put(&Message::Authentication(Authentication::Ok))?;
     client.time_zone = client.session.time_zone();
-    let application = startup.parameters.get("application_name").cloned().unwrap_or_default();
+    client.role = role.map(|role| role.name.clone());
+    client.application = startup.parameters.get("application_name").cloned().unwrap_or_default();
+    let is_superuser = role.is_none_or(|role| role.is_superuser);
     let settings = [
         ("server_version", format!("{} (Keyaki)", keyaki::POSTGRESQL_VERSION)),
         ("server_encoding", "UTF8".into()),
         ("client_encoding", "UTF8".into()),
-        ("application_name", application),
-        ("is_superuser", "on".into()),
-        ("session_authorization", user.clone()),
+        ("application_name", client.application.clone()),
+        ("is_superuser", if is_superuser { "on" } else { "off" }.into()),
+        ("session_authorization", user(startup)?.into()),
         ("DateStyle", "ISO, YMD".into()),
         ("IntervalStyle", "postgres".into()),
         ("TimeZone", client.time_zone.clone()),

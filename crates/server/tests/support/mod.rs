@@ -2,10 +2,12 @@
 
 #![allow(dead_code)]
 
+pub mod raw;
+
 use std::net::SocketAddr;
 
 use keyaki::{Database, Options};
-use keyaki_server::{Server, ServerOptions};
+use keyaki_server::{Server, ServerHandle, ServerOptions};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
@@ -14,7 +16,9 @@ use tokio_postgres::{Client, Error, NoTls};
 /// A server of a temporary database.
 pub struct Served {
     pub address: SocketAddr,
-    connections: Box<dyn Fn() -> usize + Send + Sync>,
+    pub http: Option<SocketAddr>,
+    pub database: Database,
+    pub handle: ServerHandle,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<()>>,
 }
@@ -27,22 +31,30 @@ impl Served {
     pub async fn start_with(change: impl FnOnce(&mut ServerOptions)) -> Served {
         let options = Options { memory_bytes: Some(128 << 20), threads: Some(2), ..Options::default() };
         let database = Database::open_temporary(options).expect("a database");
+        Served::start_database(database, change).await
+    }
+
+    pub async fn start_database(database: Database, change: impl FnOnce(&mut ServerOptions)) -> Served {
         let mut options = ServerOptions { listen: vec![([127, 0, 0, 1], 0).into()], ..ServerOptions::default() };
         change(&mut options);
-        let server = Server::bind(database, options).await.expect("a server");
-        let (address, handle) = (server.addresses()[0], server.handle());
+        let server = Server::bind(database.clone(), options).await.expect("a server");
+        let (address, http, handle) = (server.addresses()[0], server.http_address(), server.handle());
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run(async {
             // The sender is dropped with the test.
             let _ = stopped.await;
         }));
-        let connections = Box::new(move || handle.connections());
-        Served { address, connections, stop: Some(stop), running: Some(running) }
+        Served { address, http, database, handle, stop: Some(stop), running: Some(running) }
     }
 
     /// Number of connections.
     pub fn connections(&self) -> usize {
-        (self.connections)()
+        self.handle.connections()
+    }
+
+    /// Executes statements as a superuser, without a connection.
+    pub async fn execute(&self, sql: &str) {
+        self.database.session().execute(sql).await.expect("statements");
     }
 
     /// Shuts the server down.
