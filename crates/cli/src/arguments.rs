@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use keyaki::{Durability, FileAccess};
 use keyaki_device::model::DeviceSpec;
-use keyaki_server::ServerOptions;
+use keyaki_server::{ServerOptions, TlsOptions};
 
 use crate::bars::Bars;
 use crate::device;
@@ -270,18 +270,33 @@ pub struct RepairArguments {
 pub struct ServeArguments {
     /// The database to serve (a directory, created if missing)
     pub database: PathBuf,
+    /// Configuration file (TOML) with the names of these options, e.g. max-connections = 50; options given here override it
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Address to listen on; can be repeated [default: 127.0.0.1:5432, unless there is a socket]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<SocketAddr>,
     /// Unix socket to listen on, or a directory for the socket .s.PGSQL.5432
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Listen on addresses that other machines can reach, although nothing is encrypted and every client may do anything
+    /// Certificate of the server for TLS, followed by those of intermediate authorities (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// Private key of the certificate (PEM), which others must not be able to read
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+    /// Authorities of clients (PEM): every client of TCP must present a certificate of one, whose common name is the user name
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Listen on addresses that other machines can reach, although connections are not encrypted, or not authenticated
     #[arg(long)]
     pub allow_unprotected: bool,
     /// Directory on the server whose files COPY, read_csv and the like may use; can be repeated [default: none]
     #[arg(long, value_name = "DIRECTORY")]
     pub allow_files: Vec<PathBuf>,
+    /// Address of figures over HTTP: /metrics (Prometheus), /health, /ready
+    #[arg(long, value_name = "ADDRESS")]
+    pub http: Option<SocketAddr>,
     /// Maximum number of connections
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_connections: u32,
@@ -291,6 +306,12 @@ pub struct ServeArguments {
     /// End connections whose transaction is idle for this time
     #[arg(long, value_name = "TIME")]
     pub idle_transaction_timeout: Option<Time>,
+    /// Log statements that take longer than this time, without those that may contain passwords
+    #[arg(long, value_name = "TIME")]
+    pub log_statements_slower_than: Option<Time>,
+    /// Format of the log on standard error
+    #[arg(long, value_enum, default_value_t)]
+    pub log_format: LogFormat,
     /// Time that a shutdown gives to running statements
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub shutdown_timeout: Time,
@@ -305,18 +326,31 @@ impl ServeArguments {
             [] if self.socket.is_none() => default.listen.clone(),
             listen => listen.to_vec(),
         };
+        let tls = self.tls_certificate.clone().zip(self.tls_key.clone());
         ServerOptions {
             listen,
             socket: self.socket.clone(),
+            tls: tls.map(|(certificate, key)| TlsOptions { certificate, key, client_ca: self.tls_client_ca.clone() }),
+            http: self.http,
             allow_unprotected: self.allow_unprotected,
             files: FileAccess::Within(self.allow_files.clone()),
             max_connections: self.max_connections as usize,
             statement_timeout: self.statement_timeout.map(|time| time.0),
             idle_transaction_timeout: self.idle_transaction_timeout.map(|time| time.0),
+            log_statements_slower_than: self.log_statements_slower_than.map(|time| time.0),
             shutdown_timeout: self.shutdown_timeout.0,
             ..default
         }
     }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// A line of text for each event
+    #[default]
+    Text,
+    /// A JSON object for each event
+    Json,
 }
 
 /// A number of seconds, or of the unit that follows it.

@@ -14,6 +14,7 @@ mod bars;
 mod caches;
 mod calibrate;
 mod check;
+mod configuration;
 mod demo;
 mod device;
 mod directories;
@@ -22,7 +23,9 @@ mod events;
 mod failure;
 mod figure;
 mod interrupt;
+mod log;
 mod new_database;
+mod notify;
 mod output;
 mod pager;
 mod plot;
@@ -39,7 +42,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use arguments::{Arguments, Command, ShellArguments};
-use clap::Parser;
 use failure::{Failure, Result};
 use interrupt::Interrupts;
 use keyaki::Database;
@@ -57,11 +59,9 @@ const STACK_BYTES: usize = 256 << 20;
 const WORKER_STACK_BYTES: usize = 32 << 20;
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_env("KEYAKI_LOG"))
-        .with_writer(std::io::stderr)
-        .init();
-    match with_stack(Arguments::parse()) {
+    let arguments = configuration::arguments(std::env::args_os().collect());
+    log::start(arguments.as_ref().ok());
+    match arguments.and_then(with_stack) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {

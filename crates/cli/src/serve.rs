@@ -10,6 +10,7 @@ use crate::allocator;
 use crate::arguments::ServeArguments;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupts;
+use crate::notify::{is_managed, notify};
 
 pub async fn run(arguments: &ServeArguments, interrupts: Arc<Interrupts>) -> Result<()> {
     let options = arguments.open.options()?;
@@ -21,17 +22,33 @@ pub async fn run(arguments: &ServeArguments, interrupts: Arc<Interrupts>) -> Res
     for address in server.addresses() {
         eprintln!("listening on {address}");
     }
+    if let Some(address) = server.http_address() {
+        eprintln!("figures on http://{address}/metrics");
+    }
     if let Some(path) = server.socket() {
         eprintln!("listening on {}", path.display());
     }
+    // Without a service manager, the end of the terminal sends this signal, too.
+    if arguments.tls_certificate.is_some() || is_managed() {
+        let mut hangups = signal(SignalKind::hangup()).map_err(|error| failed(&error))?;
+        let handle = server.handle();
+        // Ends with the program.
+        tokio::spawn(async move {
+            while hangups.recv().await.is_some() {
+                handle.reload_tls();
+            }
+        });
+    }
     // Until the shutdown is complete: two more Ctrl-C end the program.
     let mut active = interrupts.activate();
+    notify("READY=1");
     server
         .run(async {
             tokio::select! {
                 _ = terminated.recv() => {}
                 () = active.pressed() => {}
             }
+            notify("STOPPING=1");
             eprintln!("shutting down");
         })
         .await;
