@@ -187,7 +187,9 @@ impl Server {
         let Server { shared, tcp, unix, http } = self;
         // Ends with the shutdown, whose state it shows.
         let mut figures = JoinSet::new();
-        http.map(|listener| figures.spawn(http::serve(shared.clone(), listener)));
+        if let Some(listener) = http {
+            figures.spawn(http::serve(shared.clone(), listener));
+        }
         let mut listeners = JoinSet::new();
         for listener in tcp {
             listeners.spawn(accept_tcp(shared.clone(), listener));

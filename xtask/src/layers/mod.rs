@@ -37,13 +37,14 @@ const LAYERS: &[(&str, &str)] = &[
     ("crates/keyaki", "base < values < catalog < engine < table < plan < write < sql < session"),
     (
         "crates/server",
-        "failure, options, socket, types < frames, registry, values < copy, shared < connection < server",
+        "failure, metrics, socket, tls, types < frames, options, registry, values < auth, copy < shared \
+         < connection, http < server",
     ),
     (
         "crates/cli",
-        "allocator, directories, failure, interrupt, pager, terminal < bars, device, new_database, output, plot \
-         < arguments, events < run < backup, caches, check, dump, figure, repair, restore, serve, trace < calibrate \
-         < demo, shell",
+        "allocator, directories, failure, interrupt, notify, pager, terminal < bars, device, new_database, output, plot \
+         < arguments, events < configuration, log, run < backup, caches, check, dump, figure, repair, restore, serve, \
+         trace < calibrate < demo, shell",
     ),
 ];
 
