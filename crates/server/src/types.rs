@@ -2,11 +2,12 @@
 //!
 //! | Arrow | PostgreSQL |
 //! |---|---|
-//! | integers | int2, int4, int8; numeric for unsigned 64-bit integers |
+//! | integers | int2, int4, int8; oid for unsigned 32-bit integers, which only `pg_catalog` has, numeric for 64-bit ones |
 //! | floats, decimals | float4, float8, numeric |
 //! | texts, bytes, UUIDs | text, bytea, uuid |
 //! | dates, times, timestamps, intervals | date, time, timestamp, timestamptz, interval |
 //! | lists of these | arrays |
+//! | large lists of int2 and oid, which only `pg_catalog` has | int2vector, oidvector |
 //! | all others | text |
 
 use arrow::datatypes::DataType;
@@ -23,9 +24,11 @@ impl Oid {
     pub const NAME: Oid = Oid(19);
     pub const INT8: Oid = Oid(20);
     pub const INT2: Oid = Oid(21);
+    pub const INT2VECTOR: Oid = Oid(22);
     pub const INT4: Oid = Oid(23);
     pub const TEXT: Oid = Oid(25);
     pub const OID: Oid = Oid(26);
+    pub const OIDVECTOR: Oid = Oid(30);
     pub const JSON: Oid = Oid(114);
     pub const FLOAT4: Oid = Oid(700);
     pub const FLOAT8: Oid = Oid(701);
@@ -43,7 +46,7 @@ impl Oid {
 }
 
 /// Types with an array type: (element, array, name).
-const ARRAYS: [(Oid, Oid); 19] = [
+const ARRAYS: [(Oid, Oid); 20] = [
     (Oid::BOOL, Oid(1000)),
     (Oid::BYTEA, Oid(1001)),
     (Oid::INT2, Oid(1005)),
@@ -52,6 +55,7 @@ const ARRAYS: [(Oid, Oid); 19] = [
     (Oid::BPCHAR, Oid(1014)),
     (Oid::VARCHAR, Oid(1015)),
     (Oid::INT8, Oid(1016)),
+    (Oid::OID, Oid(1028)),
     (Oid::FLOAT4, Oid(1021)),
     (Oid::FLOAT8, Oid(1022)),
     (Oid::TIMESTAMP, Oid(1115)),
@@ -96,7 +100,8 @@ pub fn oid(ty: &DataType) -> Oid {
         DataType::Boolean => Oid::BOOL,
         DataType::Int8 | DataType::Int16 | DataType::UInt8 => Oid::INT2,
         DataType::Int32 | DataType::UInt16 => Oid::INT4,
-        DataType::Int64 | DataType::UInt32 => Oid::INT8,
+        DataType::Int64 => Oid::INT8,
+        DataType::UInt32 => Oid::OID,
         DataType::Float16 | DataType::Float32 => Oid::FLOAT4,
         DataType::Float64 => Oid::FLOAT8,
         DataType::UInt64
@@ -113,6 +118,8 @@ pub fn oid(ty: &DataType) -> Oid {
         DataType::Interval(_) | DataType::Duration(_) => Oid::INTERVAL,
         DataType::Dictionary(_, values) => oid(values),
         DataType::RunEndEncoded(_, values) => oid(values.data_type()),
+        DataType::LargeList(element) if *element.data_type() == DataType::Int16 => Oid::INT2VECTOR,
+        DataType::LargeList(element) if *element.data_type() == DataType::UInt32 => Oid::OIDVECTOR,
         ty => match element(ty) {
             Some(element) => oid(innermost(element)).array().unwrap_or(Oid::TEXT),
             None => Oid::TEXT,
@@ -170,7 +177,7 @@ mod tests {
         let list = |element| DataType::List(Arc::new(Field::new_list_field(element, true)));
         for (ty, expected) in [
             (DataType::Int8, Oid::INT2),
-            (DataType::UInt32, Oid::INT8),
+            (DataType::UInt32, Oid::OID),
             (DataType::UInt64, Oid::NUMERIC),
             (DataType::Null, Oid::TEXT),
             (DataType::FixedSizeBinary(16), Oid::UUID),
@@ -180,6 +187,7 @@ mod tests {
             (list(DataType::Int32), Oid(1007)),
             (list(list(DataType::Utf8)), Oid(1009)),
             (list(DataType::Null), Oid(1009)),
+            (DataType::LargeList(Arc::new(Field::new_list_field(DataType::Int16, true))), Oid::INT2VECTOR),
         ] {
             assert_eq!(oid(&ty), expected, "{ty}");
         }

@@ -28,6 +28,17 @@ impl Prepared {
         Ok(Prepared { statement, description })
     }
 
+    /// True if the statement, prepared again in `session`, would have the same parameters and columns. False does not mean that
+    /// they differ.
+    ///
+    /// # Errors
+    /// Errors of planning the statement.
+    pub async fn is_current(&self, session: &Session) -> Result<bool> {
+        session.refresh()?;
+        let described = self.statement.describe(&session.sql).await;
+        Ok(Arc::ptr_eq(&described?, &self.description))
+    }
+
     /// The text of the statement.
     pub fn sql(&self) -> &str {
         &self.statement.text

@@ -7,6 +7,8 @@
 //! | `age(a, b)` | the function of two timestamps; those with time zone are converted to local time |
 //! | `age(a)` | `age(current_date, a)` |
 //! | `num_nulls(a, …)`, `num_nonnulls(a, …)` | sums of `a IS [NOT] NULL` |
+//! | `array_upper(a, n)`, `array_lower(a, n)` | `array_length(a, n)`, 1; NULL for an empty array |
+//! | `generate_subscripts(a, n)` | `generate_series(1, array_length(a, n))` |
 //! | `array_remove(a, x)`, `array_replace(a, x, y)` | the functions that change all occurrences |
 //! | `strftime(t, format)`, `strftime(format, t)` | `to_char(t, format)` |
 //! | `encode(b, 'base64')` | with padding, as in PostgreSQL |
@@ -83,6 +85,16 @@ pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
         ("array_replace", [array, from, to]) => {
             call("array_replace_all(NULL, NULL, NULL)", [array.clone(), from.clone(), to.clone()])?
         }
+        ("array_upper", [array, dimension]) => {
+            call("nullif(CAST(array_length(NULL, NULL) AS INTEGER), 0)", [array.clone(), dimension.clone()])?
+        }
+        ("array_lower", [array, dimension]) => {
+            call("CASE WHEN array_length(NULL, NULL) > 0 THEN 1 END", [array.clone(), dimension.clone()])?
+        }
+        ("generate_subscripts", [array, dimension]) => call(
+            "unnest(generate_series(1, coalesce(CAST(array_length(NULL, NULL) AS INTEGER), 0)))",
+            [array.clone(), dimension.clone()],
+        )?,
         ("iif" | "if", [condition, value]) => call("CASE WHEN NULL THEN NULL END", [condition.clone(), value.clone()])?,
         ("iif" | "if", [condition, value, other]) => {
             call("CASE WHEN NULL THEN NULL ELSE NULL END", [condition.clone(), value.clone(), other.clone()])?

@@ -6,7 +6,7 @@
 //! | `client_min_messages` | a level of messages |
 //! | `extra_float_digits` | -15 to 3; floats are always written with the digits that restore them |
 //! | `client_encoding`, `datestyle`, `intervalstyle`, `bytea_output`, `standard_conforming_strings`, … | the one that applies |
-//! | `server_version`, `server_version_num`, `server_encoding`, `integer_datetimes`, `max_identifier_length` | read-only |
+//! | `server_version`, `server_version_num`, `server_encoding`, `integer_datetimes`, `max_identifier_length`, … | read-only |
 
 use crate::{Error, Result};
 
@@ -30,7 +30,7 @@ const LEVELS: Values =
 const NO_TIME: Values = Only(&["0", "0ms", "0s"]);
 
 /// Name, value before any change, and permitted values, sorted by name.
-const SETTINGS: [(&str, &str, Values); 21] = [
+const SETTINGS: [(&str, &str, Values); 22] = [
     ("application_name", "", Any),
     ("bytea_output", "hex", Only(&["hex"])),
     ("client_encoding", "UTF8", Only(&["utf8", "utf-8", "unicode"])),
@@ -45,6 +45,7 @@ const SETTINGS: [(&str, &str, Values); 21] = [
     ("lc_messages", "C", Any),
     ("lock_timeout", "0", NO_TIME),
     ("max_identifier_length", "63", ReadOnly),
+    ("max_index_keys", "32", ReadOnly),
     ("row_security", "on", ON),
     ("server_encoding", "UTF8", ReadOnly),
     ("server_version", POSTGRESQL_VERSION, ReadOnly),
@@ -58,7 +59,7 @@ const SETTINGS: [(&str, &str, Values); 21] = [
 pub const POSTGRESQL_VERSION: &str = "15.0";
 
 /// The settings that a session has changed.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ClientSettings {
     changed: Vec<(&'static str, String)>,
 }

@@ -64,6 +64,7 @@ mod ordered;
 mod outcome;
 mod parameters;
 mod patterns;
+mod pg_catalog;
 mod plan_cache;
 mod precedence;
 pub(crate) mod prepared;

@@ -19,10 +19,10 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::dml::{RETURNED_PREFIX, TARGET_PREFIX, is_target};
-use super::information_schema;
 use super::names::{SearchPath, full_sql, ident, plain_ident, relation_name, stored_name};
 use super::renames::NewName;
 use super::sequences;
+use super::{information_schema, pg_catalog};
 use crate::catalog::{Catalog, PUBLIC, RelationName};
 use crate::engine::CATALOG_NAME;
 use crate::sql::visit::walk_mut;
@@ -231,7 +231,8 @@ impl<'a> Qualify<'a> {
         let [schema, table, ..] = parts[database..] else { return Ok((0, None)) };
         let (schema, table, shown) = (self.path.schema(schema), plain_ident(table), plain_ident(schema));
         let is_alias = |entry: &Entry| entry.alias == shown && entry.distinct.is_none();
-        let is_schema = self.catalog.has_schema(&schema) || schema == information_schema::NAME;
+        let is_schema =
+            self.catalog.has_schema(&schema) || [information_schema::NAME, pg_catalog::NAME].contains(&schema.as_str());
         if !is_schema || self.scopes.iter().flatten().any(is_alias) {
             // A field of a structure.
             return Ok((0, None));
@@ -335,6 +336,7 @@ impl<'a> Qualify<'a> {
             None if self.catalog.has_relation(&RelationName::public(name.clone())) => {
                 Err(Error::NotFound { kind: ObjectKind::Relation, name })
             }
+            None if pg_catalog::exists(&name) => Ok(Some((ident(pg_catalog::NAME), only.clone()))),
             // A common table expression, a system view, or a table of the statement.
             None => Ok(None),
         }

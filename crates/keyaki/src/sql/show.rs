@@ -169,14 +169,15 @@ fn unique_constraint(table: &TableDef, index: &IndexDef) -> String {
 pub(crate) fn references(table: &TableDef, key: &ForeignKeyDef) -> String {
     let referenced: Vec<String> = key.referenced.iter().map(|column| quoted(column)).collect();
     let columns = column_list(table, &key.columns);
-    let mut sql =
-        format!("FOREIGN KEY ({columns}) REFERENCES {} ({})", shown_sql(&key.references), referenced.join(", "));
-    for (event, action) in [("DELETE", key.on_delete), ("UPDATE", key.on_update)] {
-        if action != ReferentialAction::NoAction {
-            sql.push_str(&format!(" ON {event} {action}"));
-        }
-    }
-    sql
+    let (table, actions) = (shown_sql(&key.references), actions(key));
+    format!("FOREIGN KEY ({columns}) REFERENCES {table} ({}){actions}", referenced.join(", "))
+}
+
+/// ON DELETE and ON UPDATE of a foreign key, with a space before each; empty for the defaults.
+pub(crate) fn actions(key: &ForeignKeyDef) -> String {
+    let actions = [("DELETE", key.on_delete), ("UPDATE", key.on_update)];
+    let actions = actions.iter().filter(|(_, action)| *action != ReferentialAction::NoAction);
+    actions.map(|(event, action)| format!(" ON {event} {action}")).collect()
 }
 
 /// ALTER TABLE statements that add the foreign keys of a table.

@@ -37,8 +37,8 @@ use crate::engine::{CATALOG_NAME, Engine};
 use crate::plan::{register, share_with_queries};
 use crate::sql::names::{SearchPath, relation_name};
 use crate::sql::{
-    SqlSession, access, casts, columns, constants, file_tables, information_schema, interval_literals, qualify,
-    quantified, roles, row_values, schemas, sequences, synonyms, using, with_queries, zones,
+    SqlSession, access, casts, columns, constants, file_tables, information_schema, interval_literals, pg_catalog,
+    qualify, quantified, roles, row_values, schemas, sequences, synonyms, using, with_queries, zones,
 };
 use crate::table::KeyakiTable;
 use crate::table::PlanContext;
@@ -147,6 +147,7 @@ impl StatementState {
             table_functions,
             user: session.acting().map(|acting| acting.session_user().into()),
             sees_all: authority.is_all(),
+            pg_catalog: Arc::new(pg_catalog::Source::new(session, catalog.clone(), snapshot.clone())),
             extra: RwLock::default(),
         });
         let catalogs = MemoryCatalogProviderList::new();
@@ -156,6 +157,7 @@ impl StatementState {
         sequences::register_for(&mut state, session, &catalog)?;
         schemas::register_for(&mut state, &catalog, &path)?;
         roles::acting::register_for(&mut state, session.acting().as_deref())?;
+        pg_catalog::register_for(&mut state, tables.pg_catalog.clone())?;
         let (views_begun, named) = (Mutex::default(), AtomicUsize::default());
         let files = session.files();
         Ok(StatementState { catalog, snapshot, state, zone, path, authority, files, tables, views_begun, named })
@@ -265,6 +267,7 @@ impl StatementState {
             super::shadowed::rename(&mut statement);
             super::recursion::limited(&mut statement)?;
             columns::name(&mut statement);
+            pg_catalog::replace(&mut statement)?;
             synonyms::replace(&mut statement)?;
             super::windows::inline(&mut statement)?;
             super::grouping_sets::combine(&mut statement)?;
@@ -295,7 +298,7 @@ impl StatementState {
                 access::relation(authority, &self.catalog, relation, Privileges::SELECT)?;
                 self.plan_view(relation, depth).await?;
             }
-            if named.iter().any(information_schema::needs_plans) {
+            if named.iter().any(|name| information_schema::needs_plans(name) || pg_catalog::needs_plans(name)) {
                 for shown in information_schema::shown_views(&self.catalog, path) {
                     // Columns of views that use this one, or that cannot be planned any more, are not shown.
                     let _ = self.plan_view(shown, depth).await;
@@ -314,11 +317,12 @@ impl StatementState {
     }
 
     /// Names of the tables and views that a statement uses directly; without a schema, those of `public`. A query of the
-    /// information schema uses all views that it shows.
+    /// information schema or of `pg_catalog` uses all views that it shows.
     pub fn relations_used(&self, statement: &DfStatement) -> Result<Vec<RelationName>> {
         let mut used = self.relations_named(statement)?;
-        if used.iter().any(|name| *name.schema == *information_schema::NAME) {
-            used.retain(|name| *name.schema != *information_schema::NAME);
+        let is_of_system = |name: &RelationName| [information_schema::NAME, pg_catalog::NAME].contains(&&*name.schema);
+        if used.iter().any(is_of_system) {
+            used.retain(|name| !is_of_system(name));
             used.extend(information_schema::shown_views(&self.catalog, &self.path).cloned());
         }
         Ok(used)
@@ -417,6 +421,7 @@ struct StatementTables {
     user: Option<Arc<str>>,
     /// The statement may see the texts of statements of other users.
     sees_all: bool,
+    pg_catalog: Arc<pg_catalog::Source>,
     /// Planned views, and tables visible only to this statement.
     extra: RwLock<HashMap<RelationName, Arc<dyn TableProvider>>>,
 }
@@ -437,6 +442,9 @@ impl CatalogProvider for StatementCatalog {
             let others = InformationSchemaProvider::new(Arc::new(MemoryCatalogProviderList::new()))
                 .with_table_functions(HashMap::clone(&self.0.table_functions));
             return Some(Arc::new(InformationSchema { tables: self.0.clone(), others }));
+        }
+        if name == pg_catalog::NAME {
+            return Some(Arc::new(PgCatalog(self.0.clone())));
         }
         let schema = || StatementSchema { name: name.into(), tables: self.0.clone() };
         self.0.catalog.has_schema(name).then(|| Arc::new(schema()) as Arc<dyn SchemaProvider>)
@@ -481,6 +489,28 @@ impl SchemaProvider for InformationSchema {
 
     fn table_exist(&self, name: &str) -> bool {
         information_schema::NAMES.contains(&name) || self.others.table_exist(name)
+    }
+}
+
+/// The schema `pg_catalog` of one statement.
+#[derive(Debug)]
+struct PgCatalog(Arc<StatementTables>);
+
+#[async_trait]
+impl SchemaProvider for PgCatalog {
+    fn table_names(&self) -> Vec<String> {
+        pg_catalog::names().map(Into::into).collect()
+    }
+
+    async fn table(&self, name: &str) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
+        let StatementTables { pg_catalog: source, extra, .. } = &*self.0;
+        let plan = |name: &RelationName| Some(extra.read().get(name)?.get_logical_plan()?.into_owned());
+        let Some(rows) = pg_catalog::view(source, name, &plan)? else { return Ok(None) };
+        Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        pg_catalog::exists(name)
     }
 }
 

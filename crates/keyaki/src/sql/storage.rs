@@ -1,4 +1,6 @@
 //! Storage parameters: `WITH (compression = …)` of tables and indexes, and `ALTER TABLE … SET (compression = …)`.
+//!
+//! `fillfactor`, which PostgreSQL's tools set, has no effect: pages are compressed, and are not changed in place.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, CreateIndex, CreateTableOptions, Expr, SqlOption};
 use keyaki_store::Compression;
@@ -10,6 +12,22 @@ use crate::{Error, Result};
 
 /// Name of the only parameter of tables.
 pub(super) const COMPRESSION: &str = "compression";
+
+/// Name of PostgreSQL's parameter for the part of a page that is filled, in percent.
+const FILL_FACTOR: &str = "fillfactor";
+
+/// Checks a value of `fillfactor`.
+///
+/// # Errors
+/// `InvalidParameter`.
+fn check_fill_factor(value: &str) -> Result<()> {
+    match value.parse::<u32>() {
+        Ok(10..=100) => Ok(()),
+        _ => {
+            Err(Error::InvalidParameter { name: FILL_FACTOR.into(), value: value.into(), expected: "10 to 100".into() })
+        }
+    }
+}
 
 /// The compression in the clause WITH of CREATE TABLE; `None` without it.
 ///
@@ -34,6 +52,10 @@ pub(super) fn of_options(options: &[SqlOption], statement: &str) -> Result<Optio
         let SqlOption::KeyValue { key, value } = option else {
             return Err(Error::syntax(format!("{statement} takes name = value, not {option}")));
         };
+        if key.value.eq_ignore_ascii_case(FILL_FACTOR) {
+            check_fill_factor(&value_text(value)?)?;
+            continue;
+        }
         if !key.value.eq_ignore_ascii_case(COMPRESSION) {
             return Err(Error::Unsupported(format!("{statement} ({}) (use: {COMPRESSION})", key.value)));
         }
@@ -75,6 +97,7 @@ pub(super) fn of_index(
     for option in &create.with {
         let (name, value) = name_and_value(option)?;
         match (name.as_str(), method) {
+            (FILL_FACTOR, _) => check_fill_factor(&value)?,
             (COMPRESSION, IndexMethod::Betree | IndexMethod::Vast) => compression = compression_of(&value)?,
             ("goal", IndexMethod::Vast) => options.goal = vast::goal(&value)?,
             ("memory", IndexMethod::Vast) => options.memory_bytes = Some(vast::memory(&value, memory_bytes_max)?),

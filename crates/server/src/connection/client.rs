@@ -14,7 +14,7 @@ use pgwire::messages::startup::ParameterStatus;
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::statements::{Portal, Rows, Statement, is_outside_transactions, is_plain_begin, no_effect};
+use super::statements::{Portal, Recent, Rows, Statement, is_outside_transactions, is_plain_begin, no_effect};
 use crate::failure::{Failure, Result};
 use crate::frames::Wire;
 use crate::registry::Registration;
@@ -32,6 +32,8 @@ pub struct Client {
     pub session: Session,
     pub statements: HashMap<String, Arc<Statement>>,
     pub portals: HashMap<String, Portal>,
+    /// The last unnamed statements.
+    pub recent: Recent,
     /// A request of the extended protocol has failed: everything up to the next Sync is skipped.
     pub is_skipping: bool,
     /// The open transaction has begun with the first of several statements, and ends with the last one.
@@ -75,6 +77,7 @@ impl Client {
             session,
             statements: HashMap::new(),
             portals: HashMap::new(),
+            recent: Recent::default(),
             is_skipping: false,
             is_implicit: false,
             parsing: String::new(),

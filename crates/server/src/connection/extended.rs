@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use keyaki::Outcome;
+use keyaki::{Outcome, TransactionStatus};
 use pgwire::messages::PgWireBackendMessage as Message;
 use pgwire::messages::data::{NoData, ParameterDescription};
 use pgwire::messages::extendedquery::{
@@ -71,6 +71,15 @@ pub async fn parse(client: &mut Client, request: Parse) -> Result<()> {
     }
     client.statements.remove(&name);
     client.start();
+    if name.is_empty()
+        && client.session.transaction_status() != TransactionStatus::Failed
+        && let Some(statement) = client.recent.find(&request.query, &request.type_oids)
+        && let Body::Prepared(prepared) = &statement.body
+        && prepared.is_current(&client.session).await.unwrap_or(false)
+    {
+        client.statements.insert(name, statement);
+        return client.wire.put(&Message::ParseComplete(ParseComplete::new()));
+    }
     client.parsing.clone_from(&request.query);
     let body = match client.session.statements(&request.query)?.as_slice() {
         [] => Body::Empty,
@@ -98,8 +107,12 @@ pub async fn parse(client: &mut Client, request: Parse) -> Result<()> {
             None => inferred.as_ref().map_or(Oid::TEXT, types::oid),
         }
     });
-    let statement = Statement { parameters: parameters.collect(), text: request.query, body };
-    client.statements.insert(name, Arc::new(statement));
+    let parameters = parameters.collect();
+    let statement = Arc::new(Statement { parameters, declared: request.type_oids, text: request.query, body });
+    if name.is_empty() {
+        client.recent.add(&statement);
+    }
+    client.statements.insert(name, statement);
     client.parsing.clear();
     client.wire.put(&Message::ParseComplete(ParseComplete::new()))
 }

@@ -23,6 +23,8 @@ pub struct Statement {
     pub body: Body,
     /// The types of the parameters.
     pub parameters: Vec<Oid>,
+    /// The types that the client has declared.
+    pub declared: Vec<u32>,
 }
 
 /// What a statement does.
@@ -34,6 +36,41 @@ pub enum Body {
     Copy(ProgramCopy),
     /// Any other statement.
     Prepared(Prepared),
+}
+
+/// The last unnamed prepared statements of a connection. Drivers send their texts again for each execution.
+#[derive(Debug, Default)]
+pub struct Recent {
+    /// The most recently used one last.
+    statements: Vec<Arc<Statement>>,
+}
+
+/// Maximum number of statements in [`Recent`].
+const RECENT_MAX: usize = 32;
+/// Maximum length of their texts in bytes.
+const RECENT_BYTES_MAX: usize = 8 << 10;
+
+impl Recent {
+    /// The statement with a text and declared types.
+    pub fn find(&mut self, text: &str, declared: &[u32]) -> Option<Arc<Statement>> {
+        let is_same = |statement: &Arc<Statement>| statement.text == text && statement.declared == declared;
+        let place = self.statements.iter().rposition(is_same)?;
+        self.statements[place..].rotate_left(1);
+        self.statements.last().cloned()
+    }
+
+    /// Adds a statement, unless it is long or no query.
+    pub fn add(&mut self, statement: &Arc<Statement>) {
+        if statement.text.len() > RECENT_BYTES_MAX || !matches!(statement.body, Body::Prepared(_)) {
+            return;
+        }
+        // A statement of the same text was prepared for another state of the catalog.
+        self.statements.retain(|known| known.text != statement.text || known.declared != statement.declared);
+        if self.statements.len() >= RECENT_MAX {
+            self.statements.remove(0);
+        }
+        self.statements.push(statement.clone());
+    }
 }
 
 /// A statement with values of its parameters.

@@ -112,6 +112,11 @@ impl Reader {
             let row = binary::row(&self.rest[at..], &self.oids, &mut values);
             match row.map_err(|failure| self.in_row(failure, rows))? {
                 binary::Row::Complete(len) => at += len,
+                // Some drivers end the data without a mark.
+                binary::Row::Incomplete if is_last && at == self.rest.len() => {
+                    self.has_ended = true;
+                    break;
+                }
                 binary::Row::Incomplete if is_last => return Err(self.in_row(truncated(), rows)),
                 binary::Row::Incomplete => break,
                 binary::Row::End => {

@@ -11,7 +11,9 @@ use arrow::array::{
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, Field, IntervalUnit, TimeUnit};
+use arrow::datatypes::{
+    DataType, Decimal128Type, Decimal256Type, Field, Int64Type, IntervalUnit, TimeUnit, UInt32Type,
+};
 use bytes::{BufMut, BytesMut};
 use keyaki::Session;
 
@@ -181,9 +183,21 @@ fn texts(session: &Session, array: &ArrayRef) -> Result<Values> {
         DataType::Time32(_) | DataType::Time64(_) => {
             Values::Texts(session.texts(&cast(array, &DataType::Time64(TimeUnit::Microsecond))?)?)
         }
+        ty if [Oid::INT2VECTOR, Oid::OIDVECTOR].contains(&types::oid(ty)) => vector_texts(array)?,
         ty if types::oid(ty).element() == Some(Oid::BOOL) => Values::Texts(session.texts(&boolean_letters(array)?)?),
         _ => Values::Texts(session.texts(array)?),
     })
+}
+
+/// Vectors, whose elements are separated by spaces.
+fn vector_texts(array: &ArrayRef) -> Result<Values> {
+    let numbers = cast(array, &DataType::LargeList(Arc::new(Field::new_list_field(DataType::Int64, true))))?;
+    let text = |list: ArrayRef| {
+        let numbers = list.as_primitive::<Int64Type>().iter().flatten();
+        numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    let texts = numbers.as_list::<i64>().iter().map(|list| list.map(text));
+    Ok(Values::Texts(texts.collect()))
 }
 
 /// Arrays of booleans with the letters t and f in place of their elements.
@@ -206,7 +220,9 @@ fn binary(session: &Session, array: &ArrayRef) -> Result<Values> {
         DataType::Boolean => Values::Booleans(array.as_boolean().clone()),
         DataType::Int8 | DataType::Int16 | DataType::UInt8 => Values::Int2(to(DataType::Int16)?.as_primitive().clone()),
         DataType::Int32 | DataType::UInt16 => Values::Int4(to(DataType::Int32)?.as_primitive().clone()),
-        DataType::Int64 | DataType::UInt32 => Values::Int8(to(DataType::Int64)?.as_primitive().clone()),
+        DataType::Int64 => Values::Int8(to(DataType::Int64)?.as_primitive().clone()),
+        // An OID has the bits of an integer.
+        DataType::UInt32 => Values::Int4(array.as_primitive::<UInt32Type>().unary(|oid| oid as i32)),
         DataType::UInt64 => Values::Unsigned(array.as_primitive().clone()),
         DataType::Float16 | DataType::Float32 => Values::Float4(to(DataType::Float32)?.as_primitive().clone()),
         DataType::Float64 => Values::Float8(array.as_primitive().clone()),

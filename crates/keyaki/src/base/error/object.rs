@@ -31,6 +31,8 @@ pub enum ObjectKind {
     Sequence,
     /// A role.
     Role,
+    /// A type of PostgreSQL.
+    Type,
 }
 
 impl ObjectKind {
@@ -40,7 +42,11 @@ impl ObjectKind {
             ObjectKind::Relation | ObjectKind::Table | ObjectKind::View | ObjectKind::Sequence => {
                 SqlState::UNDEFINED_TABLE
             }
-            ObjectKind::Index | ObjectKind::Setting | ObjectKind::Constraint | ObjectKind::Role => {
+            ObjectKind::Index
+            | ObjectKind::Setting
+            | ObjectKind::Constraint
+            | ObjectKind::Role
+            | ObjectKind::Type => {
                 SqlState::UNDEFINED_OBJECT
             }
             ObjectKind::Database => SqlState::INVALID_CATALOG_NAME,
@@ -66,6 +72,7 @@ impl fmt::Display for ObjectKind {
             ObjectKind::Constraint => "constraint",
             ObjectKind::Sequence => "sequence",
             ObjectKind::Role => "role",
+            ObjectKind::Type => "type",
         })
     }
 }

@@ -59,8 +59,7 @@ pub(super) fn free_name(catalog: &Catalog, table: &TableDef, names: &[String], s
 /// Positions of the columns of a constraint in `names`.
 ///
 /// # Errors
-/// `Unsupported` for expressions and operator classes; `UndefinedColumn`;
-/// `DuplicateColumn`.
+/// `Unsupported` for expressions and options of the columns; `UndefinedColumn`; `DuplicateColumn`.
 pub(super) fn constraint_positions(columns: &[IndexColumn], names: &[&str]) -> Result<Vec<usize>> {
     let mut positions = Vec::new();
     for column in columns {
@@ -75,17 +74,43 @@ pub(super) fn constraint_positions(columns: &[IndexColumn], names: &[&str]) -> R
     Ok(positions)
 }
 
+/// Operator classes of PostgreSQL that order values as keys are ordered: texts by their bytes, with and without `pattern`.
+const OPERATOR_CLASSES: [&str; 20] = [
+    "bool_ops",
+    "bpchar_ops",
+    "bpchar_pattern_ops",
+    "bytea_ops",
+    "date_ops",
+    "float4_ops",
+    "float8_ops",
+    "int2_ops",
+    "int4_ops",
+    "int8_ops",
+    "interval_ops",
+    "numeric_ops",
+    "text_ops",
+    "text_pattern_ops",
+    "time_ops",
+    "timestamp_ops",
+    "timestamptz_ops",
+    "uuid_ops",
+    "varchar_ops",
+    "varchar_pattern_ops",
+];
+
 /// The column or expression of a key, without parentheses around it.
 ///
 /// # Errors
-/// `Unsupported` for operator classes and other options.
+/// `Unsupported` for other operator classes than [`OPERATOR_CLASSES`] and for other options.
 pub(super) fn key_expr(column: &IndexColumn) -> Result<&Expr> {
     let order = &column.column;
     // ASC, DESC and NULLS FIRST or LAST do not matter: keys are ascending, and are read in both directions.
     if order.with_fill.is_some() {
         return Err(Error::Unsupported(format!("WITH FILL in {column}")));
     }
-    if column.operator_class.is_some() {
+    let class = column.operator_class.as_ref().and_then(|class| class.0.last()?.as_ident());
+    let is_known = |class: &Ident| OPERATOR_CLASSES.contains(&plain_ident(class).as_str());
+    if column.operator_class.is_some() && !class.is_some_and(is_known) {
         return Err(Error::Unsupported(format!("operator class in {column}")));
     }
     let mut expr = &order.expr;

@@ -62,7 +62,7 @@ impl Source<'_> {
 }
 
 /// True if a relation is not temporary, or belongs to the session whose temporary schema is `temporary`.
-fn is_shown(name: &RelationName, temporary: Option<&Arc<str>>) -> bool {
+pub(super) fn is_shown(name: &RelationName, temporary: Option<&Arc<str>>) -> bool {
     !name.is_temporary() || temporary == Some(&name.schema)
 }
 

@@ -1,0 +1,40 @@
+//! The schema `pg_catalog`: the definitions in the form that PostgreSQL's tools read, as one statement sees them.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`shapes`] | names, OIDs and columns of the relations of PostgreSQL 15 |
+//! | [`types`] | the types, and their names with modifiers |
+//! | [`objects`] | all objects with their OIDs |
+//! | [`definitions`] | the texts of definitions: of constraints, indexes and views |
+//! | [`rows`], [`others`] | the rows of the relations |
+//! | [`functions`] | functions of the catalog |
+//! | [`rewrite`] | casts to types of OIDs, and names with `pg_catalog` |
+//!
+//! The relations have the columns of PostgreSQL 15. Relations about objects that do not exist here (triggers, policies,
+//! publications …) are empty. An OID is a hash of the kind and the name of an object: it is the same in every session, and
+//! changes when the object is renamed.
+
+mod definitions;
+mod functions;
+mod objects;
+mod others;
+mod rewrite;
+mod rows;
+mod shapes;
+mod types;
+
+pub(super) use functions::register_for;
+pub(super) use objects::Source;
+pub(super) use rewrite::replace;
+pub(super) use rows::view;
+pub(super) use shapes::{exists, names};
+
+use crate::catalog::RelationName;
+
+/// Name of the schema.
+pub(super) const NAME: &str = "pg_catalog";
+
+/// True for the relation that has the columns of all views.
+pub(super) fn needs_plans(name: &RelationName) -> bool {
+    *name.schema == *NAME && name.name == "pg_attribute"
+}

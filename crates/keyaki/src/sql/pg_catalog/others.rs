@@ -1,0 +1,239 @@
+//! The rows of the other relations: types, roles, the database, settings, and PostgreSQL's views of its own catalog.
+
+use super::objects::{CATALOG_SCHEMA, DATABASE, Kind, OWNER, OWNER_NAME, Relation, Source};
+use super::rows::METHODS;
+use super::shapes::{Rows, Shape};
+use super::{definitions, types};
+use crate::engine::CATALOG_NAME;
+
+/// PostgreSQL's number of the encoding UTF-8.
+pub(super) const UTF8: i64 = 6;
+/// OID of the default tablespace.
+const DEFAULT_TABLESPACE: u32 = 1663;
+/// OIDs of the collations `default`, `C` and `ucs_basic`. All of them compare bytes.
+const COLLATIONS: [(u32, &str); 3] = [(100, "default"), (950, "C"), (962, "ucs_basic")];
+
+/// Adds the rows of a relation. Relations about objects that do not exist have none.
+pub(super) fn add(source: &Source, shape: &Shape, rows: &mut Rows) {
+    match shape.name {
+        "pg_type" => all_types(rows),
+        "pg_am" => methods(rows),
+        "pg_database" => database(rows),
+        "pg_tablespace" => {
+            for (oid, name) in [(DEFAULT_TABLESPACE, "pg_default"), (DEFAULT_TABLESPACE + 1, "pg_global")] {
+                rows.add(&[("oid", oid.into()), ("spcname", name.into()), ("spcowner", OWNER.into())]);
+            }
+        }
+        "pg_collation" => collations(rows),
+        "pg_language" => {
+            for (oid, name) in [(12, "internal"), (14, "sql")] {
+                rows.add(&[("oid", oid.into()), ("lanname", name.into()), ("lanowner", OWNER.into())]);
+            }
+        }
+        "pg_authid" | "pg_roles" => roles(rows),
+        "pg_user" | "pg_shadow" => users(rows),
+        "pg_tables" => tables(source, rows),
+        "pg_views" => views(source, rows),
+        "pg_indexes" => indexes(source, rows),
+        "pg_sequences" => sequences(source, rows),
+        "pg_settings" => settings(source, rows),
+        "pg_stat_user_tables" | "pg_stat_all_tables" => statistics(source, rows),
+        _ => {}
+    }
+}
+
+fn all_types(rows: &mut Rows) {
+    for ty in types::all() {
+        let [input, output, receive, send] = ty.functions;
+        rows.add(&[
+            ("oid", ty.oid.into()),
+            ("typname", ty.name.into()),
+            ("typnamespace", CATALOG_SCHEMA.into()),
+            ("typowner", OWNER.into()),
+            ("typlen", ty.bytes.into()),
+            ("typbyval", ty.by_value.into()),
+            ("typtype", ty.kind.into()),
+            ("typcategory", ty.category.into()),
+            ("typispreferred", ty.is_preferred.into()),
+            ("typisdefined", true.into()),
+            ("typdelim", ",".into()),
+            ("typsubscript", if ty.element != 0 { "array_subscript_handler" } else { "-" }.into()),
+            ("typelem", ty.element.into()),
+            ("typarray", ty.array.into()),
+            ("typinput", input.into()),
+            ("typoutput", output.into()),
+            ("typreceive", receive.into()),
+            ("typsend", send.into()),
+            ("typmodin", "-".into()),
+            ("typmodout", "-".into()),
+            ("typanalyze", "-".into()),
+            ("typalign", ty.alignment.into()),
+            ("typstorage", ty.storage.into()),
+            ("typtypmod", (-1).into()),
+            ("typcollation", ty.collation.into()),
+        ]);
+    }
+}
+
+fn methods(rows: &mut Rows) {
+    for (oid, name) in METHODS {
+        let (kind, handler) = if name == "heap" { ("t", "heap_tableam_handler") } else { ("i", "bthandler") };
+        rows.add(&[
+            ("oid", oid.into()),
+            ("amname", name.into()),
+            ("amhandler", handler.into()),
+            ("amtype", kind.into()),
+        ]);
+    }
+}
+
+fn database(rows: &mut Rows) {
+    rows.add(&[
+        ("oid", DATABASE.into()),
+        ("datname", CATALOG_NAME.into()),
+        ("datdba", OWNER.into()),
+        ("encoding", UTF8.into()),
+        ("datlocprovider", "c".into()),
+        ("datallowconn", true.into()),
+        ("datconnlimit", (-1).into()),
+        ("dattablespace", DEFAULT_TABLESPACE.into()),
+        ("datcollate", "C".into()),
+        ("datctype", "C".into()),
+    ]);
+}
+
+fn collations(rows: &mut Rows) {
+    for (oid, name) in COLLATIONS {
+        rows.add(&[
+            ("oid", oid.into()),
+            ("collname", name.into()),
+            ("collnamespace", CATALOG_SCHEMA.into()),
+            ("collowner", OWNER.into()),
+            ("collprovider", if name == "default" { "d" } else { "c" }.into()),
+            ("collisdeterministic", true.into()),
+            ("collencoding", (-1).into()),
+            ("collcollate", "C".into()),
+            ("collctype", "C".into()),
+        ]);
+    }
+}
+
+fn roles(rows: &mut Rows) {
+    rows.add(&[
+        ("oid", OWNER.into()),
+        ("rolname", OWNER_NAME.into()),
+        ("rolsuper", true.into()),
+        ("rolinherit", true.into()),
+        ("rolcreaterole", true.into()),
+        ("rolcreatedb", true.into()),
+        ("rolcanlogin", true.into()),
+        ("rolbypassrls", true.into()),
+        ("rolconnlimit", (-1).into()),
+    ]);
+}
+
+fn users(rows: &mut Rows) {
+    rows.add(&[
+        ("usename", OWNER_NAME.into()),
+        ("usesysid", OWNER.into()),
+        ("usecreatedb", true.into()),
+        ("usesuper", true.into()),
+        ("usebypassrls", true.into()),
+    ]);
+}
+
+fn tables(source: &Source, rows: &mut Rows) {
+    for Relation { name, kind, .. } in &source.objects().relations {
+        let (checks_keys, has_index) = match kind {
+            Kind::Table(table) => {
+                let def = &table.def;
+                (!def.foreign_keys.is_empty(), !def.hidden_rowid || !def.indexes.is_empty())
+            }
+            Kind::System(shape) if shape.kind == "r" => (false, false),
+            _ => continue,
+        };
+        rows.add(&[
+            ("schemaname", (*name.schema).into()),
+            ("tablename", name.name.as_str().into()),
+            ("tableowner", OWNER_NAME.into()),
+            ("hasindexes", has_index.into()),
+            ("hastriggers", checks_keys.into()),
+        ]);
+    }
+}
+
+fn views(source: &Source, rows: &mut Rows) {
+    for Relation { name, kind, .. } in &source.objects().relations {
+        let definition = match kind {
+            Kind::View(view) => Some(view.sql.as_str()),
+            Kind::Information => None,
+            Kind::System(shape) if shape.kind == "v" => None,
+            _ => continue,
+        };
+        rows.add(&[
+            ("schemaname", (*name.schema).into()),
+            ("viewname", name.name.as_str().into()),
+            ("viewowner", OWNER_NAME.into()),
+            ("definition", definition.into()),
+        ]);
+    }
+}
+
+fn indexes(source: &Source, rows: &mut Rows) {
+    for relation in &source.objects().relations {
+        let Some(definition) = definitions::index(relation) else { continue };
+        let Some(def) = relation.kind.table() else { continue };
+        rows.add(&[
+            ("schemaname", (*relation.name.schema).into()),
+            ("tablename", def.name.name.as_str().into()),
+            ("indexname", relation.name.name.as_str().into()),
+            ("indexdef", definition.into()),
+        ]);
+    }
+}
+
+fn sequences(source: &Source, rows: &mut Rows) {
+    for Relation { name, kind, .. } in &source.objects().relations {
+        let Kind::Sequence(def, _) = kind else { continue };
+        rows.add(&[
+            ("schemaname", (*name.schema).into()),
+            ("sequencename", name.name.as_str().into()),
+            ("sequenceowner", OWNER_NAME.into()),
+            ("data_type", types::sql_name(types::of_column(def.ty.into()).0, None).into()),
+            ("start_value", def.start.into()),
+            ("min_value", def.min.into()),
+            ("max_value", def.max.into()),
+            ("increment_by", def.increment.into()),
+            ("cycle", def.cycles.into()),
+            ("cache_size", 1.into()),
+            ("last_value", super::shapes::Value::Null),
+        ]);
+    }
+}
+
+fn settings(source: &Source, rows: &mut Rows) {
+    for (name, value) in source.settings() {
+        rows.add(&[
+            ("name", name.into()),
+            ("setting", value.into()),
+            ("category", "Client".into()),
+            ("context", "user".into()),
+            ("vartype", "string".into()),
+            ("source", "session".into()),
+        ]);
+    }
+}
+
+/// Keyaki counts rows, but not the accesses of each table.
+fn statistics(source: &Source, rows: &mut Rows) {
+    for relation in &source.objects().relations {
+        let Kind::Table(_) = relation.kind else { continue };
+        let (count, _) = super::rows::size(source, relation);
+        rows.add(&[
+            ("relid", relation.oid.into()),
+            ("schemaname", (*relation.name.schema).into()),
+            ("relname", relation.name.name.as_str().into()),
+            ("n_live_tup", (count as i64).into()),
+        ]);
+    }
+}

@@ -1,0 +1,96 @@
+"""psycopg 3: values, transactions, COPY, pipelines, cursors, cancellation, errors."""
+
+import datetime
+import decimal
+import threading
+import time
+import uuid
+
+import psycopg
+from psycopg import errors
+
+from served import ServedTest
+
+
+class Psycopg(ServedTest):
+    def setUp(self):
+        self.connection = psycopg.connect(host="127.0.0.1", port=self.server.port, user="me", dbname="keyaki")
+        self.addCleanup(self.connection.close)
+
+    def test_values_of_all_types_return_as_text_and_binary(self):
+        values = {
+            "BOOLEAN": True,
+            "SMALLINT": -3,
+            "INTEGER": 70_000,
+            "BIGINT": 1 << 40,
+            "DOUBLE PRECISION": 0.1,
+            "DECIMAL(20, 4)": decimal.Decimal("-12345.6789"),
+            "TEXT": "käyaki 'x'",
+            "BYTEA": b"\x00\xff",
+            "UUID": uuid.UUID("12345678-1234-5678-1234-567812345678"),
+            "DATE": datetime.date(1999, 12, 31),
+            "TIME": datetime.time(23, 59, 59, 123456),
+            "TIMESTAMP": datetime.datetime(2024, 2, 29, 1, 2, 3, 4),
+            "TIMESTAMPTZ": datetime.datetime(2024, 2, 29, 1, 2, 3, 4, datetime.timezone.utc),
+            "INTERVAL": datetime.timedelta(days=3, seconds=4),
+            "INTEGER[]": [1, None, 3],
+            "TEXT[]": ["a", "b,c", 'd"e'],
+        }
+        self.connection.execute("SET timezone = 'UTC'")
+        for number, (name, value) in enumerate(values.items()):
+            table = f"of_type_{number}"
+            self.connection.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v {name})")
+            self.connection.execute(f"INSERT INTO {table} VALUES (1, %s), (2, NULL)", [value])
+            for binary in [False, True]:
+                with self.connection.cursor(binary=binary) as cursor:
+                    rows = cursor.execute(f"SELECT v FROM {table} ORDER BY id").fetchall()
+                    self.assertEqual(rows, [(value,), (None,)], (name, binary))
+
+    def test_transactions_and_errors(self):
+        self.connection.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT NOT NULL)")
+        self.connection.commit()
+        with self.assertRaises(errors.UniqueViolation) as raised, self.connection.transaction():
+            self.connection.execute("INSERT INTO t VALUES (1, 'a')")
+            self.connection.execute("INSERT INTO t VALUES (1, 'b')")
+        self.assertEqual(raised.exception.diag.table_name, "t")
+        with self.connection.transaction():
+            self.connection.execute("INSERT INTO t VALUES (1, 'a')")
+            with self.assertRaises(errors.NotNullViolation), self.connection.transaction():
+                self.connection.execute("INSERT INTO t VALUES (2, NULL)")
+            self.connection.execute("INSERT INTO t VALUES (3, 'c')")
+        self.assertEqual(self.connection.execute("SELECT array_agg(id ORDER BY id) FROM t").fetchone(), ([1, 3],))
+        with self.assertRaises(errors.SyntaxError):
+            self.connection.execute("SELEC 1")
+        self.connection.rollback()
+
+    def test_copy_pipeline_and_prepared_statements(self):
+        self.connection.execute("CREATE TABLE c (id INT PRIMARY KEY, v TEXT)")
+        with self.connection.cursor() as cursor:
+            with cursor.copy("COPY c FROM STDIN") as copy:
+                for number in range(1000):
+                    copy.write_row((number, f"row\t{number}"))
+            with cursor.copy("COPY (SELECT v FROM c WHERE id < 3 ORDER BY id) TO STDOUT") as copy:
+                self.assertEqual(list(copy.rows()), [("row\t0",), ("row\t1",), ("row\t2",)])
+            cursor.executemany("INSERT INTO c VALUES (%s, %s)", [(1000 + n, None) for n in range(100)])
+        self.connection.commit()
+        with self.connection.pipeline():
+            cursors = [self.connection.execute("SELECT v FROM c WHERE id = %s", [n], prepare=True) for n in range(50)]
+        self.assertEqual([cursor.fetchone()[0] for cursor in cursors], [f"row\t{n}" for n in range(50)])
+        # The statement that a driver sends again is planned anew after a change of the table.
+        for added in range(3):
+            row = self.connection.execute("SELECT * FROM c WHERE id = %s", [1], prepare=False).fetchone()
+            self.assertEqual(len(row), 2 + added)
+            self.connection.execute(f"ALTER TABLE c ADD COLUMN n{added} INT")
+
+    def test_a_running_statement_is_cancelled(self):
+        self.connection.autocommit = True
+        timer = threading.Timer(0.3, self.connection.cancel)
+        timer.start()
+        started = time.monotonic()
+        with self.assertRaises(errors.QueryCanceled):
+            self.connection.execute(
+                "SELECT sum(a % 7) FROM generate_series(1, 100000000000) g (a)"
+            )
+        self.assertLess(time.monotonic() - started, 30)
+        timer.join()
+        self.assertEqual(self.connection.execute("SELECT 1").fetchone(), (1,))
