@@ -44,7 +44,7 @@ pub(crate) use expressions::{Check, Compiled, Generated, Generation, Predicate, 
 pub use index_build::IndexBuild;
 pub(crate) use index_build::remove_builds;
 pub(crate) use names::{PUBLIC, RelationName, TEMPORARY_PREFIX};
-pub use privileges::{Access, Privileges};
+pub use privileges::{Access, Grant, Privileges};
 pub(crate) use projection::Projection;
 pub(crate) use roles::{Authority, PREDEFINED, memberships};
 pub use roles::{RoleDef, Verifier};

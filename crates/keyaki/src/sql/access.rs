@@ -21,7 +21,7 @@ use crate::catalog::{Access, Authority, Catalog, Privileges, RelationName, Table
 use crate::{Error, ObjectKind, Result};
 
 /// A relation: its kind, and its access.
-fn relation_access<'a>(catalog: &'a Catalog, name: &RelationName) -> Option<(ObjectKind, Cow<'a, Access>)> {
+pub(super) fn relation_access<'a>(catalog: &'a Catalog, name: &RelationName) -> Option<(ObjectKind, Cow<'a, Access>)> {
     if let Some(table) = catalog.tables.get(name) {
         return Some((ObjectKind::Table, Cow::Borrowed(&table.def.access)));
     }

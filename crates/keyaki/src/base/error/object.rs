@@ -42,11 +42,7 @@ impl ObjectKind {
             ObjectKind::Relation | ObjectKind::Table | ObjectKind::View | ObjectKind::Sequence => {
                 SqlState::UNDEFINED_TABLE
             }
-            ObjectKind::Index
-            | ObjectKind::Setting
-            | ObjectKind::Constraint
-            | ObjectKind::Role
-            | ObjectKind::Type => {
+            ObjectKind::Index | ObjectKind::Setting | ObjectKind::Constraint | ObjectKind::Role | ObjectKind::Type => {
                 SqlState::UNDEFINED_OBJECT
             }
             ObjectKind::Database => SqlState::INVALID_CATALOG_NAME,

@@ -1,9 +1,28 @@
 //! Texts of definitions, in PostgreSQL's form.
 
-use super::objects::{Constraint, ConstraintKind, Kind, Objects, Relation};
-use crate::catalog::{IndexKey, IndexMethod, RelationName, TableDef};
+use super::objects::{Constraint, ConstraintKind, Kind, OWNER_NAME, Objects, Relation};
+use crate::catalog::{Access, Grant, IndexKey, IndexMethod, RelationName, TableDef};
 use crate::sql::names::{full_sql, quoted};
 use crate::sql::show;
+
+/// The privileges of an object as PostgreSQL's access control list; `None` for those of a new object.
+pub(super) fn privileges(access: &Access) -> Option<Vec<String>> {
+    /// PostgreSQL's order of the letters.
+    const LETTERS: &str = "arwdDxtUC";
+    let letters = |grant: &Grant| {
+        let (held, grantable) = (grant.privileges.to_string(), grant.grantable.to_string());
+        let letters = LETTERS.chars().filter(|letter| held.contains(*letter));
+        letters
+            .flat_map(|letter| std::iter::once(letter).chain(grantable.contains(letter).then_some('*')))
+            .collect::<String>()
+    };
+    let name = |role: &Option<String>| quoted(role.as_deref().unwrap_or(OWNER_NAME));
+    let item = |grant: &Grant| {
+        let to = grant.to.as_deref().map(quoted).unwrap_or_default();
+        format!("{to}={}/{}", letters(grant), name(&grant.by))
+    };
+    (!access.grants.is_empty()).then(|| access.grants.iter().map(item).collect())
+}
 
 /// `pg_get_constraintdef`. `name` writes the name of a relation.
 pub(super) fn constraint(objects: &Objects, of: &Constraint, name: &dyn Fn(&RelationName) -> String) -> Option<String> {

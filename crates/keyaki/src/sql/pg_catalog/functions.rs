@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use super::objects::{self, Kind, Relation, Source};
+use super::objects::{Kind, Relation, Source};
 use super::others::UTF8;
 use super::shapes::{Letter, Value};
 use super::{definitions, rows, types};
@@ -248,7 +248,12 @@ static SPECS: &[Spec] = &[
         let schemas = &source.objects().schemas;
         written(&args[0], |oid| schemas.iter().find(|(schema, _)| *schema == oid).map(|(_, name)| quoted(name)))
     }),
-    spec("regrole_in", 1..=1, Letter::Oid, |_, args| read(&args[0], |name| Ok(objects::role_oid(name)))),
+    spec("regrole_in", 1..=1, Letter::Oid, |source, args| {
+        read(&args[0], |name| match source.objects().role(name.trim_matches('"')) {
+            0 => Err(missing(ObjectKind::Role, name)),
+            oid => Ok(oid),
+        })
+    }),
     spec("regrole_out", 1..=1, Letter::Text, |source, args| written(&args[0], |oid| Some(quoted(&role(source, oid))))),
 ];
 
@@ -307,11 +312,9 @@ fn schema(source: &Source, name: &str) -> Option<u32> {
     source.objects().schemas.iter().find(|(_, schema)| schema == name).map(|(oid, _)| *oid)
 }
 
-fn role(_: &Source, oid: u32) -> String {
-    match oid {
-        objects::OWNER => objects::OWNER_NAME.into(),
-        other => format!("unknown (OID={other})"),
-    }
+fn role(source: &Source, oid: u32) -> String {
+    let found = source.objects().roles.iter().find(|(role, _)| *role == oid);
+    found.map_or_else(|| format!("unknown (OID={oid})"), |(_, name)| name.clone())
 }
 
 /// True if the session finds a relation without its schema.

@@ -1,5 +1,6 @@
 //! All objects that a session sees, with their OIDs.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
@@ -8,11 +9,14 @@ use keyaki_store::Snapshot;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::shapes::{self, Shape};
-use crate::catalog::{Catalog, IndexDef, PUBLIC, RelationName, SequenceDef, Table, TableDef, ViewDef};
+use crate::catalog::{
+    Access, Catalog, IndexDef, PREDEFINED, PUBLIC, RelationName, SequenceDef, Table, TableDef, ViewDef,
+};
 use crate::engine::Engine;
 use crate::sql::client_settings::ClientSettings;
 use crate::sql::names::SearchPath;
-use crate::sql::{SqlSession, information_schema};
+use crate::sql::roles::acting;
+use crate::sql::{SqlSession, access, information_schema};
 use crate::values::zone::Zone;
 
 /// OIDs below this one belong to the system, as in PostgreSQL.
@@ -26,8 +30,10 @@ pub(super) const PUBLIC_SCHEMA: u32 = 2200;
 pub(super) const INFORMATION_SCHEMA: u32 = 13_000;
 pub(super) const DATABASE: u32 = 5;
 pub(super) const OWNER: u32 = 10;
-/// Name of the role with the OID [`OWNER`].
-pub(super) const OWNER_NAME: &str = "keyaki";
+/// Name of the role with the OID [`OWNER`], to which objects without an owner belong.
+pub(super) const OWNER_NAME: &str = acting::NO_ROLE;
+/// PostgreSQL's OIDs of the predefined roles.
+const PREDEFINED_ROLES: [(u32, &str); 2] = [(6181, PREDEFINED[0]), (6182, PREDEFINED[1])];
 
 /// The state of one statement that the relations and functions show.
 pub(in crate::sql) struct Source {
@@ -69,6 +75,15 @@ impl Source {
             ("TimeZone", self.zone.to_string()),
         ];
         client.chain(own).collect()
+    }
+
+    /// The owner of a relation, and the privileges of other roles. Those of an index are those of its table.
+    pub(super) fn access(&self, relation: &Relation) -> Cow<'_, Access> {
+        let name = match &relation.kind {
+            Kind::PrimaryKey(table) | Kind::Index(table, _) => &table.def.name,
+            _ => &relation.name,
+        };
+        access::relation_access(&self.catalog, name).map_or_else(Cow::default, |(_, access)| access)
     }
 
     pub(super) fn objects(&self) -> &Objects {
@@ -162,6 +177,8 @@ pub(super) struct Objects {
     pub schemas: Vec<(u32, String)>,
     pub relations: Vec<Relation>,
     pub constraints: Vec<Constraint>,
+    /// OIDs and names of the roles.
+    pub roles: Vec<(u32, String)>,
     by_oid: HashMap<u32, usize>,
     by_name: HashMap<RelationName, usize>,
     constraints_by_oid: HashMap<u32, usize>,
@@ -184,11 +201,6 @@ impl Oids {
     }
 }
 
-/// The OID of a role: a hash of its name.
-pub(super) fn role_oid(name: &str) -> u32 {
-    if name == OWNER_NAME { OWNER } else { Oids::default().of("role", "", name) }
-}
-
 impl Objects {
     fn new(catalog: &Catalog, path: &SearchPath) -> Objects {
         let mut oids = Oids::default();
@@ -205,10 +217,18 @@ impl Objects {
             schemas,
             relations: Vec::new(),
             constraints: Vec::new(),
+            roles: [(OWNER, OWNER_NAME)]
+                .into_iter()
+                .chain(PREDEFINED_ROLES)
+                .map(|(oid, name)| (oid, name.into()))
+                .collect(),
             by_oid: HashMap::new(),
             by_name: HashMap::new(),
             constraints_by_oid: HashMap::new(),
         };
+        for name in catalog.roles.keys() {
+            objects.roles.push((oids.of("role", "", name), name.clone()));
+        }
         let is_shown = |name: &RelationName| information_schema::is_shown(name, path.temporary());
         let tables: Vec<&Arc<Table>> = catalog.tables.values().filter(|table| is_shown(&table.def.name)).collect();
         for table in &tables {
@@ -302,6 +322,17 @@ impl Objects {
         name.and_then(|name| self.named(&def.name.sibling(name))).map_or(0, |relation| relation.oid)
     }
 
+    /// The OID of a role; 0 if there is none with this name.
+    pub fn role(&self, name: &str) -> u32 {
+        // A role can have the name of the owner of the system.
+        self.roles.iter().rfind(|(_, role)| role == name).map_or(0, |(oid, _)| *oid)
+    }
+
+    /// The OID of an owner.
+    pub fn owner(&self, access: &Access) -> u32 {
+        access.owner.as_ref().map_or(OWNER, |owner| self.role(owner))
+    }
+
     /// A relation by its name.
     pub fn named(&self, name: &RelationName) -> Option<&Relation> {
         self.by_name.get(name).map(|&place| &self.relations[place])
@@ -338,6 +369,5 @@ mod tests {
         assert_eq!(first, Oids::default().of("relation", "public", "orders"));
         assert!((FIRST_OID..END_OID).contains(&first));
         assert_eq!(oids.of("relation", "public", "orders"), first + 1);
-        assert_eq!(role_oid(OWNER_NAME), OWNER);
     }
 }

@@ -4,6 +4,7 @@ use super::objects::{CATALOG_SCHEMA, DATABASE, Kind, OWNER, OWNER_NAME, Relation
 use super::rows::METHODS;
 use super::shapes::{Rows, Shape};
 use super::{definitions, types};
+use crate::catalog::RoleDef;
 use crate::engine::CATALOG_NAME;
 
 /// PostgreSQL's number of the encoding UTF-8.
@@ -30,8 +31,9 @@ pub(super) fn add(source: &Source, shape: &Shape, rows: &mut Rows) {
                 rows.add(&[("oid", oid.into()), ("lanname", name.into()), ("lanowner", OWNER.into())]);
             }
         }
-        "pg_authid" | "pg_roles" => roles(rows),
-        "pg_user" | "pg_shadow" => users(rows),
+        "pg_authid" | "pg_roles" => roles(source, rows),
+        "pg_user" | "pg_shadow" => users(source, rows),
+        "pg_auth_members" => members(source, rows),
         "pg_tables" => tables(source, rows),
         "pg_views" => views(source, rows),
         "pg_indexes" => indexes(source, rows),
@@ -118,32 +120,71 @@ fn collations(rows: &mut Rows) {
     }
 }
 
-fn roles(rows: &mut Rows) {
-    rows.add(&[
-        ("oid", OWNER.into()),
-        ("rolname", OWNER_NAME.into()),
-        ("rolsuper", true.into()),
-        ("rolinherit", true.into()),
-        ("rolcreaterole", true.into()),
-        ("rolcreatedb", true.into()),
-        ("rolcanlogin", true.into()),
-        ("rolbypassrls", true.into()),
-        ("rolconnlimit", (-1).into()),
-    ]);
+/// Verifiers of passwords are not shown.
+fn roles(source: &Source, rows: &mut Rows) {
+    for (oid, name) in &source.objects().roles {
+        let def = source.catalog.roles.get(name).filter(|_| *oid != OWNER);
+        let is_owner = *oid == OWNER;
+        let has = |of: &dyn Fn(&RoleDef) -> bool| is_owner || def.is_some_and(|def| of(def));
+        let settings = def.map(|def| def.settings.iter().map(|(name, value)| format!("{name}={value}")).collect());
+        let settings = settings.filter(|settings: &Vec<String>| !settings.is_empty());
+        let mut values = vec![
+            ("oid", (*oid).into()),
+            ("rolname", name.as_str().into()),
+            ("rolsuper", has(&|def| def.superuser).into()),
+            ("rolinherit", true.into()),
+            ("rolcreaterole", has(&|def| def.create_role || def.superuser).into()),
+            ("rolcreatedb", has(&|def| def.create_schema || def.superuser).into()),
+            ("rolcanlogin", has(&|def| def.login).into()),
+            ("rolbypassrls", has(&|def| def.superuser).into()),
+            ("rolconnlimit", def.and_then(|def| def.connection_limit).map_or(-1, i64::from).into()),
+            ("rolvaliduntil", def.and_then(|def| def.valid_until).into()),
+        ];
+        if rows.has("rolconfig") {
+            values.extend([("rolconfig", settings.into()), ("rolpassword", "********".into())]);
+        }
+        rows.add(&values);
+    }
 }
 
-fn users(rows: &mut Rows) {
-    rows.add(&[
-        ("usename", OWNER_NAME.into()),
-        ("usesysid", OWNER.into()),
-        ("usecreatedb", true.into()),
-        ("usesuper", true.into()),
-        ("usebypassrls", true.into()),
-    ]);
+fn users(source: &Source, rows: &mut Rows) {
+    for (oid, name) in &source.objects().roles {
+        let def = source.catalog.roles.get(name).filter(|_| *oid != OWNER);
+        let has = |of: &dyn Fn(&RoleDef) -> bool| *oid == OWNER || def.is_some_and(|def| of(def));
+        if !has(&|def| def.login) {
+            continue;
+        }
+        rows.add(&[
+            ("usename", name.as_str().into()),
+            ("usesysid", (*oid).into()),
+            ("usecreatedb", has(&|def| def.create_schema || def.superuser).into()),
+            ("usesuper", has(&|def| def.superuser).into()),
+            ("usebypassrls", has(&|def| def.superuser).into()),
+            ("valuntil", def.and_then(|def| def.valid_until).into()),
+        ]);
+    }
+}
+
+fn members(source: &Source, rows: &mut Rows) {
+    for (name, def) in &source.catalog.roles {
+        for role in &def.member_of {
+            rows.add(&[
+                ("roleid", source.objects().role(role).into()),
+                ("member", source.objects().role(name).into()),
+                ("grantor", OWNER.into()),
+            ]);
+        }
+    }
+}
+
+/// The name of the owner of a relation.
+fn owner(source: &Source, relation: &Relation) -> String {
+    source.access(relation).owner.clone().unwrap_or_else(|| OWNER_NAME.into())
 }
 
 fn tables(source: &Source, rows: &mut Rows) {
-    for Relation { name, kind, .. } in &source.objects().relations {
+    for relation in &source.objects().relations {
+        let Relation { name, kind, .. } = relation;
         let (checks_keys, has_index) = match kind {
             Kind::Table(table) => {
                 let def = &table.def;
@@ -155,7 +196,7 @@ fn tables(source: &Source, rows: &mut Rows) {
         rows.add(&[
             ("schemaname", (*name.schema).into()),
             ("tablename", name.name.as_str().into()),
-            ("tableowner", OWNER_NAME.into()),
+            ("tableowner", owner(source, relation).into()),
             ("hasindexes", has_index.into()),
             ("hastriggers", checks_keys.into()),
         ]);
@@ -163,7 +204,8 @@ fn tables(source: &Source, rows: &mut Rows) {
 }
 
 fn views(source: &Source, rows: &mut Rows) {
-    for Relation { name, kind, .. } in &source.objects().relations {
+    for relation in &source.objects().relations {
+        let Relation { name, kind, .. } = relation;
         let definition = match kind {
             Kind::View(view) => Some(view.sql.as_str()),
             Kind::Information => None,
@@ -173,7 +215,7 @@ fn views(source: &Source, rows: &mut Rows) {
         rows.add(&[
             ("schemaname", (*name.schema).into()),
             ("viewname", name.name.as_str().into()),
-            ("viewowner", OWNER_NAME.into()),
+            ("viewowner", owner(source, relation).into()),
             ("definition", definition.into()),
         ]);
     }
@@ -193,12 +235,13 @@ fn indexes(source: &Source, rows: &mut Rows) {
 }
 
 fn sequences(source: &Source, rows: &mut Rows) {
-    for Relation { name, kind, .. } in &source.objects().relations {
+    for relation in &source.objects().relations {
+        let Relation { name, kind, .. } = relation;
         let Kind::Sequence(def, _) = kind else { continue };
         rows.add(&[
             ("schemaname", (*name.schema).into()),
             ("sequencename", name.name.as_str().into()),
-            ("sequenceowner", OWNER_NAME.into()),
+            ("sequenceowner", owner(source, relation).into()),
             ("data_type", types::sql_name(types::of_column(def.ty.into()).0, None).into()),
             ("start_value", def.start.into()),
             ("min_value", def.min.into()),

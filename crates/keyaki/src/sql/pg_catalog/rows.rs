@@ -5,7 +5,7 @@ use datafusion::error::Result;
 use keyaki_store::{ColumnType, KeyRange};
 
 use super::definitions::{self, IndexColumn};
-use super::objects::{ConstraintKind, Kind, OWNER, Objects, PlanOf, Relation, Source};
+use super::objects::{ConstraintKind, Kind, Objects, PlanOf, Relation, Source};
 use super::shapes::{self, Letter, Rows, Shape, Value};
 use super::{others, types};
 use crate::catalog::{self, ColumnDef, ReferentialAction, SqlType};
@@ -24,7 +24,7 @@ pub(in crate::sql) fn view(source: &Source, name: &str, plan: PlanOf<'_>) -> Res
     let Some(shape) = shapes::find(name) else { return Ok(None) };
     let mut rows = Rows::new(shape);
     match name {
-        "pg_namespace" => schemas(source.objects(), &mut rows),
+        "pg_namespace" => schemas(source, &mut rows),
         "pg_class" => classes(source, &mut rows),
         "pg_attribute" => attributes(source, plan, &mut rows),
         "pg_attrdef" => defaults(source.objects(), &mut rows),
@@ -43,9 +43,15 @@ pub(super) fn class_oid(name: &str) -> u32 {
     shapes::find(name).map_or(0, |shape| shape.oid)
 }
 
-fn schemas(objects: &Objects, rows: &mut Rows) {
-    for (oid, name) in &objects.schemas {
-        rows.add(&[("oid", (*oid).into()), ("nspname", name.as_str().into()), ("nspowner", OWNER.into())]);
+fn schemas(source: &Source, rows: &mut Rows) {
+    for (oid, name) in &source.objects().schemas {
+        let access = source.catalog.access_of_schema(name);
+        rows.add(&[
+            ("oid", (*oid).into()),
+            ("nspname", name.as_str().into()),
+            ("nspowner", source.objects().owner(&access).into()),
+            ("nspacl", definitions::privileges(&access).into()),
+        ]);
     }
 }
 
@@ -91,11 +97,13 @@ fn classes(source: &Source, rows: &mut Rows) {
             Kind::View(_) | Kind::Sequence(..) | Kind::Information => {}
         }
         let (count, bytes) = size(source, relation);
+        let access = source.access(relation);
         rows.add(&[
             ("oid", (*oid).into()),
             ("relname", name.name.as_str().into()),
             ("relnamespace", (*schema).into()),
-            ("relowner", OWNER.into()),
+            ("relowner", objects.owner(&access).into()),
+            ("relacl", definitions::privileges(&access).filter(|_| kind.letter() != "i").into()),
             ("relam", method.into()),
             ("relfilenode", (*oid).into()),
             ("relpages", (bytes.div_ceil(PAGE_BYTES).min(i32::MAX as u64) as i64).into()),

@@ -342,6 +342,11 @@ impl Rows {
         self.len += 1;
     }
 
+    /// True if the relation has a column.
+    pub fn has(&self, column: &str) -> bool {
+        self.shape.columns.iter().any(|(name, _)| *name == column)
+    }
+
     pub fn batch(self) -> Result<RecordBatch> {
         let columns = self.shape.columns.iter();
         let fields: Vec<Field> =
