@@ -165,15 +165,20 @@ impl Authority {
         self.owns(access) || !self.held(access).common(privileges).is_empty()
     }
 
+    /// True if the authority may use the objects of all schemas.
+    pub fn uses_all_schemas(&self) -> bool {
+        PREDEFINED.iter().any(|role| self.is_member_of(role))
+    }
+
     /// The privileges by grants.
     fn held(&self, access: &Access) -> Privileges {
         let Authority::Role(member) = self else { return Privileges::NONE };
         let mut held = member.grants(access).fold(Privileges::NONE, |held, grant| held.and(grant.privileges));
         if member.roles.contains(READ_ALL_DATA) {
-            held = held.and(Privileges::SELECT).and(Privileges::USAGE);
+            held = held.and(Privileges::SELECT);
         }
         if member.roles.contains(WRITE_ALL_DATA) {
-            let written = [Privileges::INSERT, Privileges::UPDATE, Privileges::DELETE, Privileges::USAGE];
+            let written = [Privileges::INSERT, Privileges::UPDATE, Privileges::DELETE];
             held = written.into_iter().fold(held, Privileges::and);
         }
         held

@@ -242,8 +242,26 @@ mod tests {
         assert_eq!(catalog.views.len(), 1);
         assert!(catalog.schemas.contains("s") && catalog.positions.contains_key(&7));
         assert_eq!(catalog.problems.len(), 2, "{:?}", catalog.problems);
-        let error = catalog.add(b"meta/format", br#"{"version":3}"#).unwrap_err();
-        assert!(error.to_string().contains("version 3"), "{error}");
+        let error = catalog.add(b"meta/format", br#"{"version":4}"#).unwrap_err();
+        assert!(error.to_string().contains("version 4"), "{error}");
+    }
+
+    #[test]
+    fn privileges_of_lost_roles_are_left_out() {
+        let mut catalog = SalvagedCatalog::default();
+        let grants = r#"[{"to":"r","by":"lost","privileges":"r"},{"to":"r","by":"r","privileges":"a"}]"#;
+        let table = TABLE.replace(
+            r#""hidden_rowid":"#,
+            &format!(r#""access":{{"owner":"lost","grants":{grants}}},"hidden_rowid":"#),
+        );
+        catalog.add(b"table/t", table.as_bytes()).unwrap();
+        catalog.add(b"role/r", br#"{"name":"r","id":1}"#).unwrap();
+        catalog.add(b"schema/s", br#"{"name":"s","access":{"owner":"lost"}}"#).unwrap();
+        catalog.reconcile(&trees());
+        assert_eq!(catalog.problems.len(), 0, "{:?}", catalog.problems);
+        let def = catalog.tables.values().next().unwrap();
+        assert!(def.access.is_default(), "{:?}", def.access);
+        assert!(catalog.others.access_of_schema("s").is_default() && catalog.others.has_role("r"));
     }
 
     #[test]

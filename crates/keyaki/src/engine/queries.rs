@@ -222,7 +222,7 @@ mod tests {
     fn start(queries: &Arc<Queries>, text: &str, operators: &Operators) -> RunningQuery {
         let interrupts = Arc::new(Interrupts::default());
         let started = interrupts.start();
-        queries.start(1, text, operators, (interrupts, started))
+        queries.start((1, None), text, operators, (interrupts, started))
     }
 
     #[test]

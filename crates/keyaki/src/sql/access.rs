@@ -103,6 +103,7 @@ fn relation_with(
 pub(super) fn schema(authority: &Authority, catalog: &Catalog, name: &str, privileges: Privileges) -> Result<()> {
     let is_permitted = authority.is_all()
         || name.starts_with(crate::catalog::TEMPORARY_PREFIX)
+        || (privileges == Privileges::USAGE && authority.uses_all_schemas())
         || authority.holds(&catalog.access_of_schema(name), privileges);
     match is_permitted {
         true => Ok(()),

@@ -221,6 +221,15 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
 }
 
 fn parse(statement: &Statement<'_>) -> Result<Parsed> {
+    match parse_any(statement) {
+        Err(Error::Syntax { .. }) if roles::has_secret(statement) => Err(Error::syntax(
+            "syntax error in a statement with PASSWORD (the password is a text in single quotes, or NULL)",
+        )),
+        parsed => parsed,
+    }
+}
+
+fn parse_any(statement: &Statement<'_>) -> Result<Parsed> {
     let words = statement.words();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     if let ["ALTER", ..] = words.as_slice()

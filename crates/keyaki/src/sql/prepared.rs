@@ -18,7 +18,7 @@ use super::short::{ShortPlan, parameter_index};
 use super::split::Statement;
 use super::state::StatementState;
 use super::template::Template;
-use super::{Outcome, Parsed, SqlSession, columns, dispatch, dml, parameters, queries, run_parsed};
+use super::{Outcome, Parsed, SqlSession, columns, dispatch, dml, parameters, queries, roles, run_parsed};
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
 use crate::catalog::Catalog;
@@ -37,6 +37,8 @@ pub(crate) struct Prepared {
     /// assignment cast.
     assigned: Vec<bool>,
     description: Mutex<Option<Arc<Description>>>,
+    /// The text may contain a password, and is not recorded.
+    is_secret: bool,
 }
 
 #[derive(Debug)]
@@ -149,7 +151,10 @@ impl Prepared {
     /// `Syntax`.
     pub fn parse(statement: &Statement<'_>) -> Result<Prepared> {
         match super::parse(statement)? {
-            Parsed::Sql(sql) => Prepared::of(statement.text, *sql, Vec::new()),
+            Parsed::Sql(sql) => {
+                let prepared = Prepared::of(statement.text, *sql, Vec::new())?;
+                Ok(Prepared { is_secret: roles::has_secret(statement), ..prepared })
+            }
             _ => Ok(Prepared {
                 text: statement.text.into(),
                 body: Body::Own,
@@ -157,6 +162,7 @@ impl Prepared {
                 parameters: 0,
                 assigned: Vec::new(),
                 description: Mutex::default(),
+                is_secret: roles::has_secret(statement),
             }),
         }
     }
@@ -172,7 +178,8 @@ impl Prepared {
         let mut assigned = assigned_parameters(&sql, parameters);
         assigned[..declared.len()].fill(true);
         let body = Body::Sql(Box::new(sql));
-        Ok(Prepared { text: text.into(), body, declared, parameters, assigned, description: Mutex::default() })
+        let description = Mutex::default();
+        Ok(Prepared { text: text.into(), body, declared, parameters, assigned, description, is_secret: false })
     }
 
     /// True for queries, which change nothing.
@@ -378,8 +385,8 @@ impl Prepared {
     /// The text, if executions are recorded.
     fn recorded_text(&self) -> Option<&str> {
         let is_recorded = match &self.body {
-            Body::Own => true,
-            Body::Sql(sql) => queries::is_recorded(sql),
+            Body::Own => !self.is_secret,
+            Body::Sql(sql) => !self.is_secret && queries::is_recorded(sql),
         };
         is_recorded.then_some(&self.text)
     }

@@ -12,6 +12,7 @@
 //! | `a COLLATE "C"` | `a` |
 //! | `ARRAY(SELECT a …)` | a scalar subquery with `array_agg`, and `[]` for no rows |
 //! | `a::VARCHAR(n)` | `left(a::TEXT, n)`: an explicit cast truncates |
+//! | `current_role`, `user` | `current_role()` |
 //! | functions | see [`super::calls`] |
 //! | parts of times, OVERLAPS | see [`super::time_calls`] |
 //! | literals of texts | see [`super::untyped`] |
@@ -147,6 +148,15 @@ impl VisitorMut for Replace {
             Expr::Collate { expr, collation } => check_collation(collation).map(|()| Some((**expr).clone())),
             Expr::Cast { .. } => truncated(expr),
             Expr::Extract { .. } | Expr::BinaryOp { op: BinaryOperator::Overlaps, .. } => time_calls::part(expr),
+            // The parser knows `current_user` and `session_user` only.
+            Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("current_role") => {
+                call("current_role()", []).map(Some)
+            }
+            Expr::Function(Function { name, args: FunctionArguments::None, .. })
+                if name.to_string().eq_ignore_ascii_case("user") =>
+            {
+                call("current_role()", []).map(Some)
+            }
             Expr::Function(function) => match array_of(function) {
                 Ok(None) => match calls::replaced(function) {
                     Ok(None) => patterns::replaced(expr),

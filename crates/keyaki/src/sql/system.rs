@@ -14,6 +14,7 @@ use keyaki_store::{CommitStats, DamagedKeys, LocatorStats, QuarantinedTree, Snap
 
 use super::info::{self, IndexInfo};
 use super::show;
+use crate::Error;
 use crate::catalog::{Catalog, RelationName, SequenceDef, TableDef};
 use crate::engine::Engine;
 
@@ -43,6 +44,10 @@ pub(super) fn view(
         "keyaki_cache" => super::cache::view(&engine.cache.status(&engine.store))?,
         "keyaki_comments" => comments(catalog)?,
         "keyaki_constraints" => constraints(catalog)?,
+        // It shows keys of rows.
+        "keyaki_damaged" if user.is_some() => {
+            return Err(Error::InsufficientPrivilege("must be superuser to read keyaki_damaged".into()).into());
+        }
         "keyaki_damaged" => damaged(engine, catalog)?,
         "keyaki_indexes" => indexes(&info::indexes(engine, catalog, snapshot))?,
         "keyaki_io" => io(&engine.meters)?,

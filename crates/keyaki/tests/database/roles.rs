@@ -115,7 +115,7 @@ fn sessions_switch_roles() {
             "CREATE ROLE staff; CREATE USER alice IN ROLE staff; CREATE USER carol; CREATE USER root SUPERUSER",
         )
         .unwrap();
-    let users = "SELECT current_user || ' ' || session_user || ' ' || user || ' ' || current_role()";
+    let users = "SELECT current_user || ' ' || session_user || ' ' || user || ' ' || current_role";
     connection.execute_batch("SET SESSION AUTHORIZATION alice").unwrap();
     assert_eq!(text(&connection, users), "alice alice alice alice");
     connection.execute_batch("SET ROLE staff").unwrap();
@@ -165,15 +165,15 @@ async fn logins_apply_settings_and_stay_with_their_role() {
     // A new role with the same name is another one for the session.
     admin.execute("CREATE USER alice SUPERUSER").await.unwrap();
     assert_eq!(state(session.execute("SELECT 1").await), "42704");
-    assert_eq!(state(session.execute("CREATE TABLE u (a BIGINT)").await), "42704");
+    assert_eq!(state(session.execute("CREATE TABLE s.u (a BIGINT)").await), "42704");
     session.log_in("alice").unwrap();
-    session.execute("CREATE TABLE u (a BIGINT)").await.unwrap();
+    session.execute("CREATE TABLE s.u (a BIGINT)").await.unwrap();
     // So is a role with another name.
     admin.execute("ALTER ROLE alice RENAME TO alicia").await.unwrap();
-    assert_eq!(state(session.execute("SELECT * FROM u").await), "42704");
+    assert_eq!(state(session.execute("SELECT * FROM s.u").await), "42704");
     // The table belongs to the renamed role.
     assert_eq!(state(admin.execute("DROP ROLE alicia").await), "2BP01");
-    admin.execute("DROP TABLE u; DROP ROLE alicia").await.unwrap();
+    admin.execute("DROP TABLE s.u; DROP ROLE alicia").await.unwrap();
 }
 
 #[test]

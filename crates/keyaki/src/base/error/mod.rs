@@ -28,8 +28,8 @@ pub use sqlstate::SqlState;
 pub(crate) use parser::{syntax, tokenizer};
 pub(crate) use text::shown;
 use text::{
-    bytes, check_violation, io_text, left, not_found, of_column, of_relation, out_of_range, perhaps, place, undefined,
-    violation,
+    bytes, check_violation, io_text, is_number, left, not_found, of_column, of_relation, out_of_range, perhaps, place,
+    undefined, violation,
 };
 
 /// The result of a call into the database.
@@ -633,20 +633,18 @@ impl Error {
 
     /// An error of a file operation; `DiskFull` if the disk or quota is full.
     pub(crate) fn io(operation: &'static str, path: &Path, source: io::Error) -> Error {
+        let path = path.to_path_buf();
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Error::DiskFull { path: path.to_path_buf(), operation }
-            }
-            _ => Error::Io { path: path.to_path_buf(), operation, offset: None, source: Arc::new(source) },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull { path, operation },
+            _ => Error::Io { path, operation, offset: None, source: Arc::new(source) },
         }
     }
 
     /// The error for a task that panicked (`Internal`) or was cancelled by the shutdown of its runtime (`Cancelled`).
     pub(crate) fn task(error: &tokio::task::JoinError) -> Error {
-        if error.is_cancelled() {
-            Error::Cancelled
-        } else {
-            Error::Internal(format!("a background task failed: {error}"))
+        match error.is_cancelled() {
+            true => Error::Cancelled,
+            false => Error::Internal(format!("a background task failed: {error}")),
         }
     }
 
@@ -667,18 +665,11 @@ impl Error {
 
     /// Text that cannot become a value of the type `ty`: a number is out of range, other text is invalid.
     pub(crate) fn unfit_text(ty: String, value: &str, column: Option<&str>) -> Error {
-        let digits = value.trim().trim_start_matches(['+', '-']);
-        let is_integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let is_number = match ty.as_str() {
-            "tinyint" | "smallint" | "integer" | "bigint" => is_integer,
-            ty if ty == "real" || ty == "double precision" || ty.starts_with("numeric") => {
-                // Not the words for infinity and NaN.
-                digits.starts_with(['.', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'])
-                    && digits.parse::<f64>().is_ok()
-            }
-            _ => false,
-        };
-        if is_number { Error::out_of_range(ty, value, column) } else { Error::invalid_text(ty, value, column) }
+        if is_number(&ty, value) {
+            Error::out_of_range(ty, value, column)
+        } else {
+            Error::invalid_text(ty, value, column)
+        }
     }
 
     /// A value out of the range of the type `ty`.

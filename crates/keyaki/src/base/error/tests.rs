@@ -349,6 +349,10 @@ fn number(error: &Error) -> usize {
     use Error as E;
     match error {
         E::Syntax { .. } => 0,
+        E::InsufficientPrivilege(_) => 77,
+        E::InvalidGrant(_) => 78,
+        E::DependentPrivileges(_) => 79,
+        E::RoleInUse(_) => 80,
         E::TooComplex(_) => 1,
         E::Unsupported(_) => 2,
         E::InvalidStatement(_) => 3,
@@ -427,7 +431,7 @@ fn number(error: &Error) -> usize {
         E::FileAccess { .. } => 76,
     }
 }
-const VARIANTS: usize = 77;
+const VARIANTS: usize = 81;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

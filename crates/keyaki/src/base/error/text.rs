@@ -18,6 +18,20 @@ pub(crate) fn shown(value: &str) -> String {
     text
 }
 
+/// True if a text is a number, perhaps one out of the range of the type.
+pub(super) fn is_number(ty: &str, value: &str) -> bool {
+    let digits = value.trim().trim_start_matches(['+', '-']);
+    let is_integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    match ty {
+        "tinyint" | "smallint" | "integer" | "bigint" => is_integer,
+        ty if ty == "real" || ty == "double precision" || ty.starts_with("numeric") => {
+            // Not the words for infinity and NaN.
+            digits.starts_with(['.', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) && digits.parse::<f64>().is_ok()
+        }
+        _ => false,
+    }
+}
+
 pub(super) fn not_found(kind: ObjectKind, name: &str) -> String {
     match kind {
         ObjectKind::Setting => format!("unrecognized configuration parameter \"{name}\""),

@@ -173,9 +173,7 @@ impl ScalarUDFImpl for User {
 pub(in crate::sql) fn register_for(state: &mut SessionState, acting: Option<&Acting>) -> Result<()> {
     let current = acting.map_or(NO_ROLE, Acting::current_user);
     let session = acting.map_or(NO_ROLE, Acting::session_user);
-    for (name, role) in
-        [("current_user", current), ("current_role", current), ("user", current), ("session_user", session)]
-    {
+    for (name, role) in [("current_user", current), ("current_role", current), ("session_user", session)] {
         let user = User { name, role: role.into(), signature: Signature::nullary(Volatility::Stable) };
         state.register_udf(Arc::new(ScalarUDF::new_from_impl(user)))?;
     }

@@ -341,8 +341,9 @@ impl Change<'_> {
                 return Err(Error::InsufficientPrivilege(problem));
             }
             for member in members {
-                let mut member = RoleDef::clone(&*self.role(member)?);
-                // A member takes part in what its members may do: they can log in with its password.
+                let member = self.role(member)?;
+                let mut member = RoleDef::clone(&member);
+                // Memberships have no cycles.
                 if is_grant && memberships(&self.catalog, &role).contains(&member.name) {
                     let problem = format!("role \"{role}\" is a member of role \"{}\"", member.name);
                     return Err(Error::InvalidGrant(problem));

@@ -1,5 +1,6 @@
 //! GRANT and REVOKE: privileges on tables, views, sequences and schemas. Memberships are granted by [`super::define`].
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
@@ -124,8 +125,12 @@ fn parse_objects(parser: &mut Parser<'_>) -> Result<Objects> {
     for kind in
         ["DATABASE", "FUNCTION", "LANGUAGE", "TYPE", "DOMAIN", "TABLESPACE", "PARAMETER", "PROCEDURE", "ROUTINE"]
     {
-        let next = parser.peek_nth_token(1).token;
-        if matches!(next, Token::Word(_)) && accept(parser, &[kind]) {
+        // A name follows, unless the word is the name of a table.
+        let is_kind = match parser.peek_nth_token(1).token {
+            Token::Word(word) => !matches!(word.value.to_ascii_uppercase().as_str(), "TO" | "FROM"),
+            _ => false,
+        };
+        if is_kind && accept(parser, &[kind]) {
             return Err(Error::Unsupported(format!("privileges on {kind}")));
         }
     }
@@ -310,7 +315,7 @@ impl Object {
         let found = match self {
             Object::Table(name) => catalog.tables.get(name).map(|table| table.def.access.clone()),
             Object::View(name) => catalog.views.get(name).map(|view| view.access.clone()),
-            Object::Sequence(name) => sequence_access(catalog, name).map(|access| access.into_owned()),
+            Object::Sequence(name) => sequence_access(catalog, name).map(Cow::into_owned),
             Object::Schema(name) => Some(catalog.access_of_schema(name).into_owned()),
         };
         found.unwrap_or_default()

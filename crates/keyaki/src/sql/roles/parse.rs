@@ -16,23 +16,16 @@ use crate::{Error, Result};
 /// `None` for other statements.
 ///
 /// # Errors
-/// `Syntax`, without the tokens of the statement if it contains a password; `Unsupported`.
+/// `Syntax`, `Unsupported`.
 pub(in crate::sql) fn parse(statement: &Statement<'_>) -> Result<Option<RoleStatement>> {
     let words = statement.words();
     if !words_of_role(&words) {
         return Ok(None);
     }
     let mut parser = statement.parser();
-    let parsed = parse_from(&mut parser).and_then(|parsed| {
-        expect_end(&mut parser)?;
-        Ok(parsed)
-    });
-    match parsed {
-        Err(Error::Syntax { .. }) if super::has_secret(statement) => Err(Error::syntax(
-            "syntax error in a statement with PASSWORD (the password is a text in single quotes, or NULL)",
-        )),
-        parsed => parsed.map(Some),
-    }
+    let parsed = parse_from(&mut parser)?;
+    expect_end(&mut parser)?;
+    Ok(Some(parsed))
 }
 
 fn parse_from(parser: &mut Parser<'_>) -> Result<RoleStatement> {
@@ -62,6 +55,7 @@ fn parse_from(parser: &mut Parser<'_>) -> Result<RoleStatement> {
 /// The rest of SET and RESET.
 fn parse_switch(parser: &mut Parser<'_>, sets: bool) -> Result<RoleStatement> {
     if accept(parser, &["ROLE"]) {
+        let _ = sets && (parser.consume_token(&Token::Eq) || accept(parser, &["TO"]));
         let is_none = !sets || accept(parser, &["NONE"]);
         return Ok(RoleStatement::SetRole(if is_none { None } else { Some(name_or_text(parser)?) }));
     }

@@ -83,8 +83,14 @@ pub fn list<T>(parser: &mut Parser<'_>, mut item: impl FnMut(&mut Parser<'_>) ->
     Ok(items)
 }
 
-/// True for a statement that may contain a password: its text must not be recorded.
+/// True for a statement that may contain a password: its text must not be recorded, nor be part of an error.
 pub fn has_secret(statement: &Statement<'_>) -> bool {
-    statement.tokens.iter().any(|token| upper(&token.token).as_deref() == Some("PASSWORD"))
-        && matches!(statement.words().first().map(String::as_str), Some("CREATE" | "ALTER"))
+    let has = |words: &[&str]| {
+        let is_one = |word: &str| words.iter().any(|known| word.eq_ignore_ascii_case(known));
+        statement.tokens.iter().any(|token| match &token.token {
+            Token::Word(word) => word.quote_style.is_none() && is_one(&word.value),
+            _ => false,
+        })
+    };
+    has(&["PASSWORD"]) && has(&["CREATE", "ALTER"]) && has(&["ROLE", "USER", "GROUP"])
 }
