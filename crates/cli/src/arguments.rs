@@ -291,6 +291,9 @@ pub struct ServeArguments {
     /// Listen on addresses that other machines can reach, although connections are not encrypted, or not authenticated
     #[arg(long)]
     pub allow_unprotected: bool,
+    /// Serve figures over HTTP also at an address that other machines can reach
+    #[arg(long, requires = "http")]
+    pub allow_unprotected_http: bool,
     /// Directory on the server whose files COPY, read_csv and the like may use; can be repeated [default: none]
     #[arg(long, value_name = "DIRECTORY")]
     pub allow_files: Vec<PathBuf>,
@@ -333,6 +336,7 @@ impl ServeArguments {
             tls: tls.map(|(certificate, key)| TlsOptions { certificate, key, client_ca: self.tls_client_ca.clone() }),
             http: self.http,
             allow_unprotected: self.allow_unprotected,
+            allow_unprotected_http: self.allow_unprotected_http,
             files: FileAccess::Within(self.allow_files.clone()),
             max_connections: self.max_connections as usize,
             statement_timeout: self.statement_timeout.map(|time| time.0),

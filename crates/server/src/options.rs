@@ -21,6 +21,8 @@ pub struct ServerOptions {
     pub http: Option<SocketAddr>,
     /// Permits addresses other than loopback ones although connections are not encrypted, or not authenticated.
     pub allow_unprotected: bool,
+    /// Permits an address of [`ServerOptions::http`] that other machines can reach.
+    pub allow_unprotected_http: bool,
     /// The files on the server that statements may read and write.
     pub files: FileAccess,
     /// Maximum number of connections.
@@ -47,6 +49,7 @@ impl Default for ServerOptions {
             tls: None,
             http: None,
             allow_unprotected: false,
+            allow_unprotected_http: false,
             files: FileAccess::Within(Vec::new()),
             max_connections: 100,
             message_bytes_max: 256 << 20,

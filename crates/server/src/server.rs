@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keyaki::Database;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -25,6 +26,12 @@ use crate::{connection, http};
 
 /// Wait after an error of `accept`, for example because the process has too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum time that a shutdown waits for connections that were told to end at once.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A peer that does not answer for this time is probed.
+const KEEPALIVE: Duration = Duration::from_secs(120);
+/// Maximum number of connections of the Unix socket in their startup.
+const LOCAL_STARTUPS: usize = 16;
 /// At least this many connections may be in their startup.
 const STARTUPS_MIN: usize = 64;
 /// The name of PostgreSQL's socket in a directory.
@@ -134,7 +141,7 @@ impl Server {
             tcp.push(listen(*address).await?);
         }
         let http = match options.http {
-            Some(address) if !address.ip().to_canonical().is_loopback() && !options.allow_unprotected => {
+            Some(address) if !address.ip().to_canonical().is_loopback() && !options.allow_unprotected_http => {
                 return Err(ServerError::UnprotectedHttp(address));
             }
             Some(address) => Some(listen(address).await?),
@@ -148,6 +155,7 @@ impl Server {
         Ok(Server {
             shared: Arc::new(Shared {
                 startups: Semaphore::new(options.max_connections.max(STARTUPS_MIN)),
+                local_startups: Semaphore::new(LOCAL_STARTUPS),
                 database,
                 options,
                 tls,
@@ -203,7 +211,8 @@ impl Server {
         drop(file);
         let deadline = Instant::now() + shared.options.shutdown_timeout;
         shared.registry.terminate_all();
-        while shared.registry.len() > 0 {
+        // Connections that neither read nor end in time are left to the end of the program.
+        while shared.registry.len() > 0 && Instant::now() < deadline + ABORT_TIMEOUT {
             if Instant::now() >= deadline {
                 shared.registry.abort_all();
             }
@@ -261,8 +270,11 @@ async fn accept_tcp(shared: Arc<Shared>, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, %peer, "could not set TCP_NODELAY");
+                // Clients that vanish without closing their connections do not occupy them for ever.
+                let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4);
+                let set = stream.set_nodelay(true).and_then(|()| SockRef::from(&stream).set_tcp_keepalive(&keepalive));
+                if let Err(error) = set {
+                    tracing::debug!(%error, %peer, "could not set options of the socket");
                 }
                 tokio::spawn(connection::serve(shared.clone(), Socket::Tcp(stream), Peer::Tcp(peer)));
             }

@@ -26,6 +26,8 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Limits the connections in their startup, which are not registered.
     pub startups: Semaphore,
+    /// As `startups`, for the Unix socket: others cannot keep the owner out.
+    pub local_startups: Semaphore,
     /// The open connections.
     pub registry: Arc<Registry>,
 }

@@ -97,7 +97,9 @@ async fn roles_that_change() -> Result {
     let (client, parameters) = connect(&served, "user=anybody").await?;
     assert_eq!(parameters, ["on", "anybody"]);
     client.batch_execute("CREATE ROLE later NOLOGIN PASSWORD 'one'").await?;
-    connect(&served, "user=anybody").await?;
+    // Any role closes the server to others, also one that cannot log in.
+    assert!(connect(&served, "user=anybody").await.is_err());
+    assert!(connect(&served, "user=later password=one").await.is_err());
     client.batch_execute("ALTER ROLE later LOGIN").await?;
     assert!(connect(&served, "user=anybody").await.is_err());
     connect(&served, "user=later password=one").await?;

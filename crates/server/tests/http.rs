@@ -67,10 +67,10 @@ async fn figures_and_states() -> Result {
 #[tokio::test(flavor = "multi_thread")]
 async fn figures_are_not_open_to_other_machines() -> Result {
     let database = Database::open_temporary(Options::default())?;
-    let options = |allow_unprotected| ServerOptions {
+    let options = |allow_unprotected_http| ServerOptions {
         listen: vec![([127, 0, 0, 1], 0).into()],
         http: Some(([0, 0, 0, 0], 0).into()),
-        allow_unprotected,
+        allow_unprotected_http,
         ..ServerOptions::default()
     };
     let refused = Server::bind(database.clone(), options(false)).await;

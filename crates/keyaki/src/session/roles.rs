@@ -59,7 +59,16 @@ impl Database {
         }))
     }
 
-    /// True if a role has the attribute LOGIN: clients of a server have to log in.
+    /// True if there is a role: clients of a server have to log in, also if no role can.
+    ///
+    /// # Errors
+    /// As [`Database::role`].
+    pub fn has_roles(&self) -> Result<bool> {
+        self.engine.refresh()?;
+        Ok(!self.engine.catalog.read().roles.is_empty())
+    }
+
+    /// True if a role has the attribute LOGIN.
     ///
     /// # Errors
     /// As [`Database::role`].

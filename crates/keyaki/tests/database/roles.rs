@@ -23,7 +23,11 @@ fn database() -> (Database, Connection) {
 #[test]
 fn roles_are_defined_and_changed() {
     let (database, admin) = database();
-    assert!(!database.has_login_roles().unwrap() && database.role("alice").unwrap().is_none());
+    assert!(
+        !database.has_roles().unwrap()
+            && !database.has_login_roles().unwrap()
+            && database.role("alice").unwrap().is_none()
+    );
     admin
         .execute_batch(
             "CREATE ROLE readers;
@@ -82,8 +86,10 @@ fn roles_are_defined_and_changed() {
         assert_eq!(run(&admin, sql), expected, "{sql}");
     }
     assert!(database.role("x").unwrap().is_none());
+    admin.execute_batch("ALTER ROLE bob NOLOGIN").unwrap();
+    assert!(database.has_roles().unwrap() && !database.has_login_roles().unwrap());
     admin.execute_batch("DROP ROLE alice, bob, readers").unwrap();
-    assert!(!database.has_login_roles().unwrap());
+    assert!(!database.has_roles().unwrap());
 }
 
 #[test]

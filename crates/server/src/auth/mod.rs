@@ -96,17 +96,17 @@ impl Access {
         Ok(access)
     }
 
-    /// True if clients of TCP are authenticated.
+    /// True if clients of TCP are authenticated, and can be.
     ///
     /// # Errors
     /// Errors of the database.
     pub fn is_required(&self) -> Result<bool> {
-        Ok(self.protection.has_client_ca || self.has_roles()?)
+        Ok(self.protection.has_client_ca || self.database.has_login_roles()?)
     }
 
-    /// True if a role can log in.
+    /// True if there is a role. Roles that lose LOGIN do not open the server.
     fn has_roles(&self) -> Result<bool> {
-        let has_roles = self.database.has_login_roles()?;
+        let has_roles = self.database.has_roles()?;
         if has_roles {
             self.has_had_roles.store(true, Ordering::Relaxed);
         }
@@ -159,14 +159,14 @@ impl Access {
     ) -> Result<RoleLogin> {
         let address = peer.ip();
         if let Some(address) = address
-            && !self.throttle.admit(address).await
+            && !self.throttle.admit(address, user).await
         {
-            let problem = "too many failed authentication attempts from this address, try again later";
+            let problem = "too many failed authentication attempts, try again later";
             return Err(Failure::fatal("28000", problem));
         }
         let verified = self.verify(wire, user, encryption).await;
         if let (Err(failure @ Failure::Fatal { .. }), Some(address)) = (&verified, address) {
-            self.throttle.fail(address);
+            self.throttle.fail(address, user);
             // Names can contain line breaks: they are escaped.
             tracing::warn!(?user, %peer, problem = ?failure.to_string(), "authentication failed");
         }
@@ -199,7 +199,10 @@ impl Access {
                 let verifier = usable.as_ref().and_then(|role| Verifier::parse(role.verifier.as_deref()?));
                 let verifier = verifier.unwrap_or_else(|| Verifier::mock(&self.mock_key, user));
                 let is_proved = exchange(wire, verifier, encryption).await?;
-                let role = usable.filter(|_| is_proved);
+                // The role can have changed while the client answered.
+                let newest = self.database.role(user)?.filter(|newest| !newest.is_expired);
+                let is_same = |role: &RoleLogin| newest.as_ref().is_some_and(|newest| newest.verifier == role.verifier);
+                let role = if is_proved && usable.as_ref().is_some_and(is_same) { newest } else { None };
                 role.ok_or_else(|| {
                     Failure::fatal("28P01", format!("password authentication failed for user \"{user}\""))
                 })?
@@ -217,7 +220,7 @@ fn no_login(user: &str) -> Failure {
     Failure::fatal("28000", format!("role \"{user}\" is not permitted to log in"))
 }
 
-/// How a client is authenticated. `has_roles` is true if a role can log in, `has_had_roles` if there has been one since the start
+/// How a client is authenticated. `has_roles` is true if there is a role, `has_had_roles` if there has been one since the start
 /// of the server.
 ///
 /// # Errors

@@ -1,10 +1,11 @@
-//! Delays attempts to authenticate from addresses with many failures.
+//! Delays attempts to authenticate as a user from an address, after many failures.
 //!
-//! Each address has a debt of time that every failure raises and that time itself repays: an address with a debt above
-//! [`FREE_DEBT`] waits before its next attempt. Few attempts of an address wait at a time; more are refused. Addresses without
-//! failures are not known and never wait. The memory is bounded: if too many addresses have a debt, the smallest one is forgotten.
+//! Each pair of an address and a user has a debt of time that every failure raises and that time itself repays: with a debt
+//! above [`FREE_DEBT`], the next attempt waits. Few attempts of a pair wait at a time; more are refused. Other users behind the
+//! same address do not wait. The memory is bounded: if too many pairs have a debt, the smallest one is forgotten.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
@@ -17,17 +18,21 @@ const FAILURE_DEBT: Duration = Duration::from_secs(6);
 const FREE_DEBT: Duration = Duration::from_secs(60);
 /// No debt is larger.
 const DEBT_MAX: Duration = Duration::from_secs(180);
-/// Attempts wait for at most this time, so that users behind the address of an attacker can still connect.
+/// Attempts wait for at most this time.
 const DELAY_MAX: Duration = Duration::from_secs(3);
-/// Maximum number of attempts of an address that wait at a time.
+/// Maximum number of attempts of a pair that wait at a time.
 const WAITING_MAX: u32 = 4;
-/// Maximum number of known addresses.
-const ADDRESSES_MAX: usize = 4096;
+/// Maximum number of known pairs.
+const PAIRS_MAX: usize = 4096;
 
-/// The addresses with failures.
+/// The network of a peer, and a hash of the name of the user.
+type Pair = (IpAddr, u64);
+
+/// The pairs with failures.
 #[derive(Debug, Default)]
 pub struct Throttle {
-    addresses: Mutex<HashMap<IpAddr, Debt>>,
+    names: RandomState,
+    pairs: Mutex<HashMap<Pair, Debt>>,
 }
 
 #[derive(Debug)]
@@ -41,21 +46,25 @@ struct Debt {
 /// An attempt that waits.
 struct Waiting<'a> {
     throttle: &'a Throttle,
-    address: IpAddr,
+    pair: Pair,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(debt) = self.throttle.addresses.lock().get_mut(&self.address) {
+        if let Some(debt) = self.throttle.pairs.lock().get_mut(&self.pair) {
             debt.waiting = debt.waiting.saturating_sub(1);
         }
     }
 }
 
 impl Throttle {
-    /// Waits until the next attempt of an address may begin. False if too many attempts wait already.
-    pub async fn admit(&self, address: IpAddr) -> bool {
-        match self.enter(address, Instant::now()) {
+    fn pair(&self, address: IpAddr, user: &str) -> Pair {
+        (network(address), self.names.hash_one(user))
+    }
+
+    /// Waits until the next attempt of a user at an address may begin. False if too many attempts wait already.
+    pub async fn admit(&self, address: IpAddr, user: &str) -> bool {
+        match self.enter(self.pair(address, user), Instant::now()) {
             Some((delay, _waiting)) => {
                 if !delay.is_zero() {
                     tokio::time::sleep(delay).await;
@@ -67,10 +76,9 @@ impl Throttle {
     }
 
     /// The delay of an attempt, and its place among those that wait. `None` if too many wait already.
-    fn enter(&self, address: IpAddr, now: Instant) -> Option<(Duration, Option<Waiting<'_>>)> {
-        let address = network(address);
-        let mut addresses = self.addresses.lock();
-        let Some(debt) = addresses.get_mut(&address) else { return Some((Duration::ZERO, None)) };
+    fn enter(&self, pair: Pair, now: Instant) -> Option<(Duration, Option<Waiting<'_>>)> {
+        let mut pairs = self.pairs.lock();
+        let Some(debt) = pairs.get_mut(&pair) else { return Some((Duration::ZERO, None)) };
         let delay = debt.repaid.saturating_duration_since(now).saturating_sub(FREE_DEBT);
         if delay.is_zero() {
             return Some((Duration::ZERO, None));
@@ -79,25 +87,24 @@ impl Throttle {
             return None;
         }
         debt.waiting += 1;
-        Some((delay.min(DELAY_MAX), Some(Waiting { throttle: self, address })))
+        Some((delay.min(DELAY_MAX), Some(Waiting { throttle: self, pair })))
     }
 
     /// Notes a failed attempt.
-    pub fn fail(&self, address: IpAddr) {
-        self.fail_at(address, Instant::now());
+    pub fn fail(&self, address: IpAddr, user: &str) {
+        self.fail_at(self.pair(address, user), Instant::now());
     }
 
-    fn fail_at(&self, address: IpAddr, now: Instant) {
-        let address = network(address);
-        let mut addresses = self.addresses.lock();
-        if !addresses.contains_key(&address) && addresses.len() >= ADDRESSES_MAX {
-            addresses.retain(|_, debt| debt.repaid > now || debt.waiting > 0);
-            if addresses.len() >= ADDRESSES_MAX {
-                let smallest = addresses.iter().min_by_key(|(_, debt)| debt.repaid).map(|(address, _)| *address);
-                smallest.and_then(|address| addresses.remove(&address));
+    fn fail_at(&self, pair: Pair, now: Instant) {
+        let mut pairs = self.pairs.lock();
+        if !pairs.contains_key(&pair) && pairs.len() >= PAIRS_MAX {
+            pairs.retain(|_, debt| debt.repaid > now || debt.waiting > 0);
+            if pairs.len() >= PAIRS_MAX {
+                let smallest = pairs.iter().min_by_key(|(_, debt)| debt.repaid).map(|(pair, _)| *pair);
+                smallest.and_then(|pair| pairs.remove(&pair));
             }
         }
-        let debt = addresses.entry(address).or_insert(Debt { repaid: now, waiting: 0 });
+        let debt = pairs.entry(pair).or_insert(Debt { repaid: now, waiting: 0 });
         debt.repaid = (debt.repaid.max(now) + FAILURE_DEBT).min(now + DEBT_MAX);
     }
 }
@@ -118,23 +125,31 @@ mod tests {
         [192, 0, 2, last].into()
     }
 
+    /// The pair of an address and a user with the hash 0.
+    fn of(address: IpAddr) -> Pair {
+        (network(address), 0)
+    }
+
     fn delay(throttle: &Throttle, address: IpAddr, now: Instant) -> Duration {
-        throttle.enter(address, now).unwrap().0
+        throttle.enter(of(address), now).unwrap().0
     }
 
     #[test]
     fn many_failures_delay_attempts() {
         let (throttle, now) = (Throttle::default(), Instant::now());
         assert_eq!(delay(&throttle, address(1), now), Duration::ZERO);
-        (0..10).for_each(|_| throttle.fail_at(address(1), now));
+        (0..10).for_each(|_| throttle.fail_at(of(address(1)), now));
         assert_eq!(delay(&throttle, address(1), now), Duration::ZERO);
-        throttle.fail_at(address(1), now);
+        throttle.fail_at(of(address(1)), now);
         assert_eq!(delay(&throttle, address(1), now), DELAY_MAX);
         // The same address as an IPv4 address within IPv6, and another one.
         assert_eq!(delay(&throttle, "::ffff:192.0.2.1".parse().unwrap(), now), DELAY_MAX);
         assert_eq!(delay(&throttle, address(2), now), Duration::ZERO);
+        // Another user of the address.
+        let other = throttle.enter((network(address(1)), 1), now).unwrap().0;
+        assert_eq!(other, Duration::ZERO);
         // The debt is limited, and time repays it.
-        (0..1000).for_each(|_| throttle.fail_at(address(1), now));
+        (0..1000).for_each(|_| throttle.fail_at(of(address(1)), now));
         assert_eq!(delay(&throttle, address(1), now + Duration::from_secs(119)), Duration::from_secs(1));
         assert_eq!(delay(&throttle, address(1), now + Duration::from_secs(120)), Duration::ZERO);
     }
@@ -142,35 +157,35 @@ mod tests {
     #[test]
     fn few_attempts_wait_at_a_time() {
         let (throttle, now) = (Throttle::default(), Instant::now());
-        (0..20).for_each(|_| throttle.fail_at(address(1), now));
-        let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| throttle.enter(address(1), now).unwrap()).collect();
-        assert!(throttle.enter(address(1), now).is_none() && throttle.enter(address(2), now).is_some());
+        (0..20).for_each(|_| throttle.fail_at(of(address(1)), now));
+        let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| throttle.enter(of(address(1)), now).unwrap()).collect();
+        assert!(throttle.enter(of(address(1)), now).is_none() && throttle.enter(of(address(2)), now).is_some());
         waiting.pop();
-        assert!(throttle.enter(address(1), now).is_some_and(|(delay, _)| delay == DELAY_MAX));
+        assert!(throttle.enter(of(address(1)), now).is_some_and(|(delay, _)| delay == DELAY_MAX));
     }
 
     /// The sleep of an attempt is not only computed.
     #[tokio::test]
     async fn attempts_wait() {
         let throttle = Throttle::default();
-        (0..20).for_each(|_| throttle.fail(address(1)));
+        (0..20).for_each(|_| throttle.fail(address(1), "a"));
         let limit = Duration::from_millis(50);
-        assert!(tokio::time::timeout(limit, throttle.admit(address(1))).await.is_err());
-        assert_eq!(tokio::time::timeout(limit, throttle.admit(address(2))).await, Ok(true));
+        assert!(tokio::time::timeout(limit, throttle.admit(address(1), "a")).await.is_err());
+        assert_eq!(tokio::time::timeout(limit, throttle.admit(address(2), "a")).await, Ok(true));
     }
 
     #[test]
     fn memory_is_bounded() {
         let (throttle, now) = (Throttle::default(), Instant::now());
-        (0..20).for_each(|_| throttle.fail_at(address(1), now));
-        for i in 0..2 * ADDRESSES_MAX as u32 {
-            throttle.fail_at(IpAddr::V4(i.into()), now);
-            assert!(throttle.addresses.lock().len() <= ADDRESSES_MAX);
+        (0..20).for_each(|_| throttle.fail_at(of(address(1)), now));
+        for i in 0..2 * PAIRS_MAX as u32 {
+            throttle.fail_at(of(IpAddr::V4(i.into())), now);
+            assert!(throttle.pairs.lock().len() <= PAIRS_MAX);
         }
         assert_eq!(delay(&throttle, address(1), now), DELAY_MAX);
         // Addresses without a debt are forgotten first.
-        throttle.fail_at(address(2), now + DEBT_MAX);
-        assert_eq!(throttle.addresses.lock().len(), 1);
+        throttle.fail_at(of(address(2)), now + DEBT_MAX);
+        assert_eq!(throttle.pairs.lock().len(), 1);
     }
 
     #[test]

@@ -160,6 +160,15 @@ impl Client {
         watched(wire, interrupt, *deadline, pin!(session.prepare(text))).await
     }
 
+    /// True if a prepared statement has the parameters and columns that it would have if it was prepared now.
+    ///
+    /// # Errors
+    /// As [`Client::prepare`].
+    pub async fn is_current(&mut self, prepared: &Prepared) -> Result<bool> {
+        let Client { wire, session, interrupt, deadline, .. } = self;
+        watched(wire, interrupt, *deadline, pin!(prepared.is_current(session))).await
+    }
+
     /// Sends rows: at most `limit`, all of them if it is 0. True if there may be more.
     ///
     /// # Errors

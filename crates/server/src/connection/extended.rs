@@ -75,7 +75,7 @@ pub async fn parse(client: &mut Client, request: Parse) -> Result<()> {
         && client.session.transaction_status() != TransactionStatus::Failed
         && let Some(statement) = client.recent.find(&request.query, &request.type_oids)
         && let Body::Prepared(prepared) = &statement.body
-        && prepared.is_current(&client.session).await.unwrap_or(false)
+        && client.is_current(prepared).await.unwrap_or(false)
     {
         client.statements.insert(name, statement);
         return client.wire.put(&Message::ParseComplete(ParseComplete::new()));
@@ -253,6 +253,8 @@ async fn start(client: &mut Client, name: &str) -> Result<Option<String>> {
             // The client relies on the description, if there is one.
             let described = prepared.columns().map(|schema| self::columns(schema, &formats)).transpose()?;
             if described.as_ref().is_some_and(|described| !are_alike(described, &columns)) {
+                // The next preparation describes the statement anew.
+                client.recent.clear();
                 return Err(Failure::sql("0A000", "cached plan must not change result type"));
             }
             let columns = described.unwrap_or(columns);

@@ -36,8 +36,9 @@ use client::Client;
 /// Serves a connection until its end.
 pub async fn serve(shared: Arc<Shared>, socket: Socket, peer: Peer) {
     let limit = shared.options.startup_timeout;
-    let Ok(permit) = shared.startups.try_acquire() else {
-        return tracing::debug!(%peer, "too many connections in their startup");
+    let startups = if matches!(peer, Peer::Unix(_)) { &shared.local_startups } else { &shared.startups };
+    let Ok(permit) = startups.try_acquire() else {
+        return tracing::warn!(%peer, "too many connections in their startup");
     };
     // Boxed, as the rest: the task of an idle connection stays small.
     let opened = timeout(limit, Box::pin(startup::open(shared.clone(), socket, peer))).await;

@@ -59,6 +59,11 @@ impl Recent {
         self.statements.last().cloned()
     }
 
+    /// Forgets all statements.
+    pub fn clear(&mut self) {
+        self.statements.clear();
+    }
+
     /// Adds a statement, unless it is long or no query.
     pub fn add(&mut self, statement: &Arc<Statement>) {
         if statement.text.len() > RECENT_BYTES_MAX || !matches!(statement.body, Body::Prepared(_)) {
