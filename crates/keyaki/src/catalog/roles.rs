@@ -134,6 +134,14 @@ impl Authority {
         }
     }
 
+    /// The newest definitions, if they have to permit a statement, too.
+    pub fn newest_catalog(&self) -> Option<Arc<Catalog>> {
+        match self {
+            Authority::All => None,
+            Authority::Role(member) => member.newest.as_ref().map(|(_, catalog)| catalog.clone()),
+        }
+    }
+
     /// True for superusers and sessions without a role.
     pub fn is_all(&self) -> bool {
         matches!(self, Authority::All)

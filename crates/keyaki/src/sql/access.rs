@@ -13,7 +13,9 @@
 
 use std::borrow::Cow;
 
-use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Visitor};
+use datafusion::sql::sqlparser::ast::{
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, Visitor,
+};
 
 use super::SqlSession;
 use super::visit::walk;
@@ -216,6 +218,16 @@ pub(crate) fn insertion(session: &SqlSession, catalog: &Catalog, table: &Table) 
     relation(&session.authority(catalog)?, catalog, &table.def.name, Privileges::INSERT)
 }
 
+/// True if a function has `*` or `t.*` as an argument.
+fn has_wildcard(call: &Function) -> bool {
+    let FunctionArguments::List(list) = &call.args else { return false };
+    list.args.iter().any(|argument| match argument {
+        FunctionArg::Unnamed(arg) | FunctionArg::Named { arg, .. } | FunctionArg::ExprNamed { arg, .. } => {
+            !matches!(arg, FunctionArgExpr::Expr(_))
+        }
+    })
+}
+
 /// True unless expressions have neither columns nor subqueries.
 pub(super) fn reads<'a>(expressions: impl IntoIterator<Item = &'a Expr>) -> bool {
     struct Columns;
@@ -223,6 +235,10 @@ pub(super) fn reads<'a>(expressions: impl IntoIterator<Item = &'a Expr>) -> bool
         type Break = ();
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> std::ops::ControlFlow<()> {
+            if matches!(expr, Expr::Function(call) if has_wildcard(call)) {
+                // A whole row.
+                return std::ops::ControlFlow::Break(());
+            }
             let is_plain = matches!(
                 expr,
                 Expr::Value(_)

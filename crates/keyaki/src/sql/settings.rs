@@ -35,6 +35,7 @@ use keyaki_store::Durability;
 
 use super::access;
 use super::names::{SearchPath, plain_ident, quoted};
+use super::roles::Acting;
 use super::roles::acting::{NO_ROLE, set_role};
 use crate::base::options::Isolation;
 use crate::engine::transaction::Characteristics;
@@ -128,10 +129,14 @@ pub(crate) fn set_text(session: &SqlSession, name: &str, value: &str) -> Result<
 /// # Errors
 /// `Unsupported` for settings of the database; errors of the setting.
 pub(crate) fn check_of_role(session: &SqlSession, name: &str, value: &str) -> Result<()> {
-    if [DURABILITY, CACHE_GOVERNOR].contains(&name) {
+    if [DURABILITY, CACHE_GOVERNOR].iter().any(|known| name.eq_ignore_ascii_case(known)) {
         return Err(Error::Unsupported(format!("ALTER ROLE … SET {name} (it is a setting of the database)")));
     }
-    set_text(&SqlSession::new(session.engine.clone(), session.plans.clone()), name, value)
+    let other = SqlSession::new(session.engine.clone(), session.plans.clone());
+    if let Some(acting) = session.acting() {
+        other.act(Acting::clone(&acting));
+    }
+    set_text(&other, name, value)
 }
 
 /// Sets the time zone of the session to a name, a number of hours, LOCAL or DEFAULT.

@@ -350,8 +350,14 @@ impl StatementState {
         // The query of a view is executed with the privileges of its owner.
         let owner = match &view.access.owner {
             None => Authority::All,
-            Some(owner) => Authority::of(&self.catalog, owner)
-                .ok_or_else(|| Error::NotFound { kind: ObjectKind::Role, name: owner.clone() })?,
+            Some(owner) => {
+                let missing = || Error::NotFound { kind: ObjectKind::Role, name: owner.clone() };
+                let own = Authority::of(&self.catalog, owner).ok_or_else(missing)?;
+                match self.authority.newest_catalog() {
+                    Some(newest) => own.limited(Authority::of(&newest, owner).ok_or_else(missing)?, newest),
+                    None => own,
+                }
+            }
         };
         let query = SqlStatement::Query(query);
         let plan = self.plan_at_depth(query, &path, &owner, false, depth + 1).await.map_err(failed)?;

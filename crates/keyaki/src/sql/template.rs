@@ -114,14 +114,15 @@ impl TableSource for Unbound {
     }
 }
 
-/// True for plans with functions that may depend on more than their arguments and the moment of the statement.
+/// True for plans with functions of the catalog, which have the state of one statement, and with functions that may depend on more than their arguments and the moment of the statement.
 fn uses_volatile_functions(plan: &LogicalPlan) -> bool {
     let mut found = false;
     let visited = plan.apply_with_subqueries_dyn(&mut |plan| {
         plan.apply_expressions_dyn(&mut |expr| {
             expr.apply_dyn(&mut |expr| {
                 found |= matches!(expr, Expr::ScalarFunction(call)
-                    if call.func.signature().volatility == Volatility::Volatile);
+                    if call.func.signature().volatility == Volatility::Volatile
+                        || call.func.name() == super::pg_catalog::FUNCTION);
                 Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
             })
         })

@@ -479,3 +479,58 @@ fn texts_of_other_users_are_hidden() {
     connection.execute_batch("RESET SESSION AUTHORIZATION").unwrap();
     assert_eq!(count("'SELECT ''priv' || 'ate'''"), 1);
 }
+
+/// A role cannot change settings of the database by way of its own settings, whatever the spelling.
+#[test]
+fn settings_of_roles_do_not_change_the_database() {
+    let (database, admin) = database();
+    admin.execute_batch("CREATE ROLE app LOGIN; SET keyaki.durability = 'normal'").unwrap();
+    let app = database.connect().unwrap();
+    app.session().log_in("app").unwrap();
+    for (setting, expected) in [
+        ("keyaki.durability = 'off'", "0A000"),
+        ("\"KEYAKI.DURABILITY\" = 'off'", "0A000"),
+        ("\"KEYAKI\".\"CACHE_GOVERNOR\" = 'off'", "0A000"),
+        ("\"ROLE\" = 'root'", "0A000"),
+        ("application_name = 'x'", ""),
+    ] {
+        assert_eq!(run(&app, &format!("ALTER ROLE app SET {setting}")), expected, "{setting}");
+    }
+    let durability: String = admin.query_row("SHOW keyaki.durability", (), |row| row.get(0)).unwrap();
+    assert_eq!(durability, "normal");
+    assert_eq!(run(&admin, "ALTER ROLE app CONNECTION LIMIT 4294967295"), "22023");
+}
+
+/// Transactions that keep their snapshot do not keep memberships.
+#[test]
+fn revoked_memberships_end_in_open_transactions() {
+    let (database, admin) = database();
+    admin.execute_batch("CREATE ROLE app LOGIN; GRANT reader, owner TO app; GRANT SELECT ON t TO reader").unwrap();
+    admin.execute_batch("CREATE VIEW of_reader AS SELECT v FROM t; ALTER VIEW of_reader OWNER TO reader").unwrap();
+    admin.execute_batch("GRANT SELECT ON of_reader TO app; REVOKE owner FROM app; GRANT owner TO app").unwrap();
+    let app = database.connect().unwrap();
+    app.session().log_in("app").unwrap();
+    app.execute_batch("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
+    assert_eq!(number(&app, "SELECT sum(v) FROM of_reader"), 30);
+    admin.execute_batch("REVOKE owner FROM app; REVOKE SELECT ON t FROM reader").unwrap();
+    app.execute_batch("SAVEPOINT s").unwrap();
+    assert_eq!(run(&app, "SET ROLE owner"), "42501");
+    app.execute_batch("ROLLBACK TO s").unwrap();
+    // The view reads with the privileges of its owner, which are gone.
+    assert_eq!(run(&app, "SELECT sum(v) FROM of_reader"), "42501");
+    app.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(run(&app, "SET ROLE reader"), "");
+}
+
+/// UPDATE without SELECT reads no rows, also not whole ones.
+#[test]
+fn whole_rows_are_read() {
+    let (database, admin) = database();
+    admin.execute_batch("CREATE ROLE app LOGIN; GRANT UPDATE ON t TO app").unwrap();
+    let app = database.connect().unwrap();
+    app.session().log_in("app").unwrap();
+    assert_eq!(run(&app, "UPDATE t SET w = 1"), "");
+    for sql in ["UPDATE t SET w = v", "UPDATE t SET w = CAST(CAST(row_to_json(t.*) AS TEXT) AS BIGINT)"] {
+        assert_eq!(run(&app, sql), "42501", "{sql}");
+    }
+}

@@ -29,7 +29,7 @@ use crate::sql::names::{quoted, relation_name};
 use crate::{Error, ObjectKind};
 
 /// The function of DataFusion.
-pub(super) const NAME: &str = "keyaki_pg_catalog";
+pub(in crate::sql) const NAME: &str = "keyaki_pg_catalog";
 
 /// The types of OIDs, which name the functions of casts: `regclass_in` from texts to OIDs, `regclass_out` back, and `regclass`,
 /// which is one of them by the type of its argument.

@@ -23,7 +23,7 @@ mod rows;
 mod shapes;
 mod types;
 
-pub(super) use functions::register_for;
+pub(super) use functions::{NAME as FUNCTION, register_for};
 pub(super) use objects::Source;
 pub(super) use rewrite::replace;
 pub(super) use rows::view;

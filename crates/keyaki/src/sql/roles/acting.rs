@@ -100,6 +100,13 @@ fn identity(catalog: &Catalog, name: &str) -> Result<Identity> {
     role.ok_or_else(|| Error::NotFound { kind: ObjectKind::Role, name: name.into() })
 }
 
+/// True if the definitions that the session sees permit a change of the role, and the newest ones, too: a transaction that keeps
+/// its snapshot does not keep roles.
+fn is_permitted(session: &SqlSession, catalog: &Catalog, check: impl Fn(&Catalog) -> Result<bool>) -> Result<bool> {
+    let newest = session.engine.catalog.read().clone();
+    Ok(check(catalog)? && (session.transaction.defines() || check(&newest)?))
+}
+
 /// SET ROLE; `None` for NONE.
 ///
 /// # Errors
@@ -111,7 +118,8 @@ pub fn set_role(session: &SqlSession, name: Option<&str>) -> Result<Outcome> {
         Some(name) => {
             let (catalog, _) = session.moment()?;
             let role = identity(&catalog, name)?;
-            if !authority(acting.session.as_ref(), &catalog)?.is_member_of(name) {
+            let is_member = |catalog: &Catalog| Ok(authority(acting.session.as_ref(), catalog)?.is_member_of(name));
+            if !is_permitted(session, &catalog, is_member)? {
                 return Err(Error::InsufficientPrivilege(format!("permission denied to set role \"{name}\"")));
             }
             Some(role)
@@ -133,7 +141,8 @@ pub fn set_session(session: &SqlSession, name: Option<&str>) -> Result<Outcome> 
             let (catalog, _) = session.moment()?;
             let role = identity(&catalog, name)?;
             let is_same = acting.login.as_ref() == Some(&role);
-            if !is_same && !authority(acting.login.as_ref(), &catalog)?.is_all() {
+            let is_superuser = |catalog: &Catalog| Ok(authority(acting.login.as_ref(), catalog)?.is_all());
+            if !is_same && !is_permitted(session, &catalog, is_superuser)? {
                 return Err(Error::InsufficientPrivilege("permission denied to set session authorization".into()));
             }
             Some(role)

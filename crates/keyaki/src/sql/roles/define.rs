@@ -281,6 +281,8 @@ impl Change<'_> {
     /// Sets or resets a setting of the sessions of a role.
     fn set(&mut self, role: &RoleName, name: &str, value: Option<String>) -> Result<()> {
         let mut def = self.own(role)?;
+        // Names of settings have no case, also in quotes.
+        let name = &*name.to_ascii_lowercase();
         def.settings.retain(|(known, _)| known != name);
         if let Some(value) = value {
             if ["role", "session_authorization"].contains(&name) {

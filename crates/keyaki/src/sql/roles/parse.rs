@@ -200,7 +200,8 @@ fn connection_limit(parser: &mut Parser<'_>) -> Result<Option<u32>> {
     let limit = parser.parse_literal_uint().map_err(syntax)?;
     match (is_negative, u32::try_from(limit)) {
         (true, Ok(1)) => Ok(None),
-        (false, Ok(limit)) => Ok(Some(limit)),
+        // As in PostgreSQL, whose catalog has integers of 32 bits.
+        (false, Ok(limit)) if i32::try_from(limit).is_ok() => Ok(Some(limit)),
         _ => Err(Error::InvalidParameter {
             name: "connection limit".into(),
             value: format!("{}{limit}", if is_negative { "-" } else { "" }),

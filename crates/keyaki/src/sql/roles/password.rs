@@ -50,7 +50,7 @@ impl Password {
 fn is_verifier(text: &str) -> bool {
     let is_base64 = |text: &str| {
         let digits = text.trim_end_matches('=');
-        text.len() % 4 == 0
+        text.len().is_multiple_of(4)
             && text.len() - digits.len() <= 2
             && !digits.is_empty()
             && digits.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
