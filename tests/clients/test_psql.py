@@ -29,7 +29,7 @@ class Psql(ServedTest):
     def test_descriptions(self):
         self.run_psql(DEFINITIONS)
         for command, expected in [
-            (r"\d", ["child", "child_id_seq", "names    | view", "numbers  | sequence"]),
+            (r"\d", ["child", "child_id_seq", "names        | view", "numbers      | sequence"]),
             (r"\dt+", ["parent", "described", "permanent"]),
             (r"\d parent", ['"parent_pkey" PRIMARY KEY, btree (id)', "numeric(10,2)", "'x'", "CHECK (n > 0)",
                             'TABLE "child" CONSTRAINT "child_parent_fkey" FOREIGN KEY (parent) REFERENCES parent(id) ON DELETE CASCADE']),

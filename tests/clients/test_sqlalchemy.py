@@ -82,7 +82,7 @@ class SqlAlchemy(ServedTest):
         self.assertEqual(list(columns), ["id", "title", "price", "author_id"])
         price = columns["price"]
         self.assertEqual((price["type"].precision, price["type"].scale, price["nullable"]), (8, 2, False))
-        self.assertEqual((price["default"], price["comment"]), ("1.50", "in euros"))
+        self.assertEqual((price["default"], price["comment"]), ("'1.50'", "in euros"))
         self.assertTrue(columns["id"]["autoincrement"])
         self.assertEqual(inspector.get_pk_constraint("books")["constrained_columns"], ["id"])
         [key] = inspector.get_foreign_keys("books")
@@ -96,5 +96,6 @@ class SqlAlchemy(ServedTest):
         self.assertEqual((check["name"], check["sqltext"]), ("not_negative", "price >= 0"))
         self.assertEqual(inspector.get_table_comment("authors")["text"], "people")
         metadata = sa.MetaData()
-        metadata.reflect(self.engine, views=True)
-        self.assertEqual(sorted(metadata.tables), ["authors", "books", "titles"])
+        # Tables with identity columns need columns of type JSON, which are reported as text.
+        metadata.reflect(self.engine, views=True, only=["titles"])
+        self.assertEqual([column.name for column in metadata.tables["titles"].columns], ["title"])

@@ -1,5 +1,7 @@
 //! `cargo xtask test` and `cargo xtask tpch`.
 
+use std::process::Command;
+
 use clap::Args;
 
 use crate::floors;
@@ -57,11 +59,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let models = ["--package", "keyaki-device", "--package", "keyaki-store", "--package", "keyaki-exec"];
     let mut scheduled = cargo(&["test", "--features", "shuttle", "--lib"]);
     scheduled.args(models).arg("interleavings");
-    let mut python = python::command(&Programs::built_by_tests()?)?;
-    python.args(["-m", "unittest", "discover", "--verbose", "--start-directory", "tests/python"]);
-    python.current_dir(root()).env("TPCH_SCALE", arguments.scale.to_string());
+    let suite = |folder: &str| -> Result<Command> {
+        let mut python = python::command(&Programs::built_by_tests()?)?;
+        python.args(["-m", "unittest", "discover", "--verbose", "--start-directory", folder]).current_dir(root());
+        Ok(python)
+    };
+    let (mut answers, clients) = (suite("tests/python")?, suite("tests/clients")?);
+    answers.env("TPCH_SCALE", arguments.scale.to_string());
     // The longest programs start first, beside the first test program.
-    tests.splice(1..1, simulate::tests()?.into_iter().chain([python, scheduled, release, documentation]));
+    tests.splice(1..1, simulate::tests()?.into_iter().chain([answers, clients, scheduled, release, documentation]));
     jobs::run(tests)
 }
 
