@@ -24,7 +24,7 @@ pub fn executed(client: &mut Client, text: &str, started: Instant, result: &Resu
     }
     tracing::info!(
         target: "keyaki_server::statements",
-        duration_ms = elapsed.as_secs_f64() * 1e3,
+        duration_ms = elapsed.as_micros() as f64 / 1e3,
         process = client.process(),
         role = client.role.as_deref().unwrap_or_default(),
         application = client.application,
