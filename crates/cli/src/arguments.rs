@@ -309,7 +309,7 @@ pub struct ServeArguments {
     /// End connections whose transaction is idle for this time
     #[arg(long, value_name = "TIME")]
     pub idle_transaction_timeout: Option<Time>,
-    /// Log statements that take longer than this time, without those that may contain passwords
+    /// Log statements that take longer than this time; texts that may contain passwords are not shown
     #[arg(long, value_name = "TIME")]
     pub log_statements_slower_than: Option<Time>,
     /// Format of the log on standard error

@@ -18,7 +18,7 @@
 //! | [`values`] | values of parameters and results, as text and binary |
 //! | [`frames`] | messages of a connection: framing, validation, buffers |
 //! | [`options`], [`registry`] | addresses and limits; the open connections and their cancellation |
-//! | [`auth`] | authentication: SCRAM, certificates, who may connect |
+//! | [`auth`] | authentication: SCRAM, certificates |
 //! | [`metrics`] | figures for monitoring |
 //! | [`copy`] | rows of COPY from and to the client |
 //! | [`shared`] | what all connections share |

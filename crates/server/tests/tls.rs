@@ -287,7 +287,7 @@ async fn addresses_beyond_loopback() -> Result {
         raw.send(&startup("app")).await;
         assert_eq!(raw.failure().await, "28000");
     }
-    // Without the last role, nobody is trusted.
+    // Without the last role, all clients are refused.
     database.session().execute("DROP ROLE app").await?;
     let refused = connect(&served, config, "user=app password=geheim").await;
     assert_eq!(code(refused.map(drop)), SqlState::INVALID_AUTHORIZATION_SPECIFICATION);

@@ -1,4 +1,4 @@
-//! Privileges on tables, views, sequences and schemas: who owns an object, and who may do what with it.
+//! Privileges on tables, views, sequences and schemas: owners, and grants to other roles.
 //!
 //! The grants of an object form a graph as in PostgreSQL: each has a grantor, which is the owner or a role that holds the
 //! privileges with the grant option. Revoking a grant option also revokes the grants that were made with it. The owner
@@ -148,7 +148,7 @@ impl Access {
         Access { owner: None, grants: vec![usage] }
     }
 
-    /// True if nobody owns the object and nothing was granted.
+    /// True for an object without an owner and grants.
     pub fn is_default(&self) -> bool {
         *self == Access::default()
     }

@@ -148,7 +148,7 @@ impl VisitorMut for Replace {
             Expr::Collate { expr, collation } => check_collation(collation).map(|()| Some((**expr).clone())),
             Expr::Cast { .. } => truncated(expr),
             Expr::Extract { .. } | Expr::BinaryOp { op: BinaryOperator::Overlaps, .. } => time_calls::part(expr),
-            // The parser knows `current_user` and `session_user` only.
+            // The parser has keywords for `current_user` and `session_user` only.
             Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("current_role") => {
                 call("current_role()", []).map(Some)
             }

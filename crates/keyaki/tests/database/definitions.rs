@@ -675,3 +675,41 @@ fn large_tables_are_emptied_at_once() {
         assert_eq!(a.execute("DELETE FROM t WHERE true", ()).unwrap(), rows as u64);
     }
 }
+
+/// Every relation of `pg_catalog` has values of the types of its columns, for objects of all kinds.
+#[test]
+fn relations_of_pg_catalog_are_read() {
+    let database = keyaki::Database::open_temporary(Options::default()).unwrap();
+    let connection = database.connect().unwrap();
+    connection.execute_batch(TABLES).unwrap();
+    connection
+        .execute_batch(
+            "CREATE SCHEMA s; CREATE SEQUENCE s.q CYCLE MAXVALUE 9; COMMENT ON SEQUENCE s.q IS 'numbers';
+             CREATE TABLE s.u (id INT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n DECIMAL(8, 2) DEFAULT 1, l INT[], j JSON,
+                 t BIGINT UNIQUE REFERENCES t ON DELETE SET NULL, g INT GENERATED ALWAYS AS (1 + 1) STORED);
+             CREATE INDEX u_e ON s.u (lower(CAST(n AS TEXT)), t) WHERE t > 0;
+             CREATE VIEW s.v AS SELECT l, j, NULL AS nothing, now() AS at FROM s.u;
+             CREATE TEMPORARY TABLE own (a INT PRIMARY KEY);
+             CREATE ROLE r LOGIN CONNECTION LIMIT 3 VALID UNTIL '2030-01-01'; CREATE ROLE g; GRANT g TO r;
+             ALTER ROLE r SET application_name = 'x'; GRANT SELECT ON s.u TO r WITH GRANT OPTION;
+             GRANT USAGE ON SCHEMA s TO PUBLIC; ALTER VIEW s.v OWNER TO g",
+        )
+        .unwrap();
+    let names: Vec<String> = connection
+        .query_map("SELECT relname FROM pg_class WHERE relnamespace = 'pg_catalog'::regnamespace", (), |row| row.get(0))
+        .unwrap()
+        .collect::<Result<_>>()
+        .unwrap();
+    assert!(names.len() > 60);
+    let filled: Vec<&String> = names
+        .iter()
+        .filter(|name| {
+            connection.query(&format!("SELECT * FROM pg_catalog.{name}"), ()).unwrap().next().unwrap().is_some()
+        })
+        .collect();
+    for name in
+        ["pg_attrdef", "pg_auth_members", "pg_description", "pg_sequences", "pg_settings", "pg_user", "pg_views"]
+    {
+        assert!(filled.iter().any(|filled| *filled == name), "{name}");
+    }
+}

@@ -1,6 +1,6 @@
-//! Authentication: who may connect, and as which role.
+//! Authentication: the clients that may connect, and their roles.
 //!
-//! | connection | no role can log in | otherwise |
+//! | connection | no roles | roles |
 //! |---|---|---|
 //! | Unix socket, of the server's own user | superuser without a role | the role, without a password |
 //! | TCP | superuser without a role, if the server listens on loopback addresses only | the role, by SCRAM or a certificate |
@@ -51,11 +51,11 @@ pub struct Protection {
     pub allow_unprotected: bool,
 }
 
-/// Who may connect.
+/// The rules of authentication.
 pub struct Access {
     database: Database,
     protection: Protection,
-    /// The database has had a role that can log in.
+    /// The database has had a role.
     has_had_roles: AtomicBool,
     throttle: Throttle,
     /// The key of verifiers for names that have none.

@@ -277,7 +277,7 @@ mod tests {
         let exchange = begin(PLAIN, &first).unwrap();
         let message = client_final(&exchange, b"y,,");
         assert!(exchange.finish(message.as_bytes()).unwrap().is_some());
-        // The proof covers the flag: whoever changes `y` to `n` on the way is detected.
+        // The proof covers the flag: a change of `y` to `n` on the way is detected.
         let exchange = begin(PLAIN, FIRST).unwrap();
         let message = client_final(&exchange, b"y,,");
         assert_eq!(code(exchange.finish(message.as_bytes())), "28000");

@@ -75,7 +75,7 @@ impl Throttle {
         }
     }
 
-    /// The delay of an attempt, and its place among those that wait. `None` if too many wait already.
+    /// The delay of an attempt, and its place among the waiting ones. `None` if too many wait already.
     fn enter(&self, pair: Pair, now: Instant) -> Option<(Duration, Option<Waiting<'_>>)> {
         let mut pairs = self.pairs.lock();
         let Some(debt) = pairs.get_mut(&pair) else { return Some((Duration::ZERO, None)) };

@@ -115,7 +115,7 @@ async fn is_handshake(socket: &TcpStream) -> bool {
     matches!(socket.peek(&mut first).await, Ok(1)) && first[0] == HANDSHAKE
 }
 
-/// Performs the handshake; `None` if it fails, of which TLS tells the client.
+/// Performs the handshake; `None` if it fails: the client gets an alert of TLS.
 async fn encrypt(tls: &Tls, socket: TcpStream, peer: Peer) -> Option<(Socket, Encryption)> {
     match tls.accept(socket).await {
         Ok((socket, encryption)) => Some((Socket::Tls(Box::new(socket)), encryption)),

@@ -29,7 +29,7 @@ pub use files::TlsError;
 
 /// The protocol of direct TLS connections, and the only one that is accepted in others.
 const ALPN: &[u8] = b"postgresql";
-/// The files are compared with those that were read at most once in this time.
+/// Minimum time between two checks for changed files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The files of TLS, in the PEM format.

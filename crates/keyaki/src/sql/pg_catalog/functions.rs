@@ -223,8 +223,7 @@ static SPECS: &[Spec] = &[
     spec("oid_in", 1..=1, Letter::Oid, |_, args| match (&args[0], args[0].oid()) {
         (Argument::Null, _) => Ok(Value::Null),
         (_, Some(oid)) => Ok(oid.into()),
-        (Argument::Text(text), None) => Err(Error::invalid_text("oid", text, None)),
-        (_, None) => Err(Error::invalid_text("oid", "boolean", None)),
+        (other, None) => Err(no_oid(other)),
     }),
     spec("regclass_in", 1..=1, Letter::Oid, |source, args| {
         read(&args[0], |name| match relation(source, name)? {
@@ -265,6 +264,16 @@ fn always(_: &Source, args: &[Argument]) -> crate::Result<Value> {
     Ok((args[0] != Argument::Null).then_some(true).into())
 }
 
+/// The error for a value that is no OID.
+fn no_oid(value: &Argument) -> Error {
+    match value {
+        Argument::Number(number) => Error::out_of_range("oid", &number.to_string(), None),
+        Argument::Text(text) => Error::invalid_text("oid", text, None),
+        Argument::Bool(value) => Error::invalid_text("oid", &value.to_string(), None),
+        Argument::Null => Error::Internal("NULL is read as an OID".into()),
+    }
+}
+
 fn missing(kind: ObjectKind, name: &str) -> Error {
     Error::NotFound { kind, name: name.into() }
 }
@@ -276,7 +285,7 @@ fn read(text: &Argument, named: impl Fn(&str) -> crate::Result<u32>) -> crate::R
         (_, Some(oid)) => Ok(oid.into()),
         (Argument::Text(text), None) if text == "-" => Ok(0_u32.into()),
         (Argument::Text(text), None) => named(text).map(Into::into),
-        (_, None) => Err(Error::invalid_text("oid", "boolean", None)),
+        (other, None) => Err(no_oid(other)),
     }
 }
 

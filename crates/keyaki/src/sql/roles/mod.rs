@@ -62,7 +62,7 @@ pub(super) enum RoleStatement {
     SetSession(Option<Ident>),
 }
 
-/// The options of CREATE ROLE and ALTER ROLE; `None` for those that are not given.
+/// The options of CREATE ROLE and ALTER ROLE; `None` for an option that is not given.
 #[derive(Debug, Default)]
 pub(super) struct Options {
     superuser: Option<bool>,
