@@ -7,6 +7,7 @@ import time
 import uuid
 
 import psycopg
+import psycopg.types.json
 from psycopg import errors
 
 from served import ServedTest
@@ -94,3 +95,13 @@ class Psycopg(ServedTest):
         self.assertLess(time.monotonic() - started, 30)
         timer.join()
         self.assertEqual(self.connection.execute("SELECT 1").fetchone(), (1,))
+
+    def test_documents_are_loaded(self):
+        self.connection.execute("CREATE TABLE documents (id INT PRIMARY KEY, v JSON, vs JSON[])")
+        value = {"a": [1, None, "x"]}
+        self.connection.execute("INSERT INTO documents VALUES (1, %s, ARRAY['1', '{}'])", [psycopg.types.json.Json(value)])
+        for binary in [False, True]:
+            with self.connection.cursor(binary=binary) as cursor:
+                row = cursor.execute("SELECT v, vs, v -> 'a', v::TEXT FROM documents WHERE id = %s", [1]).fetchone()
+                self.assertEqual(row[:3], (value, [1, {}], value["a"]))
+                self.assertIsInstance(row[3], str)

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | integers | int2, int4, int8; oid for unsigned 32-bit integers, which only `pg_catalog` has, numeric for 64-bit ones |
 //! | floats, decimals | float4, float8, numeric |
-//! | texts, bytes, UUIDs | text, bytea, uuid |
+//! | texts, bytes, UUIDs | text, bytea, uuid; json for texts whose field is marked ([`keyaki::is_json`]) |
 //! | dates, times, timestamps, intervals | date, time, timestamp, timestamptz, interval |
 //! | lists of these | arrays |
 //! | large lists of int2 and oid, which only `pg_catalog` has | int2vector, oidvector |
 //! | all others | text |
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field};
 
 /// A type of PostgreSQL, by its row in `pg_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +80,15 @@ impl Oid {
         ARRAYS.iter().find(|(_, array)| *array == self).map(|&(element, _)| element)
     }
 
+    /// The type whose values have the same representation in Arrow: documents are texts.
+    pub fn representation(self) -> Oid {
+        match (self, self.element()) {
+            (Oid::JSON, _) => Oid::TEXT,
+            (_, Some(Oid::JSON)) => Oid::TEXT.array().unwrap_or(self),
+            (other, _) => other,
+        }
+    }
+
     /// Length of the values in bytes (`pg_type.typlen`); -1 if it varies.
     pub fn size(self) -> i16 {
         match self {
@@ -94,7 +103,16 @@ impl Oid {
     }
 }
 
-/// The type of a column.
+/// The type of a column of a result.
+pub fn of_field(field: &Field) -> Oid {
+    match (keyaki::is_json(field), oid(field.data_type())) {
+        (true, Oid::TEXT) => Oid::JSON,
+        (true, ty) if ty.element() == Some(Oid::TEXT) => Oid::JSON.array().unwrap_or(ty),
+        (_, ty) => ty,
+    }
+}
+
+/// The type of the values of an Arrow type.
 pub fn oid(ty: &DataType) -> Oid {
     match ty {
         DataType::Boolean => Oid::BOOL,

@@ -61,6 +61,70 @@ async fn values_as_text() -> Result {
     Ok(())
 }
 
+/// The bytes of a value.
+struct Raw(Vec<u8>);
+
+impl<'a> tokio_postgres::types::FromSql<'a> for Raw {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> std::result::Result<Raw, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Raw(raw.into()))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents() -> Result {
+    let served = Served::start().await;
+    let client = served.connect().await;
+    let tables = "CREATE TABLE t (id INTEGER PRIMARY KEY, doc JSON, docs JSON[], text TEXT);
+        INSERT INTO t VALUES (1, '{\"a\": [1]}', ARRAY['1', '\"x\"'], '{}'); CREATE VIEW v AS SELECT doc AS d FROM t";
+    client.batch_execute(tables).await?;
+    let document: &[u8] = br#"{"a": [1]}"#;
+    for (sql, ty) in [
+        // On the short path, and on the long one.
+        ("SELECT doc FROM t WHERE id = 1", Type::JSON),
+        ("SELECT doc FROM t GROUP BY doc", Type::JSON),
+        ("SELECT d FROM v", Type::JSON),
+        ("SELECT d FROM (SELECT max(doc) AS d FROM t UNION ALL SELECT doc FROM t WHERE id = 2) AS q", Type::JSON),
+        ("UPDATE t SET text = 'x' WHERE id = 1 RETURNING doc", Type::JSON),
+        ("UPDATE t SET text = 'y' FROM t AS s WHERE t.id = s.id RETURNING s.doc", Type::JSON),
+        (
+            "INSERT INTO t VALUES (1, '{\"a\": [1]}') ON CONFLICT (id) DO UPDATE SET doc = excluded.doc RETURNING doc",
+            Type::JSON,
+        ),
+        ("SELECT doc::TEXT FROM t WHERE id = 1", Type::TEXT),
+        ("DELETE FROM t WHERE id = 1 RETURNING doc", Type::JSON),
+    ] {
+        let row = client.query_one(sql, &[]).await?;
+        assert_eq!(row.columns()[0].type_(), &ty, "{sql}");
+        assert_eq!(row.get::<_, Raw>(0).0, document, "{sql}");
+    }
+    let sql = "INSERT INTO t VALUES (2, $1, ARRAY['1', '\"x\"'], '{}') RETURNING docs, doc, text";
+    let row = client.query_one(sql, &[&"[]"]).await?;
+    let types: Vec<&Type> = row.columns().iter().map(|column| column.type_()).collect();
+    assert_eq!(types, [&Type::JSON_ARRAY, &Type::JSON, &Type::TEXT]);
+    // One dimension, no NULL, the OID of json, two elements from the first index.
+    let array = [
+        &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 114, 0, 0, 0, 2, 0, 0, 0, 1][..],
+        &[0, 0, 0, 1, b'1'],
+        &[0, 0, 0, 3],
+        b"\"x\"",
+    ];
+    assert_eq!(row.get::<_, Raw>(0).0, array.concat());
+    // Functions of documents.
+    for sql in ["SELECT json_build_object('a', 1)", "SELECT doc -> 'a' FROM t", "SELECT coalesce(doc, '{}') FROM t"] {
+        assert_eq!(client.query_one(sql, &[]).await?.columns()[0].type_(), &Type::JSON, "{sql}");
+    }
+    let sql = "SELECT CASE WHEN id = 2 THEN doc ELSE $1 END FROM t";
+    assert_eq!(client.query_one(sql, &[&"{}"]).await?.get::<_, &str>(0), "[]");
+    let copied = client.copy_out("COPY (SELECT doc, docs FROM t) TO STDOUT WITH (HEADER)").await?;
+    let copied: Vec<_> = copied.try_collect().await?;
+    assert_eq!(copied.concat(), b"doc\tdocs\n[]\t{1,\"\\\\\"x\\\\\"\"}\n");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn parameters_of_all_types() -> Result {
     let served = Served::start().await;

@@ -11,6 +11,7 @@ pub(crate) mod from_sql;
 pub(crate) mod identifiers;
 pub(crate) mod interrupt;
 pub(crate) mod intervals;
+pub(crate) mod json_fields;
 pub(crate) mod options;
 pub(crate) mod progress;
 #[cfg(test)]

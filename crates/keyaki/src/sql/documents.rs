@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema};
 use datafusion::datasource::source_as_provider;
@@ -14,6 +15,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::grouping_set_to_exprlist;
 use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, JoinType, LogicalPlan, Operator, Subquery};
 
+use crate::base::json_fields::{as_json, holds_texts, is_json};
 use crate::base::tree::{PlanTree, Tree};
 use crate::table::KeyakiTable;
 use crate::values::json::build::{Kind, TO_JSON, call, of_documents};
@@ -67,6 +69,21 @@ pub(super) fn columns(plan: &LogicalPlan) -> Vec<bool> {
     (0..plan.schema().fields().len())
         .map(|column| Documents { outer: &[], recursive: &[] }.output(plan, column))
         .collect()
+}
+
+/// The schema of the result of a plan, whose documents are marked ([`is_json`]).
+pub(super) fn typed(schema: SchemaRef, plan: &LogicalPlan) -> SchemaRef {
+    let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+    if explains || !schema.fields().iter().any(|field| holds_texts(field.data_type())) {
+        return schema;
+    }
+    let documents = columns(plan);
+    if !documents.contains(&true) {
+        return schema;
+    }
+    let fields = schema.fields().iter().zip(documents);
+    let fields = fields.map(|(field, json)| if json { as_json(field) } else { field.clone() });
+    Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
 }
 
 /// Replaces the calls within a plan in the expressions of whose queries the rows of `outer` are known, the innermost last.
@@ -251,8 +268,11 @@ impl Documents<'_> {
                     return self.output(first, source);
                 }
                 let Ok(provider) = source_as_provider(&scan.source) else { return false };
-                let table = provider.downcast_ref::<KeyakiTable>();
-                table.is_some_and(|table| table.table.def.columns.get(source).is_some_and(|column| column.ty.json))
+                match provider.downcast_ref::<KeyakiTable>() {
+                    Some(table) => table.table.def.columns.get(source).is_some_and(|column| column.ty.json),
+                    // The rows of RETURNING.
+                    None => scan.source.schema().fields().get(source).is_some_and(|field| is_json(field)),
+                }
             }
             LogicalPlan::Subquery(node) => self.output(&node.subquery, column),
             other => match &other.inputs()[..] {

@@ -18,7 +18,7 @@ use super::short::{ShortPlan, parameter_index};
 use super::split::Statement;
 use super::state::StatementState;
 use super::template::Template;
-use super::{Outcome, Parsed, SqlSession, columns, dispatch, dml, parameters, queries, roles, run_parsed};
+use super::{Outcome, Parsed, SqlSession, columns, dispatch, dml, documents, parameters, queries, roles, run_parsed};
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
 use crate::catalog::Catalog;
@@ -281,7 +281,7 @@ impl Prepared {
                         parameters::add_cast_types(sql, &mut types);
                         let short = ShortPlan::of_query(&plan, &state, &types);
                         template = if short.is_none() { Template::of(&plan) } else { None };
-                        let schema = columns::shown_schema(plan.schema().inner());
+                        let schema = documents::typed(columns::shown_schema(plan.schema().inner()), &plan);
                         (Some(columns::in_zone(&schema, state.zone)), short)
                     }
                     Err(error) if self.is_about_parameters(&error) => (None, None),

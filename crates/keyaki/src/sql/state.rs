@@ -367,9 +367,10 @@ impl StatementState {
 
     /// Creates the physical plan and its output stream. Execution starts when the stream is first polled.
     pub async fn run(&self, plan: &LogicalPlan) -> Result<SendableRecordBatchStream> {
-        let plan = self.state.create_physical_plan(plan).await?;
-        let rows = execute_stream(plan, self.state.task_ctx())?;
-        let schema = columns::in_zone(&columns::shown_schema(&rows.schema()), self.zone);
+        let physical = self.state.create_physical_plan(plan).await?;
+        let rows = execute_stream(physical, self.state.task_ctx())?;
+        let schema = super::documents::typed(columns::shown_schema(&rows.schema()), plan);
+        let schema = columns::in_zone(&schema, self.zone);
         if Arc::ptr_eq(&schema, &rows.schema()) {
             return Ok(rows);
         }

@@ -136,7 +136,7 @@ pub fn columns(schema: &SchemaRef, formats: &[i16]) -> Result<Vec<ResultColumn>>
     let formats = Format::for_each(formats, schema.fields().len(), "result")?;
     let columns = schema.fields().iter().zip(formats).map(|(field, format)| ResultColumn {
         name: field.name().clone(),
-        oid: types::oid(field.data_type()),
+        oid: types::of_field(field),
         modifier: types::modifier(field.data_type()),
         format,
     });
@@ -265,7 +265,8 @@ pub fn returns_rows(text: &str) -> bool {
 pub fn are_alike(described: &[ResultColumn], columns: &[ResultColumn]) -> bool {
     let is_alike = |(described, column): (&ResultColumn, &ResultColumn)| {
         // A column whose type depends on the values of parameters was described as text.
-        described.name == column.name && (described.oid == column.oid || described.oid == Oid::TEXT)
+        let is_same = described.oid.representation() == column.oid.representation();
+        described.name == column.name && (is_same || described.oid == Oid::TEXT)
     };
     described.len() == columns.len() && described.iter().zip(columns).all(is_alike)
 }

@@ -76,11 +76,11 @@ impl Column {
         }
         let own = types::oid(array.data_type());
         // A column whose type depends on the values of parameters was described as text.
-        let is_text = format == Format::Text || oid == Oid::TEXT;
-        if own != oid && oid != Oid::TEXT {
+        let is_text = format == Format::Text || matches!(oid, Oid::TEXT | Oid::JSON);
+        if own != oid.representation() && oid != Oid::TEXT {
             return Err(Failure::sql("0A000", "cached plan must not change result type"));
         }
-        let values = if is_text { texts(session, &array)? } else { binary(session, &array)? };
+        let values = if is_text { texts(session, &array)? } else { binary(session, &array, oid)? };
         Ok(Column { nulls: array.logical_nulls(), values })
     }
 
@@ -213,7 +213,8 @@ fn boolean_letters(array: &ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(letters.collect::<StringViewArray>()))
 }
 
-fn binary(session: &Session, array: &ArrayRef) -> Result<Values> {
+/// The values in the binary format of the type `oid`.
+fn binary(session: &Session, array: &ArrayRef, oid: Oid) -> Result<Values> {
     const MICROS: TimeUnit = TimeUnit::Microsecond;
     let to = |ty: DataType| cast(array, &ty);
     Ok(match array.data_type() {
@@ -251,14 +252,15 @@ fn binary(session: &Session, array: &ArrayRef) -> Result<Values> {
             Values::Intervals(to(DataType::Interval(IntervalUnit::MonthDayNano))?.as_primitive().clone())
         }
         ty if types::element(ty).is_some() && types::oid(ty) != Oid::TEXT => {
-            Values::Arrays(Lists::new(session, array)?)
+            Values::Arrays(Lists::new(session, array, oid.element())?)
         }
         _ => return texts(session, array),
     })
 }
 
 impl Lists {
-    fn new(session: &Session, array: &ArrayRef) -> Result<Lists> {
+    /// `element`: the type of the elements, if it is known.
+    fn new(session: &Session, array: &ArrayRef, element: Option<Oid>) -> Result<Lists> {
         let (mut offsets, mut array) = (Vec::new(), array.clone());
         while let Some(element) = types::element(array.data_type()) {
             let list = DataType::List(Arc::new(Field::new_list_field(element.clone(), true)));
@@ -271,8 +273,8 @@ impl Lists {
             array = lists.values().clone();
         }
         let array = plain(&array)?;
-        let element = types::oid(array.data_type());
-        let elements = Column { nulls: array.logical_nulls(), values: binary(session, &array)? };
+        let element = element.unwrap_or_else(|| types::oid(array.data_type()));
+        let elements = Column { nulls: array.logical_nulls(), values: binary(session, &array, element)? };
         let lists = Lists { offsets, elements: Box::new(elements), element };
         lists.check_rectangular()?;
         Ok(lists)

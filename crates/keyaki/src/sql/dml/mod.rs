@@ -36,7 +36,7 @@ use self::returning::Returning;
 use super::names::plain_ident;
 use super::state::StatementState;
 use crate::catalog::{HIDDEN_ROWID, Privileges, RelationName, Table};
-use crate::sql::access;
+use crate::sql::{access, documents};
 use crate::{Error, Result};
 
 /// Prefix of the name under which UPDATE and DELETE read their target table.
@@ -214,7 +214,7 @@ pub(super) async fn returned_columns(state: &StatementState, statement: &Stateme
     let mut returning = returning.joined(&target.table, &others);
     if !returning.others().is_empty() {
         let plan = state.plan_query(target.select(returning.others().to_vec(), others, None)?).await?;
-        returning.set_types(plan.schema().inner());
+        returning.set_types(&documents::typed(plan.schema().inner().clone(), &plan));
     }
     returning.schema(state, &target.table).await.map(Some)
 }

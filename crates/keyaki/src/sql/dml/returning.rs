@@ -17,12 +17,13 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::StreamExt;
 
+use crate::base::json_fields::{as_json, is_json};
 use crate::catalog::{RelationName, Table};
 use crate::sql::columns::shown_schema;
 use crate::sql::names::plain_ident;
 use crate::sql::state::StatementState;
 use crate::sql::visit::{visit_expressions, visit_expressions_mut, walk_mut};
-use crate::sql::{Outcome, SqlSession};
+use crate::sql::{Outcome, SqlSession, documents};
 use crate::write::RowBuffer;
 use crate::write::rows::TableRows;
 use crate::{Error, Result};
@@ -118,7 +119,10 @@ impl Returning {
     pub fn set_types(&mut self, query: &Schema) {
         let first = query.fields().len() - self.others.len();
         let fields = query.fields()[first..].iter().enumerate();
-        let named = fields.map(|(i, field)| Arc::new(Field::new(other_name(i), field.data_type().clone(), true)));
+        let named = fields.map(|(i, field)| {
+            let named = Arc::new(Field::new(other_name(i), field.data_type().clone(), true));
+            if is_json(field) { as_json(&named) } else { named }
+        });
         self.other_fields = named.collect();
     }
 
@@ -128,7 +132,7 @@ impl Returning {
     /// Errors of planning.
     pub async fn schema(&self, state: &StatementState, table: &Arc<Table>) -> Result<SchemaRef> {
         let plan = self.plan(state, table, Vec::new()).await?;
-        Ok(shown_schema(plan.schema().inner()))
+        Ok(documents::typed(shown_schema(plan.schema().inner()), &plan))
     }
 
     /// Adds the result for changed rows, which have all columns of the table, and then those of other relations.
@@ -210,7 +214,9 @@ impl Returning {
     /// Columns of the table, of other relations, and that of the action.
     fn columns(&self, table: &Table) -> SchemaRef {
         let action = self.has_action.then(|| Arc::new(Field::new(ACTION, DataType::Utf8View, false)));
-        let fields = table.arrow.fields().iter().chain(&self.other_fields).cloned().chain(action);
+        let own = table.arrow.fields().iter().zip(&table.def.columns);
+        let own = own.map(|(field, column)| if column.ty.json { as_json(field) } else { field.clone() });
+        let fields = own.chain(self.other_fields.iter().cloned()).chain(action);
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 

@@ -28,8 +28,8 @@ use crate::Result;
 use crate::base::tree::{PlanTree, Tree};
 use crate::catalog::Catalog;
 use crate::engine::{Engine, Moment};
-use crate::sql::SqlSession;
 use crate::sql::columns::{labelled_columns, shown_schema};
+use crate::sql::{SqlSession, documents};
 
 /// A query of few rows by key.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Read {
         if !is_immutable(plan) || compares_lists(plan) {
             return None;
         }
-        let schema = shown_schema(plan.schema().inner());
+        let schema = documents::typed(shown_schema(plan.schema().inner()), plan);
         let plan = state.optimize(plan).ok()?;
         let names_agree = plan.schema().fields().len() == schema.fields().len();
         let compiler = Compiler { parameters, props: state.execution_props().clone() };
