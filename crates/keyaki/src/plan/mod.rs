@@ -23,6 +23,7 @@
 //!   ├ materialize: rows that are computed once and read twice
 //!   ├ shared: subqueries that occur several times and are executed once
 //!   ├ spill: joins whose build side does not fit into memory
+//!   ├ stoppable: nested-loop joins that end when their result is dropped
 //!   └ window: window functions, partition by partition
 //! ```
 //!
@@ -64,6 +65,7 @@ mod selectivity;
 mod shared;
 mod small;
 mod spill;
+mod stoppable;
 mod subqueries;
 mod summary;
 mod summary_exec;

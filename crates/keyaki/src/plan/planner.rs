@@ -31,6 +31,7 @@ use super::rewrite::Rewriter;
 use super::shared::{self, Shared, SharedExec};
 use super::small;
 use super::spill::{SpillingJoinExec, spilling};
+use super::stoppable;
 use super::summary::SummaryNode;
 use super::summary_exec::{SummaryExec, SummaryOperator};
 use super::window::WindowExec;
@@ -68,9 +69,12 @@ impl QueryPlanner for KeyakiPlanner {
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![pipelines]);
         let is_sorted = plan.exists_dyn(&mut |node| Ok(matches!(node, LogicalPlan::Sort(_))))?;
         let physical = planner.create_physical_plan(&plan, session).await?;
-        let physical = spilling(physical, is_sorted)?;
+        let stop = Arc::default();
+        let checked = stoppable::checked(physical, &stop)?;
+        let physical = spilling(checked.data, is_sorted)?;
         let physical = physical.transform_up_dyn(&mut WindowExec::replacing)?.data;
-        shared::bind(materialize::bind(cancellable(physical)?)?)
+        let physical = shared::bind(materialize::bind(cancellable(physical)?)?)?;
+        Ok(if checked.transformed { stoppable::stoppable(physical, stop) } else { physical })
     }
 }
 

@@ -222,3 +222,29 @@ fn a_crash_leaves_a_created_table_with_its_rows_or_none() {
         }
     }
 }
+
+/// A nested-loop join that finds no rows returns from its condition only.
+#[test]
+fn joins_without_matches_are_cancelled() {
+    let connection = Connection::open_temporary().unwrap();
+    let slow = "SELECT count(*) FROM generate_series(1, 1000000) a(a) JOIN generate_series(1, 1000000) b(b)
+        ON a + b = 7 + random()";
+    for _ in 0..2 {
+        let handle = connection.interrupt_handle();
+        let timer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            handle.interrupt();
+        });
+        let result = connection.query_row(slow, (), |row| row.get::<_, i64>(0));
+        assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
+        timer.join().unwrap();
+    }
+    // The join is the same one.
+    let joined =
+        "SELECT count(*), sum(a) FROM generate_series(1, 300) a(a) JOIN generate_series(1, 300) b(b) ON a * b > 80000";
+    let row = connection.query_row(joined, (), |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).unwrap();
+    let expected = (1..=300_i64).flat_map(|a| (1..=300).map(move |b| (a, b))).filter(|(a, b)| a * b > 80_000);
+    assert_eq!(row, (expected.clone().count() as i64, expected.map(|(a, _)| a).sum()));
+    let first = "SELECT a FROM generate_series(1, 100000) a(a) JOIN generate_series(1, 100000) b(b) ON a + b > 7 + random() LIMIT 3";
+    assert_eq!(connection.query(first, ()).unwrap().mapped(|row| row.get::<_, i64>(0)).count(), 3);
+}
