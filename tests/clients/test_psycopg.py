@@ -105,3 +105,16 @@ class Psycopg(ServedTest):
                 row = cursor.execute("SELECT v, vs, v -> 'a', v::TEXT FROM documents WHERE id = %s", [1]).fetchone()
                 self.assertEqual(row[:3], (value, [1, {}], value["a"]))
                 self.assertIsInstance(row[3], str)
+
+    def test_sessions_are_listed_and_terminated(self):
+        self.connection.autocommit = True
+        own = self.connection.execute("SELECT pg_backend_pid()").fetchone()[0]
+        self.assertEqual(own, self.connection.info.backend_pid)
+        with psycopg.connect(host="127.0.0.1", port=self.server.port, user="me", dbname="keyaki") as other:
+            pid = other.info.backend_pid
+            row = self.connection.execute("SELECT state FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone()
+            self.assertEqual(row, ("idle",))
+            ended = self.connection.execute("SELECT pg_terminate_backend(%s, 10000)", [pid]).fetchone()
+            self.assertEqual(ended, (True,))
+            with self.assertRaises(psycopg.OperationalError):
+                other.execute("SELECT 1")

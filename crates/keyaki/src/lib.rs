@@ -72,6 +72,7 @@ pub use base::value::{Value, ValueRef};
 pub use base::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};
 pub use catalog::IndexMethod;
 pub use engine::cache::{CacheCalibration, CacheStatus, PinInfo, calibrate_caches};
+pub use engine::sessions::SessionControl;
 pub use engine::transaction::TransactionStatus;
 pub use session::{
     Appender, ArrowRows, Column, Connection, Database, MappedRows, Optional, Params, ParamsFromIter, Prepared, Repair,

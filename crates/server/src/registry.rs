@@ -1,10 +1,11 @@
 //! The open connections: their limit, and requests to cancel or end them.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use keyaki::InterruptHandle;
+use keyaki::{InterruptHandle, Session, SessionControl};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -18,12 +19,30 @@ pub struct Signal {
     pub terminate: bool,
     /// The connection is to end at once.
     pub abort: bool,
+    /// `pg_terminate_backend` ends the connection: the running statement is cancelled.
+    pub is_terminated: bool,
+}
+
+/// Requests of `pg_cancel_backend` and `pg_terminate_backend`. The session interrupts the running statement.
+#[derive(Debug)]
+struct Control(Arc<watch::Sender<Signal>>);
+
+impl SessionControl for Control {
+    fn cancel(&self) {
+        self.0.send_modify(|signal| signal.cancels += 1);
+    }
+
+    fn terminate(&self) {
+        self.0.send_modify(|signal| {
+            signal.cancels += 1;
+            (signal.terminate, signal.abort, signal.is_terminated) = (true, true, true);
+        });
+    }
 }
 
 /// All open connections.
 #[derive(Debug)]
 pub struct Registry {
-    next: AtomicI32,
     connections: Mutex<HashMap<i32, Known>>,
     limit: usize,
     is_closed: AtomicBool,
@@ -32,7 +51,7 @@ pub struct Registry {
 #[derive(Debug)]
 struct Known {
     secret: Vec<u8>,
-    signal: watch::Sender<Signal>,
+    signal: Arc<watch::Sender<Signal>>,
     interrupt: InterruptHandle,
     /// The role that has logged in.
     role: Option<String>,
@@ -57,16 +76,17 @@ pub struct Limited {
 impl Registry {
     /// A registry of at most `limit` connections.
     pub fn new(limit: usize) -> Registry {
-        Registry { next: AtomicI32::new(1), connections: Mutex::default(), limit, is_closed: AtomicBool::new(false) }
+        Registry { connections: Mutex::default(), limit, is_closed: AtomicBool::new(false) }
     }
 
-    /// Registers a connection.
+    /// Registers the connection of a session. `address`: that of its client.
     ///
     /// # Errors
     /// If there are too many, and in a shutdown.
     pub fn register(
         self: &Arc<Self>,
-        interrupt: InterruptHandle,
+        session: &Session,
+        address: Option<SocketAddr>,
         has_long_secret: bool,
         role: Option<Limited>,
     ) -> Result<Registration, Full> {
@@ -87,13 +107,14 @@ impl Registry {
                 return Err(Full::Role);
             }
         }
-        let process = loop {
-            let process = self.next.fetch_add(1, Ordering::Relaxed) & i32::MAX;
-            if process != 0 && !connections.contains_key(&process) {
-                break process;
-            }
-        };
-        let role = role.map(|limited| limited.role);
+        let process = session.process();
+        if connections.contains_key(&process) {
+            // A session that is older than two billion others has the number.
+            return Err(Full::Server);
+        }
+        let (signal, role) = (Arc::new(signal), role.map(|limited| limited.role));
+        session.attach(address, Arc::new(Control(signal.clone())));
+        let interrupt = session.interrupt_handle();
         connections.insert(process, Known { secret: secret.clone(), signal, interrupt, role });
         Ok(Registration { registry: self.clone(), process, secret, signal: receiver })
     }

@@ -48,6 +48,12 @@ impl Interrupts {
         self.count.load(Ordering::SeqCst) != started.0
     }
 
+    /// Interrupts the running statements.
+    pub fn raise(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.raised.notify_waiters();
+    }
+
     /// Runs `work`. An interrupt ends this, with `None`.
     async fn unless_raised<T>(&self, started: Started, work: impl Future<Output = T>) -> Option<T> {
         if self.since(started) {
@@ -258,8 +264,7 @@ impl InterruptHandle {
     ///
     /// A statement whose commit has started ends normally and reports success.
     pub fn interrupt(&self) {
-        self.interrupts.count.fetch_add(1, Ordering::SeqCst);
-        self.interrupts.raised.notify_waiters();
+        self.interrupts.raise();
     }
 }
 

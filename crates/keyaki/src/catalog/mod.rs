@@ -46,7 +46,7 @@ pub(crate) use index_build::remove_builds;
 pub(crate) use names::{PUBLIC, RelationName, TEMPORARY_PREFIX};
 pub use privileges::{Access, Grant, Privileges};
 pub(crate) use projection::Projection;
-pub(crate) use roles::{Authority, PREDEFINED, memberships};
+pub(crate) use roles::{Authority, MONITOR, PREDEFINED, READ_ALL_STATS, SIGNAL_BACKEND, memberships};
 pub use roles::{RoleDef, Verifier};
 pub(crate) use salvaged::SalvagedCatalog;
 pub(crate) use statistics::TableStatistics;

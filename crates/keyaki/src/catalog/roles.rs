@@ -16,8 +16,14 @@ use super::privileges::{Access, Privileges};
 pub(crate) const READ_ALL_DATA: &str = "pg_read_all_data";
 /// Members of this role may insert, update and delete rows of all tables, and change all sequences.
 pub(crate) const WRITE_ALL_DATA: &str = "pg_write_all_data";
+/// Members of this role see the statements of all sessions.
+pub(crate) const READ_ALL_STATS: &str = "pg_read_all_stats";
+/// Members of this role have the privileges of [`READ_ALL_STATS`].
+pub(crate) const MONITOR: &str = "pg_monitor";
+/// Members of this role may cancel and terminate sessions of roles that are not superusers.
+pub(crate) const SIGNAL_BACKEND: &str = "pg_signal_backend";
 /// The roles that every database has.
-pub(crate) const PREDEFINED: [&str; 2] = [READ_ALL_DATA, WRITE_ALL_DATA];
+pub(crate) const PREDEFINED: [&str; 5] = [READ_ALL_DATA, WRITE_ALL_DATA, READ_ALL_STATS, MONITOR, SIGNAL_BACKEND];
 
 /// A verifier of a password, which logs and error messages do not show.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,7 +181,7 @@ impl Authority {
 
     /// True if the authority may use the objects of all schemas.
     pub fn uses_all_schemas(&self) -> bool {
-        PREDEFINED.iter().any(|role| self.is_member_of(role))
+        [READ_ALL_DATA, WRITE_ALL_DATA].iter().any(|role| self.is_member_of(role))
     }
 
     /// The privileges by grants.

@@ -31,6 +31,7 @@ pub(crate) mod queries;
 mod query_memory;
 mod read_only;
 pub(crate) mod sequences;
+pub(crate) mod sessions;
 mod temporary;
 pub(crate) mod transaction;
 mod types;
@@ -68,6 +69,7 @@ use memory_index::{no_memory, rebuild};
 use queries::Queries;
 use read_only::{Follower, not_built};
 use sequences::Sequences;
+use sessions::Sessions;
 
 pub(crate) use base_state::CATALOG_NAME;
 pub(crate) use index_builds::RunningBuild;
@@ -145,6 +147,8 @@ pub(crate) struct Engine {
     pub index_builds: Arc<IndexBuilds>,
     /// The statements that run, and the last ones that have ended.
     pub queries: Arc<Queries>,
+    /// The sessions and their current statements.
+    pub sessions: Sessions,
     /// The requests to the device, by kind of file.
     pub meters: Arc<Meters>,
     /// The timeouts of transactions.
@@ -259,6 +263,7 @@ impl Engine {
             temporary: TemporarySchemas::default(),
             index_builds: Arc::default(),
             queries: Arc::default(),
+            sessions: Sessions::default(),
             meters,
             timers: Timers::default(),
             writer: Arc::default(),

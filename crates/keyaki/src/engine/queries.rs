@@ -4,12 +4,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use keyaki_exec::Stats;
 use parking_lot::Mutex;
 
+use super::sessions::Activity;
 use crate::SqlState;
 use crate::base::interrupt::{Interrupts, Started};
 
@@ -24,7 +24,6 @@ pub(crate) type Operators = Arc<Mutex<Vec<(String, Stats)>>>;
 /// The statements of a database.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
-    next_session: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -57,7 +56,8 @@ pub(crate) enum Status {
 #[derive(Debug, Clone)]
 pub(crate) struct Query {
     pub id: u64,
-    pub session: u64,
+    /// The number of the session.
+    pub session: i32,
     /// The session user; `None` for a session without a role.
     pub user: Option<Arc<str>>,
     pub text: String,
@@ -100,16 +100,11 @@ impl Reads {
 }
 
 impl Queries {
-    /// The number of a new session.
-    pub fn new_session(&self) -> u64 {
-        self.next_session.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Records the start of a statement. `session`: its number and user. `operators` is the list of its session, and `interrupts` those of its session since
-    /// the start.
+    /// Records the start of a statement. `session`: its activity and user. `operators` is the list of its session, and
+    /// `interrupts` those of its session since the start.
     pub fn start(
         self: &Arc<Self>,
-        (session, user): (u64, Option<Arc<str>>),
+        (session, user): (&Arc<Activity>, Option<Arc<str>>),
         text: &str,
         operators: &Operators,
         interrupts: (Arc<Interrupts>, Started),
@@ -124,7 +119,7 @@ impl Queries {
         let id = state.next_id;
         let query = Query {
             id,
-            session,
+            session: session.process,
             user,
             text: text[..end].to_string(),
             status: Status::Running,
@@ -134,7 +129,9 @@ impl Queries {
             reads: Reads::default(),
         };
         state.running.insert(id, Running { query, started: Instant::now(), operators: operators.clone() });
-        RunningQuery { queries: self.clone(), id, rows: None, status: Status::Stopped, interrupts }
+        session.read();
+        let (queries, session) = (self.clone(), session.clone());
+        RunningQuery { queries, id, session, rows: None, status: Status::Stopped, interrupts }
     }
 
     /// Empties the list of a session for its next statement. A statement of the session that still runs keeps its operators.
@@ -169,6 +166,8 @@ impl Running {
 pub(crate) struct RunningQuery {
     queries: Arc<Queries>,
     id: u64,
+    /// Its result keeps the session active.
+    session: Arc<Activity>,
     rows: Option<u64>,
     status: Status,
     interrupts: (Arc<Interrupts>, Started),
@@ -197,6 +196,7 @@ impl RunningQuery {
 
 impl Drop for RunningQuery {
     fn drop(&mut self) {
+        self.session.end(None);
         let (interrupts, started) = &self.interrupts;
         if self.status == Status::Stopped && self.rows.is_some() && !interrupts.since(*started) {
             self.status = Status::Done;
@@ -218,11 +218,13 @@ impl Drop for RunningQuery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::sessions::Sessions;
 
     fn start(queries: &Arc<Queries>, text: &str, operators: &Operators) -> RunningQuery {
         let interrupts = Arc::new(Interrupts::default());
         let started = interrupts.start();
-        queries.start((1, None), text, operators, (interrupts, started))
+        let session = Sessions::default().new_activity(interrupts.clone());
+        queries.start((&session, None), text, operators, (interrupts, started))
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::statement::Statement;
 use super::{Database, Prepared, Session};
 use crate::base::interrupt::{Execution, InterruptHandle};
 use crate::base::value::ValueRef;
+use crate::engine::sessions::shown;
 use crate::sql::prepared::Executed;
 use crate::sql::{self, Outcome};
 use crate::{Error, Options, Result};
@@ -250,6 +251,7 @@ impl Shared {
     }
 
     fn execute(&self, execution: &Execution<'_>, prepared: &Prepared, values: &[ValueRef<'_>]) -> Result<Executed> {
+        let _active = self.session.begin(prepared.shown().clone())?;
         let work = prepared.execute(&self.session, execution, values);
         if prepared.columns().is_none() || !prepared.is_query() {
             return self.run(self.session.run(execution, pin!(work)));
@@ -263,6 +265,7 @@ impl Shared {
     }
 
     fn execute_text(&self, execution: &Execution<'_>, sql: &str) -> Result<Executed> {
+        let _active = self.session.begin(shown(sql))?;
         self.run(self.session.run(execution, pin!(sql::run_text(&self.session.sql, execution, sql))))
     }
 

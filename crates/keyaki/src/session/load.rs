@@ -42,6 +42,7 @@ impl Session {
 
     fn load_boxed<'a>(&'a self, table: &'a str, batches: Batches) -> BoxFuture<'a, Result<u64>> {
         Box::pin(async move {
+            let _active = self.begin(format!("COPY {table} FROM STDIN").into())?;
             let execution = self.execution();
             self.run(&execution, self.load_in(&execution, table, batches)).await
         })

@@ -10,11 +10,13 @@
 //! | [`connection`], [`statement`] | connections and their prepared statements |
 //! | [`params`], [`rows`], [`arrow_rows`], [`columns`] | values of parameters; results as rows and as Arrow batches |
 //! | [`transaction`] | transactions of connections |
+//! | [`activity`] | what sessions do, for other sessions |
 //! | [`appender`] | rows in bulk |
 //! | [`repair`] | salvage of a damaged database |
 //! | [`roles`] | roles for servers, and sessions that act as a role |
 //! | [`runtime`] | blocking execution of futures |
 
+mod activity;
 mod appender;
 mod arrow_rows;
 #[cfg(test)]
@@ -46,6 +48,7 @@ use keyaki_exec::Stats;
 use crate::base::interrupt::{Execution, InterruptHandle};
 use crate::base::options::SessionOptions;
 use crate::base::progress::Progress;
+use crate::engine::sessions::shown;
 use crate::sql::{self, FileAccess, Outcome, ProgramCopy, SqlSession};
 use crate::values::cast;
 use crate::{Error, Result};
@@ -76,6 +79,7 @@ pub struct Session {
 impl Session {
     pub(crate) fn new(database: Database) -> Self {
         let sql = SqlSession::new(database.engine.clone(), database.plans.clone());
+        database.engine.sessions.add(&sql.activity);
         Session { database, sql }
     }
 
@@ -92,6 +96,7 @@ impl Session {
     // The crate of the caller compiles async functions, with all that they call. Boxes stay in this one.
     fn execute_boxed<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Vec<Outcome>>> {
         Box::pin(async move {
+            let _active = self.begin(shown(sql))?;
             // An interrupt during one statement also cancels the statements after it.
             let started = self.sql.interrupts.start();
             let execution = Execution::new(&self.sql.interrupts, started);
@@ -121,6 +126,7 @@ impl Session {
 
     fn query_boxed<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Outcome>> {
         Box::pin(async move {
+            let _active = self.begin(shown(sql))?;
             let execution = self.execution();
             self.run(&execution, pin!(sql::run_text(&self.sql, &execution, sql))).await?.into_outcome()
         })
@@ -136,7 +142,10 @@ impl Session {
     }
 
     fn prepare_boxed<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Prepared>> {
-        Box::pin(async move { self.run(&self.execution(), Prepared::new(self, sql)).await })
+        Box::pin(async move {
+            let _active = self.begin(shown(sql))?;
+            self.run(&self.execution(), Prepared::new(self, sql)).await
+        })
     }
 
     /// A handle that cancels the running statements of this session from another thread or task: their futures return

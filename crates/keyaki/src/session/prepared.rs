@@ -2,6 +2,8 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use arrow::datatypes::{DataType, SchemaRef};
 use futures::future::BoxFuture;
@@ -10,6 +12,7 @@ use super::Session;
 use crate::Result;
 use crate::base::interrupt::Execution;
 use crate::base::value::{Value, ValueRef};
+use crate::sql::named::{self, Named};
 use crate::sql::prepared::{Description, Executed, Prepared as Statement};
 use crate::sql::{Outcome, split};
 
@@ -71,9 +74,15 @@ impl Prepared {
     fn query_boxed<'a>(&'a self, session: &'a Session, values: &'a [Value]) -> BoxFuture<'a, Result<Outcome>> {
         Box::pin(async move {
             let values: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
+            let _active = session.begin(self.statement.shown.clone())?;
             let execution = session.execution();
             session.run(&execution, pin!(self.execute(session, &execution, &values))).await?.into_outcome()
         })
+    }
+
+    /// The text in `pg_stat_activity`.
+    pub(super) fn shown(&self) -> &Arc<str> {
+        &self.statement.shown
     }
 
     pub(super) async fn execute(
@@ -83,6 +92,47 @@ impl Prepared {
         values: &[ValueRef<'_>],
     ) -> Result<Executed> {
         self.statement.execute(&session.sql, execution, values).await
+    }
+}
+
+impl Session {
+    /// Gives a name to a statement that the client of a server has prepared. EXECUTE, DEALLOCATE and
+    /// `pg_prepared_statements` see it as those of PREPARE. `types`: the OIDs of the types of its parameters. `statement`: `None`
+    /// for a statement that only the server can execute, such as COPY.
+    ///
+    /// # Errors
+    /// `AlreadyExists`.
+    pub fn keep_prepared(&self, name: &str, text: &str, types: Vec<u32>, statement: Option<&Prepared>) -> Result<()> {
+        let statement = statement.map(|prepared| prepared.statement.clone());
+        let named = Named { text: text.into(), statement, types, from_sql: false, prepared_at: SystemTime::now() };
+        named::add(&self.sql, name, named)
+    }
+
+    /// The statement with a name, described under the newest definitions; `None` if there is none, and for statements that only
+    /// the server can execute.
+    ///
+    /// # Errors
+    /// Errors of planning.
+    pub async fn kept_prepared(&self, name: &str) -> Result<Option<Prepared>> {
+        let found = self.sql.named.lock().get(name).and_then(|named| named.statement.clone());
+        let Some(statement) = found else { return Ok(None) };
+        let description = self.run(&self.execution(), Box::pin(statement.describe(&self.sql))).await?;
+        Ok(Some(Prepared { statement, description }))
+    }
+
+    /// True if there is a statement with a name.
+    pub fn has_prepared(&self, name: &str) -> bool {
+        self.sql.named.lock().contains_key(name)
+    }
+
+    /// Removes the statement with a name, if there is one.
+    pub fn forget_prepared(&self, name: &str) {
+        self.sql.named.lock().remove(name);
+    }
+
+    /// Number of times that statements of SQL have removed prepared statements.
+    pub fn prepared_removals(&self) -> u64 {
+        self.sql.named_removals.load(Ordering::Acquire)
     }
 }
 

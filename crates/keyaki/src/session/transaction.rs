@@ -139,5 +139,6 @@ impl Session {
     /// errors of a transaction end it.
     pub fn fail_transaction(&self, cause: &Error) {
         self.sql.transaction.failed(cause);
+        self.sql.activity.fail(self.transaction_status());
     }
 }

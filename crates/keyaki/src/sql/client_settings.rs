@@ -6,7 +6,11 @@
 //! | `client_min_messages` | a level of messages |
 //! | `extra_float_digits` | -15 to 3; floats are always written with the digits that restore them |
 //! | `client_encoding`, `datestyle`, `intervalstyle`, `bytea_output`, `standard_conforming_strings`, … | the one that applies |
+//! | `jit`, `escape_string_warning`, `lc_messages` | any text |
+//! | names with a prefix (`app.user`) | any text: settings of the program |
 //! | `server_version`, `server_version_num`, `server_encoding`, `integer_datetimes`, `max_identifier_length`, … | read-only |
+
+use std::collections::BTreeMap;
 
 use crate::{Error, Result};
 
@@ -30,7 +34,7 @@ const LEVELS: Values =
 const NO_TIME: Values = Only(&["0", "0ms", "0s"]);
 
 /// Name, value before any change, and permitted values, sorted by name.
-const SETTINGS: [(&str, &str, Values); 22] = [
+const SETTINGS: [(&str, &str, Values); 23] = [
     ("application_name", "", Any),
     ("bytea_output", "hex", Only(&["hex"])),
     ("client_encoding", "UTF8", Only(&["utf8", "utf-8", "unicode"])),
@@ -42,6 +46,7 @@ const SETTINGS: [(&str, &str, Values); 22] = [
     ("idle_in_transaction_session_timeout", "0", NO_TIME),
     ("integer_datetimes", "on", ReadOnly),
     ("intervalstyle", "postgres", Only(&["postgres"])),
+    ("jit", "off", Any),
     ("lc_messages", "C", Any),
     ("lock_timeout", "0", NO_TIME),
     ("max_identifier_length", "63", ReadOnly),
@@ -62,6 +67,14 @@ pub const POSTGRESQL_VERSION: &str = "15.0";
 #[derive(Debug, Clone, Default)]
 pub struct ClientSettings {
     changed: Vec<(&'static str, String)>,
+    /// Settings of the program, by name.
+    own: BTreeMap<String, String>,
+}
+
+/// True for names of settings of programs: they have a prefix that does not belong to the database.
+fn is_own(name: &str) -> bool {
+    let prefix = name.split_once('.').map(|(prefix, _)| prefix);
+    prefix.is_some_and(|prefix| !prefix.is_empty() && !["keyaki", "datafusion"].contains(&prefix))
 }
 
 impl ClientSettings {
@@ -71,7 +84,10 @@ impl ClientSettings {
     /// `InvalidParameter` for a value that is not permitted.
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool> {
         let Some((name, default, values)) = SETTINGS.iter().find(|(known, ..)| *known == name) else {
-            return Ok(false);
+            if is_own(name) {
+                self.own.insert(name.into(), value.into());
+            }
+            return Ok(is_own(name));
         };
         let lower = value.trim().to_ascii_lowercase();
         let is_spelling = |spelling: &&str| match spelling.strip_suffix('*') {
@@ -104,20 +120,28 @@ impl ClientSettings {
     /// Returns to the value before any change. False if there is no setting with this name.
     pub fn reset(&mut self, name: &str) -> bool {
         self.changed.retain(|(changed, _)| *changed != name);
-        SETTINGS.iter().any(|(known, ..)| *known == name)
+        self.own.remove(name);
+        is_own(name) || SETTINGS.iter().any(|(known, ..)| *known == name)
     }
 
     /// Returns to the values before any change.
     pub fn reset_all(&mut self) {
         self.changed.clear();
+        self.own.clear();
+    }
+
+    /// The value of `application_name`.
+    pub fn application(&self) -> &str {
+        self.all().find(|(name, _)| *name == "application_name").map_or("", |(_, value)| value)
     }
 
     /// Names and values of all settings.
-    pub fn all(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        SETTINGS.iter().map(|(name, default, _)| {
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        let known = SETTINGS.iter().map(|(name, default, _)| {
             let changed = self.changed.iter().find(|(changed, _)| changed == name);
-            (*name, changed.map_or(*default, |(_, value)| value))
-        })
+            (*name, changed.map_or(*default, |(_, value)| value.as_str()))
+        });
+        known.chain(self.own.iter().map(|(name, value)| (name.as_str(), value.as_str())))
     }
 }
 

@@ -11,8 +11,8 @@
 //! it does not implement. Such statements and clauses are `Unsupported` errors instead; `strict` checks the clauses of
 //! queries.
 
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::EmptyRecordBatchStream;
@@ -45,6 +45,7 @@ mod constants;
 pub(crate) mod copy;
 mod ddl;
 mod describe;
+mod discard;
 pub(crate) mod dml;
 mod documents;
 mod export;
@@ -57,6 +58,8 @@ pub(crate) mod info;
 mod information_schema;
 mod interval_literals;
 mod json_calls;
+pub(crate) mod local;
+pub(crate) mod named;
 mod names;
 mod normalize;
 pub(crate) mod on_commit;
@@ -81,6 +84,7 @@ mod sequence_options;
 pub(crate) mod sequences;
 mod series;
 mod session;
+mod set_config;
 mod settings;
 mod shadowed;
 mod short;
@@ -108,6 +112,7 @@ mod windows;
 mod with_queries;
 mod zones;
 
+use named::Named;
 use prepared::{Executed, Prepared};
 use split::Statement;
 use state::StatementState;
@@ -402,7 +407,8 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
             output: false,
             default: false,
         } if into.is_empty() && using.is_empty() => Box::pin(execute(session, execution, &name, parameters)).await,
-        Sql::Deallocate { name, prepare: _ } => deallocate(session, &name),
+        Sql::Deallocate { name, prepare: _ } => named::deallocate(session, &name),
+        Sql::Discard { object_type } => discard::run(session, object_type).await,
         Sql::Set(set) => settings::set(session, set),
         Sql::Reset(reset) => settings::reset(session, &reset),
         Sql::ShowVariable { variable } => settings::show(session, &variable),
@@ -448,18 +454,18 @@ fn prepare(
     if !matches!(statement, Sql::Query(_) | Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_) | Sql::Merge(_)) {
         return Err(Error::Unsupported(format!("PREPARE of {}", first_words(&statement))));
     }
-    let types = types.iter().map(|ty| Ok(crate::catalog::types::from_sql(ty)?.column.arrow()));
-    let types = types.collect::<Result<Vec<_>>>()?;
-    let prepared = Prepared::of(&statement.to_string(), statement, types)?;
-    match session.prepared.lock().entry(names::plain_ident(name)) {
-        Entry::Occupied(known) => {
-            Err(Error::AlreadyExists { kind: ObjectKind::PreparedStatement, name: known.key().clone() })
-        }
-        Entry::Vacant(free) => {
-            free.insert(Arc::new(prepared));
-            Ok(Outcome::done("PREPARE"))
-        }
-    }
+    let types = types.iter().map(crate::catalog::types::from_sql).collect::<Result<Vec<_>>>()?;
+    let text: Box<str> = statement.to_string().into();
+    let prepared = Prepared::of(&text, statement, types.iter().map(|ty| ty.column.arrow()).collect())?;
+    let named = Named {
+        text,
+        statement: Some(Arc::new(prepared)),
+        types: types.into_iter().map(pg_catalog::type_oid).collect(),
+        from_sql: true,
+        prepared_at: SystemTime::now(),
+    };
+    named::add(session, &names::plain_ident(name), named)?;
+    Ok(Outcome::done("PREPARE"))
 }
 
 /// EXECUTE. The values are constant expressions.
@@ -473,8 +479,7 @@ async fn execute(
         [ObjectNamePart::Identifier(ident)] => names::plain_ident(ident),
         _ => return Err(Error::NotFound { kind: ObjectKind::PreparedStatement, name: name.to_string() }),
     };
-    let prepared = session.prepared.lock().get(&name).cloned();
-    let prepared = prepared.ok_or(Error::NotFound { kind: ObjectKind::PreparedStatement, name })?;
+    let prepared = named::find(session, &name)?;
     parameters::check_count(prepared.parameters(), values.len())?;
     let arrays = constants(session, values).await?;
     let description = prepared.describe(session).await?;
@@ -506,21 +511,9 @@ async fn constants(session: &SqlSession, values: Vec<Expr>) -> Result<Vec<arrow:
     Ok(first.columns().iter().map(|column| column.slice(0, 1)).collect())
 }
 
-/// DEALLOCATE.
-fn deallocate(session: &SqlSession, name: &Ident) -> Result<Outcome> {
-    let all = name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all");
-    let name = names::plain_ident(name);
-    let mut known = session.prepared.lock();
-    if all {
-        known.clear();
-    } else if known.remove(&name).is_none() {
-        return Err(Error::NotFound { kind: ObjectKind::PreparedStatement, name });
-    }
-    Ok(Outcome::done("DEALLOCATE"))
-}
-
-async fn query(session: &SqlSession, statement: Sql) -> Result<Outcome> {
+async fn query(session: &SqlSession, mut statement: Sql) -> Result<Outcome> {
     let state = StatementState::reading(session)?;
+    set_config::apply(session, &mut statement)?;
     let plan = state.plan(statement).await?;
     let rows = state.run(&plan).await?;
     Ok(Outcome::Rows(session.transaction.watch(rows)))

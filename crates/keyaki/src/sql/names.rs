@@ -79,6 +79,16 @@ impl SearchPath {
         SearchPath { temporary: Some(schema), schemas: self.schemas.clone() }
     }
 
+    /// This path with the schema of temporary objects of another one.
+    pub fn with_temporary_of(&self, other: &SearchPath) -> SearchPath {
+        SearchPath { temporary: other.temporary.clone(), schemas: self.schemas.clone() }
+    }
+
+    /// This path without a schema of temporary objects.
+    pub fn without_temporary(&self) -> SearchPath {
+        SearchPath { temporary: None, schemas: self.schemas.clone() }
+    }
+
     /// The schema of the session's temporary objects.
     pub fn temporary(&self) -> Option<&Arc<str>> {
         self.temporary.as_ref()

@@ -22,6 +22,7 @@ use super::{Outcome, Parsed, SqlSession, columns, dispatch, dml, documents, para
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
 use crate::catalog::Catalog;
+use crate::engine::sessions::shown;
 use crate::values::zone::Zone;
 use crate::{Error, PlanCacheMode, Result};
 
@@ -29,6 +30,8 @@ use crate::{Error, PlanCacheMode, Result};
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub text: Box<str>,
+    /// The text in `pg_stat_activity`.
+    pub shown: Arc<str>,
     body: Body,
     /// Declared types of the leading parameters.
     declared: Vec<DataType>,
@@ -157,6 +160,7 @@ impl Prepared {
             }
             _ => Ok(Prepared {
                 text: statement.text.into(),
+                shown: shown(statement.text),
                 body: Body::Own,
                 declared: Vec::new(),
                 parameters: 0,
@@ -179,7 +183,8 @@ impl Prepared {
         assigned[..declared.len()].fill(true);
         let body = Body::Sql(Box::new(sql));
         let description = Mutex::default();
-        Ok(Prepared { text: text.into(), body, declared, parameters, assigned, description, is_secret: false })
+        let (text, shown) = (text.into(), shown(text));
+        Ok(Prepared { text, shown, body, declared, parameters, assigned, description, is_secret: false })
     }
 
     /// True for queries, which change nothing.

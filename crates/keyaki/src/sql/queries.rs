@@ -106,7 +106,7 @@ pub(super) fn view(queries: &[Arc<Query>], user: Option<Option<&str>>) -> datafu
     };
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("id", number(&|query| Some(query.id))?),
-        ("session", number(&|query| Some(query.session))?),
+        ("session", number(&|query| Some(query.session.unsigned_abs().into()))?),
         ("status", text(&|query| Some(status(query).into()))),
         ("started_at", Arc::new(TimestampMicrosecondArray::from_iter_values(started).with_timezone(STORED))),
         ("elapsed_ms", Arc::new(Float64Array::from_iter_values(elapsed))),

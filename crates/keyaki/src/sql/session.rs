@@ -1,6 +1,5 @@
 //! State of one session: options, settings of DataFusion, statistics of the last query.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,9 +9,10 @@ use parking_lot::Mutex;
 
 use super::client_settings::ClientSettings;
 use super::file_access::FileAccess;
+use super::local::Former;
+use super::named::NamedStatements;
 use super::names::{self, SearchPath};
 use super::plan_cache::PlanCache;
-use super::prepared::Prepared;
 use super::roles::Acting;
 use super::sequences::Taken;
 use super::settings;
@@ -22,6 +22,7 @@ use crate::base::options::{ExecutionMode, JoinMode, PlanCacheMode, SessionOption
 use crate::base::progress::{NoProgress, Progress};
 use crate::catalog::{Authority, Catalog, RelationName, RoleDef};
 use crate::engine::queries::{Operators, RunningQuery};
+use crate::engine::sessions::Activity;
 use crate::engine::transaction::{Characteristics, TransactionSlot};
 use crate::engine::{Engine, Writer};
 use crate::values::zone::Zone;
@@ -40,16 +41,22 @@ pub(crate) struct SqlSession {
     pub progress: Mutex<Arc<dyn Progress>>,
     /// Statistics of the index pipelines and scans that the last statement started.
     pub last_stats: Operators,
-    /// The number of the session.
-    pub number: u64,
+    /// What the session does, for other sessions.
+    pub activity: Arc<Activity>,
     /// Settings of DataFusion changed with SET, in the order of the statements.
     pub overrides: Mutex<Vec<(String, String)>>,
     /// The files that statements may use.
     pub files: Mutex<Arc<FileAccess>>,
     /// Settings of PostgreSQL's clients.
     pub client_settings: Mutex<ClientSettings>,
-    /// Statements of PREPARE, by name.
-    pub prepared: Mutex<HashMap<String, Arc<Prepared>>>,
+    /// Prepared statements with names.
+    pub named: NamedStatements,
+    /// Number of removals of prepared statements by SQL.
+    pub named_removals: AtomicU64,
+    /// The former values of settings that SET LOCAL has changed.
+    pub local: Mutex<Vec<(String, Former)>>,
+    /// `local` may have values.
+    pub has_local: AtomicBool,
     /// The plan cache of the database.
     pub plans: Arc<PlanCache>,
     pub interrupts: Arc<Interrupts>,
@@ -75,13 +82,17 @@ pub(crate) struct SqlSession {
 
 impl SqlSession {
     pub fn new(engine: Arc<Engine>, plans: Arc<PlanCache>) -> Self {
+        let interrupts = Arc::<Interrupts>::default();
         SqlSession {
-            interrupts: Arc::default(),
+            activity: engine.sessions.new_activity(interrupts.clone()),
+            interrupts,
             is_blocking: AtomicBool::new(false),
             slot: engine.moments.assign(),
-            number: engine.queries.new_session(),
             engine,
-            prepared: Mutex::default(),
+            named: Arc::default(),
+            named_removals: AtomicU64::new(0),
+            local: Mutex::default(),
+            has_local: AtomicBool::new(false),
             plans,
             short_statements: AtomicU64::new(0),
             options: Mutex::default(),
@@ -209,6 +220,7 @@ impl SqlSession {
 
     /// Changes the roles of the session.
     pub fn act(&self, acting: Acting) {
+        self.activity.set_role(acting.login());
         let mut own = self.acting.lock();
         *own = (acting != Acting::default()).then(|| Arc::new(acting));
         self.has_role.store(own.is_some(), Ordering::Release);
@@ -319,7 +331,7 @@ impl SqlSession {
     pub fn start(&self, execution: &Execution<'_>, text: &str) -> RunningQuery {
         let interrupts = (self.interrupts.clone(), execution.started());
         let user = self.acting().map(|acting| acting.session_user().into());
-        self.engine.queries.start((self.number, user), text, &self.last_stats, interrupts)
+        self.engine.queries.start((&self.activity, user), text, &self.last_stats, interrupts)
     }
 
     /// The context of a writing statement that holds `writer`.

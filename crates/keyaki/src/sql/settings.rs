@@ -19,6 +19,8 @@
 //! | `application_name`, `client_encoding`, `datestyle` … | session | see [`client_settings`](super::client_settings) |
 //! | `datafusion.execution.…`, `datafusion.optimizer.…`, `datafusion.explain.…` | session | see DataFusion's documentation |
 //!
+//! SET LOCAL restores the former value at the end of the transaction ([`local`]).
+//!
 //! RESET returns to the default of a session, or to the value with which the database was opened. RESET ALL resets the
 //! settings of the session and those of the database.
 
@@ -33,10 +35,10 @@ use datafusion::sql::sqlparser::ast::{
 };
 use keyaki_store::Durability;
 
-use super::access;
 use super::names::{SearchPath, plain_ident, quoted};
 use super::roles::Acting;
 use super::roles::acting::{NO_ROLE, set_role};
+use super::{access, local};
 use crate::base::options::Isolation;
 use crate::engine::transaction::Characteristics;
 use crate::sql::Outcome;
@@ -54,9 +56,9 @@ const DEFAULT_READ_ONLY: &str = "default_transaction_read_only";
 const ISOLATION: &str = "transaction_isolation";
 const READ_ONLY: &str = "transaction_read_only";
 const TRANSACTION_TIMEOUT: &str = "transaction_timeout";
-const TIME_ZONE: &str = "timezone";
-const SEARCH_PATH: &str = "search_path";
-const ROLE: &str = "role";
+pub(super) const TIME_ZONE: &str = "timezone";
+pub(super) const SEARCH_PATH: &str = "search_path";
+pub(super) const ROLE: &str = "role";
 const DURABILITY: &str = "keyaki.durability";
 /// DataFusion's type of TIMESTAMPTZ.
 const ENGINE_TIME_ZONE: &str = "datafusion.execution.time_zone";
@@ -74,7 +76,20 @@ pub(crate) fn apply_overrides(session: &SqlSession, mut config: SessionConfig) -
     Ok(config)
 }
 
+/// True for settings that belong to a session and whose value [`assign`] can restore.
+pub(super) fn is_of_session(name: &str) -> bool {
+    ![DURABILITY, CACHE_GOVERNOR].contains(&name) && !OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// True for settings of the open transaction.
+pub(super) fn is_of_transaction(name: &str) -> bool {
+    [ISOLATION, READ_ONLY].contains(&name)
+}
+
 pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
+    if let Some(outcome) = local::set(session, &set)? {
+        return Ok(outcome);
+    }
     if let Set::SetTransaction { modes, snapshot: None, session: for_session } = &set {
         return super::transaction::set(session, modes, *for_session);
     }
@@ -105,6 +120,7 @@ pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
         return set_zone(session, value);
     }
     assign(session, &name, &value_text(value)?)?;
+    local::forget(session, &name);
     session.planning.lock().take();
     Ok(Outcome::done("SET"))
 }
@@ -154,6 +170,7 @@ fn set_zone(session: &SqlSession, value: &Expr) -> Result<Outcome> {
     };
     *session.zone.lock() = zone;
     session.planning.lock().take();
+    local::forget(session, TIME_ZONE);
     Ok(Outcome::done("SET"))
 }
 
@@ -167,6 +184,7 @@ fn set_path(session: &SqlSession, values: &[Expr]) -> Result<Outcome> {
                     return Err(Error::syntax("DEFAULT stands alone in SET search_path"));
                 }
                 session.change_path(SearchPath::reset);
+                local::forget(session, SEARCH_PATH);
                 return Ok(Outcome::done("SET"));
             }
             Expr::Identifier(schema) => schemas.push(schema.clone()),
@@ -174,10 +192,15 @@ fn set_path(session: &SqlSession, values: &[Expr]) -> Result<Outcome> {
         }
     }
     session.change_path(|path| path.with_schemas(&schemas));
+    local::forget(session, SEARCH_PATH);
     Ok(Outcome::done("SET"))
 }
 
-fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
+/// Sets a setting other than the search path and the time zone to a text.
+///
+/// # Errors
+/// `NotFound`, `InvalidParameter`; errors of the setting.
+pub(super) fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
     let wrong = |names: &str| Error::InvalidParameter {
         name: name.into(),
         value: value.into(),
@@ -220,21 +243,34 @@ fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()> {
             })?;
             session.overrides.lock().push((name.into(), value.into()));
         }
-        _ if session.client_settings.lock().set(name, value)? => {}
+        _ if session.client_settings.lock().set(name, value)? => show_application(session),
         _ => return Err(unknown(name)),
     }
     Ok(())
+}
+
+/// Shows the name of the application to other sessions.
+fn show_application(session: &SqlSession) {
+    session.activity.set_application(session.client_settings.lock().application());
+}
+
+/// Returns all settings of a session to their defaults.
+pub(super) fn reset_session(session: &SqlSession) {
+    *session.options.lock() = SessionOptions::default();
+    session.overrides.lock().clear();
+    session.client_settings.lock().reset_all();
+    show_application(session);
+    *session.zone.lock() = Zone::UTC;
+    session.change_path(SearchPath::reset);
+    local::forget_settings(session);
+    session.planning.lock().take();
 }
 
 pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<Outcome> {
     let initial = session.engine.initial;
     match &statement.reset {
         Reset::ALL => {
-            *session.options.lock() = SessionOptions::default();
-            session.overrides.lock().clear();
-            session.client_settings.lock().reset_all();
-            *session.zone.lock() = Zone::UTC;
-            session.change_path(SearchPath::reset);
+            reset_session(session);
             // Those of the database belong to superusers.
             if access::superuser(session, "change settings of the database").is_ok() {
                 session.engine.set_durability(initial.durability);
@@ -263,9 +299,12 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             name if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
                 session.overrides.lock().retain(|(known, _)| known != name);
             }
-            name if session.client_settings.lock().reset(name) => {}
+            name if session.client_settings.lock().reset(name) => show_application(session),
             name => return Err(unknown(name)),
         },
+    }
+    if let Reset::ConfigurationParameter(name) = &statement.reset {
+        local::forget(session, &setting_name(name));
     }
     session.planning.lock().take();
     Ok(Outcome::done("RESET"))
@@ -287,6 +326,14 @@ pub(crate) fn show(session: &SqlSession, variable: &[Ident]) -> Result<Outcome> 
     let Some((_, value)) = all.into_iter().find(|(known, _)| known == name) else { return Err(unknown(name)) };
     // As in PostgreSQL, the column has the name of the setting.
     Outcome::of_columns([(name, texts(vec![value]))])
+}
+
+/// The value of a setting; `None` if there is none with this name, in lower case.
+///
+/// # Errors
+/// As [`SqlSession::moment`].
+pub(super) fn value(session: &SqlSession, name: &str) -> Result<Option<String>> {
+    Ok(all(session)?.into_iter().find(|(known, _)| known == name).map(|(_, value)| value))
 }
 
 /// All settings with their values, sorted by name.
@@ -411,7 +458,7 @@ fn unknown(name: &str) -> Error {
     Error::NotFound { kind: ObjectKind::Setting, name: name.into() }
 }
 
-fn setting_name(name: &ObjectName) -> String {
+pub(super) fn setting_name(name: &ObjectName) -> String {
     name.to_string().to_ascii_lowercase().replace('"', "")
 }
 

@@ -147,7 +147,12 @@ impl StatementState {
             table_functions,
             user: session.acting().map(|acting| acting.session_user().into()),
             sees_all: authority.is_all(),
-            pg_catalog: Arc::new(pg_catalog::Source::new(session, catalog.clone(), snapshot.clone())),
+            pg_catalog: Arc::new(pg_catalog::Source::new(
+                session,
+                catalog.clone(),
+                snapshot.clone(),
+                authority.clone(),
+            )),
             extra: RwLock::default(),
         });
         let catalogs = MemoryCatalogProviderList::new();

@@ -48,6 +48,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             execution.set_ending();
             let ended = slot.roll_back().await.ok_or_else(none_in_progress)?;
             if chain {
+                super::local::restore(session);
                 slot.begin(&session.engine, &session.interrupts, chained(session, ended), false).await?;
             }
             Ok(Outcome::done("ROLLBACK"))
@@ -105,6 +106,7 @@ async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) ->
     }
     if chain {
         super::on_commit::apply(session).await;
+        super::local::restore(session);
         slot.begin(&session.engine, &session.interrupts, chained(session, characteristics), false).await?;
     }
     Ok(Outcome::done(tag))

@@ -30,7 +30,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Client {
     pub wire: Wire<Socket>,
     pub session: Session,
+    /// The prepared statements that the protocol has used, by name. The session has all with names.
     pub statements: HashMap<String, Arc<Statement>>,
+    /// Removals of prepared statements by SQL that `statements` follows.
+    removals: u64,
     pub portals: HashMap<String, Portal>,
     /// The last unnamed statements.
     pub recent: Recent,
@@ -44,7 +47,7 @@ pub struct Client {
     pub time_zone: String,
     /// The role that has logged in; `None` for a superuser without a role.
     pub role: Option<String>,
-    /// The name of the application in the startup.
+    /// The name of the application that the client knows.
     pub application: String,
     /// The end of the running statement's time.
     deadline: Option<Instant>,
@@ -76,6 +79,7 @@ impl Client {
             wire,
             session,
             statements: HashMap::new(),
+            removals: 0,
             portals: HashMap::new(),
             recent: Recent::default(),
             is_skipping: false,
@@ -89,6 +93,16 @@ impl Client {
             interrupt,
             registration,
             shared,
+        }
+    }
+
+    /// Removes the statements that DEALLOCATE and DISCARD have removed.
+    pub fn follow_removals(&mut self) {
+        let removals = self.session.prepared_removals();
+        if self.removals != removals {
+            self.removals = removals;
+            let Client { statements, session, .. } = self;
+            statements.retain(|name, _| name.is_empty() || session.has_prepared(name));
         }
     }
 
@@ -112,7 +126,7 @@ impl Client {
         let deadline = limit.map(|limit| Instant::now() + limit);
         loop {
             if self.registration.signal.borrow_and_update().terminate {
-                return Err(Failure::fatal("57P01", "terminating connection due to administrator command"));
+                return Err(terminated());
             }
             tokio::select! {
                 biased;
@@ -141,14 +155,29 @@ impl Client {
     /// # Errors
     /// Errors of the statement; 57014.
     pub async fn run(&mut self, work: Work<'_>) -> Result<Outcome> {
-        let Client { wire, session, interrupt, deadline, .. } = self;
-        let mut running = pin!(async {
-            match work {
-                Work::Text(text) => session.query(text).await,
-                Work::Prepared(prepared, values) => prepared.query(session, values).await,
+        let outcome = {
+            let Client { wire, session, interrupt, deadline, .. } = &mut *self;
+            let mut running = pin!(async {
+                match work {
+                    Work::Text(text) => session.query(text).await,
+                    Work::Prepared(prepared, values) => prepared.query(session, values).await,
+                }
+            });
+            watched(wire, interrupt, *deadline, running.as_mut()).await
+        };
+        outcome.map_err(|failure| self.ended_by(failure))
+    }
+
+    /// The failure of a statement that `pg_terminate_backend` has cancelled: it ends the connection.
+    pub fn ended_by(&self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Sql(keyaki::Error::Cancelled | keyaki::Error::Terminated)
+                if self.registration.signal.borrow().is_terminated =>
+            {
+                terminated()
             }
-        });
-        watched(wire, interrupt, *deadline, running.as_mut()).await
+            other => other,
+        }
     }
 
     /// Prepares a statement.
@@ -157,7 +186,8 @@ impl Client {
     /// Errors of the statement; 57014.
     pub async fn prepare(&mut self, text: &str) -> Result<Prepared> {
         let Client { wire, session, interrupt, deadline, .. } = self;
-        watched(wire, interrupt, *deadline, pin!(session.prepare(text))).await
+        let prepared = watched(wire, interrupt, *deadline, pin!(session.prepare(text))).await;
+        prepared.map_err(|failure| self.ended_by(failure))
     }
 
     /// True if a prepared statement has the parameters and columns that it would have if it was prepared now.
@@ -166,7 +196,8 @@ impl Client {
     /// As [`Client::prepare`].
     pub async fn is_current(&mut self, prepared: &Prepared) -> Result<bool> {
         let Client { wire, session, interrupt, deadline, .. } = self;
-        watched(wire, interrupt, *deadline, pin!(prepared.is_current(session))).await
+        let is_current = watched(wire, interrupt, *deadline, pin!(prepared.is_current(session))).await;
+        is_current.map_err(|failure| self.ended_by(failure))
     }
 
     /// Sends rows: at most `limit`, all of them if it is 0. True if there may be more.
@@ -188,7 +219,7 @@ impl Client {
                 Ok(None) => return Ok(false),
                 Err(failure) => {
                     self.fail(&failure);
-                    return Err(failure);
+                    return Err(self.ended_by(failure));
                 }
             }
         }
@@ -257,7 +288,7 @@ impl Client {
             () = until(*deadline) => Err(timed_out()),
             changed = registration.signal.wait_for(|signal| signal.cancels != *cancels || signal.terminate) => {
                 match changed.map_err(|_| ended())?.terminate {
-                    true => Err(Failure::fatal("57P01", "terminating connection due to administrator command")),
+                    true => Err(terminated()),
                     false => Err(Failure::Sql(keyaki::Error::Cancelled)),
                 }
             }
@@ -346,7 +377,8 @@ impl Client {
     /// # Errors
     /// None but for bugs.
     pub fn put_complete(&mut self, tag: String) -> Result<()> {
-        if tag == "SET" || tag == "RESET" {
+        // The end of a transaction restores what SET LOCAL has changed.
+        if matches!(tag.as_str(), "SET" | "RESET" | "COMMIT" | "ROLLBACK" | "DISCARD ALL") {
             self.put_settings()?;
         }
         self.wire.put(&PgWireBackendMessage::CommandComplete(CommandComplete::new(tag)))
@@ -357,6 +389,12 @@ impl Client {
         if zone != self.time_zone {
             self.time_zone.clone_from(&zone);
             self.wire.put(&PgWireBackendMessage::ParameterStatus(ParameterStatus::new("TimeZone".into(), zone)))?;
+        }
+        let application = self.session.application_name();
+        if *application != *self.application {
+            self.application = application.to_string();
+            let status = ParameterStatus::new("application_name".into(), self.application.clone());
+            self.wire.put(&PgWireBackendMessage::ParameterStatus(status))?;
         }
         Ok(())
     }
@@ -397,6 +435,10 @@ impl Client {
 
 fn timed_out() -> Failure {
     Failure::sql("57014", "canceling statement due to statement timeout")
+}
+
+fn terminated() -> Failure {
+    Failure::fatal("57P01", "terminating connection due to administrator command")
 }
 
 /// The registry holds the other end of the channel as long as the connection.

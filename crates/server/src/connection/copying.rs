@@ -33,10 +33,10 @@ const BATCHES_AHEAD: usize = 4;
 /// Errors of the statement and of rows; 57014 if the client gives up.
 pub async fn run(client: &mut Client, copy: ProgramCopy) -> Result<String> {
     let rows = match copy.to_program {
-        true => write(client, copy).await?,
-        false => read(client, copy).await?,
+        true => write(client, copy).await,
+        false => read(client, copy).await,
     };
-    Ok(format!("COPY {rows}"))
+    Ok(format!("COPY {}", rows.map_err(|failure| client.ended_by(failure))?))
 }
 
 /// The code of a format in the answers to COPY, and one for each column.

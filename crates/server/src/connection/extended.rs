@@ -63,7 +63,8 @@ pub async fn sync(client: &mut Client) -> Result<()> {
 /// 42P05 for the name of another statement; errors of the statement.
 pub async fn parse(client: &mut Client, request: Parse) -> Result<()> {
     let name = request.name.unwrap_or_default();
-    if !name.is_empty() && client.statements.contains_key(&name) {
+    client.follow_removals();
+    if !name.is_empty() && client.session.has_prepared(&name) {
         return Err(Failure::sql("42P05", format!("prepared statement \"{name}\" already exists")));
     }
     if client.statements.len() >= STATEMENTS_MAX && !name.is_empty() {
@@ -96,33 +97,53 @@ pub async fn parse(client: &mut Client, request: Parse) -> Result<()> {
         },
         _ => return Err(Failure::sql("42601", "cannot insert multiple commands into a prepared statement")),
     };
-    let inferred = match &body {
-        Body::Prepared(prepared) => prepared.parameters(),
-        Body::Empty | Body::Copy(_) => &[],
-    };
-    let declared = |index: usize| request.type_oids.get(index).map(|oid| Oid(*oid));
-    let parameters = inferred.iter().enumerate().map(|(index, inferred)| {
-        match declared(index).filter(|oid| *oid != Oid::UNSPECIFIED && *oid != Oid::UNKNOWN) {
-            Some(oid) => oid,
-            None => inferred.as_ref().map_or(Oid::TEXT, types::oid),
-        }
-    });
-    let parameters = parameters.collect();
-    let statement = Arc::new(Statement { parameters, declared: request.type_oids, text: request.query, body });
+    let statement = Arc::new(described_statement(request.query, body, request.type_oids));
     if name.is_empty() {
         client.recent.add(&statement);
+    } else {
+        let types = statement.parameters.iter().map(|oid| oid.0).collect();
+        let prepared = match &statement.body {
+            Body::Prepared(prepared) => Some(prepared),
+            Body::Empty | Body::Copy(_) => None,
+        };
+        client.session.keep_prepared(&name, &statement.text, types, prepared)?;
     }
     client.statements.insert(name, statement);
     client.parsing.clear();
     client.wire.put(&Message::ParseComplete(ParseComplete::new()))
 }
 
-fn statement(client: &Client, name: Option<&str>) -> Result<Arc<Statement>> {
+/// A statement with the types of its parameters.
+fn described_statement(text: String, body: Body, declared: Vec<u32>) -> Statement {
+    let inferred = match &body {
+        Body::Prepared(prepared) => prepared.parameters(),
+        Body::Empty | Body::Copy(_) => &[],
+    };
+    let declared_type = |index: usize| declared.get(index).map(|oid| Oid(*oid));
+    let parameters = inferred.iter().enumerate().map(|(index, inferred)| {
+        match declared_type(index).filter(|oid| *oid != Oid::UNSPECIFIED && *oid != Oid::UNKNOWN) {
+            Some(oid) => oid,
+            None => inferred.as_ref().map_or(Oid::TEXT, types::oid),
+        }
+    });
+    Statement { parameters: parameters.collect(), declared, text, body }
+}
+
+/// The statement with a name: one of the protocol, or of PREPARE.
+async fn statement(client: &mut Client, name: Option<&str>) -> Result<Arc<Statement>> {
     let name = name.unwrap_or_default();
-    client.statements.get(name).cloned().ok_or_else(|| match name {
-        "" => Failure::sql("26000", "unnamed prepared statement does not exist"),
-        name => Failure::sql("26000", format!("prepared statement \"{name}\" does not exist")),
-    })
+    client.follow_removals();
+    if let Some(known) = client.statements.get(name) {
+        return Ok(known.clone());
+    }
+    if name.is_empty() {
+        return Err(Failure::sql("26000", "unnamed prepared statement does not exist"));
+    }
+    let missing = || Failure::sql("26000", format!("prepared statement \"{name}\" does not exist"));
+    let prepared = client.session.kept_prepared(name).await?.ok_or_else(missing)?;
+    let statement = Arc::new(described_statement(prepared.sql().into(), Body::Prepared(prepared), Vec::new()));
+    client.statements.insert(name.into(), statement.clone());
+    Ok(statement)
 }
 
 fn no_portal(name: &str) -> Failure {
@@ -135,7 +156,7 @@ fn no_portal(name: &str) -> Failure {
 /// 26000 for an unknown statement, 42P03 for the name of another portal, 08P01 for a wrong number of values or formats; errors
 /// of values.
 pub async fn bind(client: &mut Client, request: Bind) -> Result<()> {
-    let statement = statement(client, request.statement_name.as_deref())?;
+    let statement = statement(client, request.statement_name.as_deref()).await?;
     let name = request.portal_name.unwrap_or_default();
     if !name.is_empty() && client.portals.contains_key(&name) {
         return Err(Failure::sql("42P03", format!("portal \"{name}\" already exists")));
@@ -174,7 +195,7 @@ pub async fn bind(client: &mut Client, request: Bind) -> Result<()> {
 pub async fn describe(client: &mut Client, request: Describe) -> Result<()> {
     let name = request.name.unwrap_or_default();
     if request.target_type == b'S' {
-        let statement = statement(client, Some(&name))?;
+        let statement = statement(client, Some(&name)).await?;
         let oids = statement.parameters.iter().map(|oid| oid.0).collect();
         client.wire.put(&Message::ParameterDescription(ParameterDescription::new(oids)))?;
         let described = described(client, &statement).await?;
@@ -336,7 +357,10 @@ async fn execute_portal(client: &mut Client, name: String, max_rows: i32, statem
 pub fn close(client: &mut Client, request: &Close) -> Result<()> {
     let name = request.name.as_deref().unwrap_or_default();
     match request.target_type {
-        b'S' => drop(client.statements.remove(name)),
+        b'S' => {
+            client.statements.remove(name);
+            client.session.forget_prepared(name);
+        }
         _ => drop(client.portals.remove(name)),
     }
     client.wire.put(&Message::CloseComplete(CloseComplete::new()))

@@ -7,7 +7,7 @@ use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::response::EmptyQueryResponse;
 
 use super::client::{Client, Work};
-use super::statements::{Rows, columns, deallocated, description, first_word, returns_changes, rows_tag, tag};
+use super::statements::{Rows, columns, description, first_word, returns_changes, rows_tag, tag};
 use super::{copying, record};
 use crate::failure::Result;
 
@@ -98,15 +98,6 @@ async fn execute(client: &mut Client, text: &str) -> Result<String> {
         && let Some(copy) = client.session.program_copy(text)?
     {
         return copying::run(client, copy).await;
-    }
-    if let Some(name) = deallocated(text) {
-        // Those of the extended protocol are known to the connection only.
-        let is_known = client.statements.remove(&name).is_some();
-        if name == "all" {
-            client.statements.clear();
-        } else if is_known {
-            return Ok("DEALLOCATE".into());
-        }
     }
     match client.run(Work::Text(text)).await? {
         Outcome::Rows(stream) => {

@@ -104,7 +104,13 @@ async fn log_in(
         limit: role.connection_limit.filter(|_| !role.is_superuser),
     });
     let has_long_secret = startup.protocol_number_minor >= MINOR_MAX;
-    let registered = shared.registry.register(session.interrupt_handle(), has_long_secret, limited);
+    let registered = {
+        let address = match peer {
+            Peer::Tcp(address) => Some(address),
+            Peer::Unix(_) => None,
+        };
+        shared.registry.register(&session, address, has_long_secret, limited)
+    };
     let registration = registered.map_err(|full| match full {
         Full::Server => Failure::fatal("53300", "sorry, too many clients already"),
         Full::Role => Failure::fatal("53300", format!("too many connections for role \"{user}\"")),

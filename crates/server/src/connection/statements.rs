@@ -275,8 +275,8 @@ pub fn are_alike(described: &[ResultColumn], columns: &[ResultColumn]) -> bool {
 pub fn is_outside_transactions(text: &str) -> bool {
     match first_word(text).as_str() {
         "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" | "SAVEPOINT" | "RELEASE" | "PREPARE"
-        | "DEALLOCATE" | "SET" | "RESET" | "SHOW" | "VACUUM" | "ANALYZE" | "CHECKPOINT" | "BACKUP" | "EXPORT"
-        | "IMPORT" | "CHECK" | "WARM" | "PIN" | "UNPIN" => true,
+        | "DEALLOCATE" | "DISCARD" | "SET" | "RESET" | "SHOW" | "VACUUM" | "ANALYZE" | "CHECKPOINT" | "BACKUP"
+        | "EXPORT" | "IMPORT" | "CHECK" | "WARM" | "PIN" | "UNPIN" => true,
         "CREATE" | "DROP" => text.to_ascii_uppercase().contains("CONCURRENTLY"),
         _ => false,
     }
@@ -296,20 +296,6 @@ pub fn no_effect(text: &str, status: TransactionStatus) -> Option<(&'static str,
         }
         _ => None,
     }
-}
-
-/// The name in DEALLOCATE; `None` for other statements. An unquoted name is in lower case.
-pub fn deallocated(text: &str) -> Option<String> {
-    let mut words = text.split_whitespace().skip_while(|word| word.eq_ignore_ascii_case("DEALLOCATE"));
-    if first_word(text) != "DEALLOCATE" {
-        return None;
-    }
-    let name = words.next()?;
-    let name = if name.eq_ignore_ascii_case("PREPARE") { words.next()? } else { name };
-    Some(match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
-        Some(quoted) => quoted.replace("\"\"", "\""),
-        None => name.to_ascii_lowercase(),
-    })
 }
 
 /// True for statements that change rows and return them.
@@ -359,9 +345,6 @@ mod tests {
         assert_eq!(tag("ROLLBACK", TransactionStatus::Failed), None);
         assert_eq!(tag("ROLLBACK TO s", TransactionStatus::Idle), None);
         assert_eq!(tag("start transaction", TransactionStatus::Open), Some("BEGIN"));
-        assert_eq!(deallocated("DEALLOCATE PREPARE \"_pg3_0\"").as_deref(), Some("_pg3_0"));
-        assert_eq!(deallocated("deallocate Some_Name").as_deref(), Some("some_name"));
-        assert_eq!(deallocated("SELECT 1"), None);
         assert!(
             returns_changes("insert into t values (1) returning *") && !returns_changes("INSERT INTO t VALUES (1)")
         );

@@ -1,4 +1,4 @@
-//! Errors of the store, the executor and the device.
+//! Errors of the store, the executor, the device and the runtime.
 
 use std::error::Error as StdError;
 use std::io;
@@ -10,6 +10,16 @@ use keyaki_exec::Error as ExecError;
 use keyaki_store::Error as StoreError;
 
 use super::{Error, ObjectKind, SqlState, datafusion};
+
+impl Error {
+    /// The error for a task that panicked (`Internal`) or was cancelled by the shutdown of its runtime (`Cancelled`).
+    pub(crate) fn task(error: &tokio::task::JoinError) -> Error {
+        match error.is_cancelled() {
+            true => Error::Cancelled,
+            false => Error::Internal(format!("a background task failed: {error}")),
+        }
+    }
+}
 
 impl From<keyaki_device::Error> for Error {
     fn from(error: keyaki_device::Error) -> Self {

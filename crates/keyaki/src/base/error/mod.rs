@@ -569,6 +569,9 @@ pub enum Error {
     /// The statement was cancelled.
     #[error("canceling statement due to user request")]
     Cancelled,
+    /// The session was ended by `pg_terminate_backend`.
+    #[error("terminating connection due to administrator command")]
+    Terminated,
 
     /// An error in the definition of an object that a statement uses.
     #[error("{context}: {source}")]
@@ -637,14 +640,6 @@ impl Error {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull { path, operation },
             _ => Error::Io { path, operation, offset: None, source: Arc::new(source) },
-        }
-    }
-
-    /// The error for a task that panicked (`Internal`) or was cancelled by the shutdown of its runtime (`Cancelled`).
-    pub(crate) fn task(error: &tokio::task::JoinError) -> Error {
-        match error.is_cancelled() {
-            true => Error::Cancelled,
-            false => Error::Internal(format!("a background task failed: {error}")),
         }
     }
 

@@ -309,6 +309,7 @@ impl Error {
             Error::PinTooLarge { .. } => SqlState::INSUFFICIENT_RESOURCES,
             Error::PrerequisiteState(_) | Error::IndexUnusable { .. } => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
             Error::Cancelled => SqlState::QUERY_CANCELED,
+            Error::Terminated => SqlState::ADMIN_SHUTDOWN,
             Error::Store(error) => below::sqlstate(error),
             Error::Internal(_) => SqlState::INTERNAL_ERROR,
         }

@@ -287,6 +287,7 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             "index \"i\" could not be built in memory: why (drop the index, or open the database again)",
         ),
         (Error::Cancelled, "57014", "canceling statement due to user request"),
+        (Error::Terminated, "57P01", "terminating connection due to administrator command"),
         (Error::DivisionByZero.within("view \"v\""), "22012", "view \"v\": division by zero"),
         (Error::Store(keyaki_store::Error::Closed), "57P01", "the database is closed"),
         (Error::Internal("text".into()), "XX000", "internal error: text"),
@@ -429,9 +430,10 @@ fn number(error: &Error) -> usize {
         E::ReadOnlyDatabase { .. } => 74,
         E::TransactionTimeout => 75,
         E::FileAccess { .. } => 76,
+        E::Terminated => 81,
     }
 }
-const VARIANTS: usize = 81;
+const VARIANTS: usize = 82;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

@@ -21,7 +21,7 @@ use datafusion::scalar::ScalarValue;
 use super::objects::{Kind, Relation, Source};
 use super::others::UTF8;
 use super::shapes::{Letter, Value};
-use super::{definitions, rows, types};
+use super::{activity, definitions, rows, types};
 use crate::catalog::RelationName;
 use crate::engine::CATALOG_NAME;
 use crate::sql::client_settings::POSTGRESQL_VERSION;
@@ -30,6 +30,9 @@ use crate::{Error, ObjectKind};
 
 /// The function of DataFusion.
 pub(in crate::sql) const NAME: &str = "keyaki_pg_catalog";
+
+/// As [`NAME`], for functions that do more than return a value.
+const ACTION: &str = "keyaki_pg_action";
 
 /// The types of OIDs, which name the functions of casts: `regclass_in` from texts to OIDs, `regclass_out` back, and `regclass`,
 /// which is one of them by the type of its argument.
@@ -102,8 +105,12 @@ static SPECS: &[Spec] = &[
         Ok(args[0].oid().map(|oid| types::sql_name(oid, modifier)).into())
     }),
     spec("getdatabaseencoding", 0..=0, Letter::Text, |_, _| Ok("UTF8".into())),
-    spec("inet_client_addr", 0..=0, Letter::Text, nothing),
-    spec("inet_client_port", 0..=0, Letter::Int4, nothing),
+    spec("inet_client_addr", 0..=0, Letter::Text, |source, _| {
+        Ok(source.activity.owner().address.map(|address| address.ip().to_string()).into())
+    }),
+    spec("inet_client_port", 0..=0, Letter::Int4, |source, _| {
+        Ok(source.activity.owner().address.map(|address| i32::from(address.port())).into())
+    }),
     spec("inet_server_addr", 0..=0, Letter::Text, nothing),
     spec("inet_server_port", 0..=0, Letter::Int4, nothing),
     spec("obj_description", 1..=2, Letter::Text, |source, args| {
@@ -112,6 +119,10 @@ static SPECS: &[Spec] = &[
         let relation = source.objects().relation(oid).filter(|_| of("pg_class"));
         let schema = || rows::schema_comment(source, oid).filter(|_| of("pg_namespace"));
         Ok(relation.and_then(|relation| rows::comment(relation, 0)).or_else(schema).into())
+    }),
+    spec("pg_backend_pid", 0..=0, Letter::Int4, |source, _| Ok(source.activity.process.into())),
+    spec("pg_cancel_backend", 1..=1, Letter::Bool, |source, args| {
+        args[0].number().map_or(Ok(Value::Null), |process| activity::cancel(source, process))
     }),
     spec("pg_char_to_encoding", 1..=1, Letter::Int4, |_, args| {
         let is_utf8 = |name: &str| matches!(name.to_ascii_lowercase().as_str(), "utf8" | "utf-8" | "unicode");
@@ -187,6 +198,9 @@ static SPECS: &[Spec] = &[
     spec("pg_opclass_is_visible", 1..=1, Letter::Bool, always),
     spec("pg_operator_is_visible", 1..=1, Letter::Bool, always),
     spec("pg_opfamily_is_visible", 1..=1, Letter::Bool, always),
+    spec("pg_postmaster_start_time", 0..=0, Letter::Time, |source, _| {
+        Ok(activity::micros(source.engine.sessions.opened_at).into())
+    }),
     spec("pg_relation_is_publishable", 1..=1, Letter::Bool, |source, args| {
         let relation = args[0].oid().and_then(|oid| source.objects().relation(oid));
         Ok(relation.map(|relation| matches!(relation.kind, Kind::Table(_))).into())
@@ -200,6 +214,13 @@ static SPECS: &[Spec] = &[
     }),
     spec("pg_table_size", 1..=1, Letter::Int8, |source, args| sized(source, &args[0], true, false)),
     spec("pg_tablespace_location", 1..=1, Letter::Text, |_, _| Ok("".into())),
+    spec("pg_terminate_backend", 1..=2, Letter::Bool, |source, args| {
+        let timeout = args.get(1).map_or(Some(0), Argument::number);
+        match (args[0].number(), timeout) {
+            (Some(process), Some(timeout)) => activity::terminate(source, process, timeout),
+            _ => Ok(Value::Null),
+        }
+    }),
     spec("pg_total_relation_size", 1..=1, Letter::Int8, |source, args| sized(source, &args[0], true, true)),
     spec("pg_ts_config_is_visible", 1..=1, Letter::Bool, always),
     spec("pg_ts_dict_is_visible", 1..=1, Letter::Bool, always),
@@ -207,6 +228,9 @@ static SPECS: &[Spec] = &[
     spec("pg_ts_template_is_visible", 1..=1, Letter::Bool, always),
     spec("pg_type_is_visible", 1..=1, Letter::Bool, always),
     spec("quote_ident", 1..=1, Letter::Text, |_, args| Ok(args[0].text().map(quoted).into())),
+    spec("set_config", 3..=3, Letter::Text, |_, _| {
+        Err(Error::Unsupported("set_config other than in the select list of a query without FROM".into()))
+    }),
     spec("shobj_description", 2..=2, Letter::Text, nothing),
     spec("to_regclass", 1..=1, Letter::Oid, |source, args| {
         let Some(name) = args[0].text() else { return Ok(Value::Null) };
@@ -388,21 +412,30 @@ pub(super) fn is_function(name: &str) -> bool {
     SPECS.iter().any(|spec| spec.name == name)
 }
 
+/// The function of DataFusion for a function of the catalog.
+pub(super) fn implementation(name: &str) -> &'static str {
+    match name {
+        "pg_cancel_backend" | "pg_terminate_backend" | "set_config" => ACTION,
+        _ => NAME,
+    }
+}
+
 /// The function of DataFusion.
 struct Catalog {
+    name: &'static str,
     source: Arc<Source>,
     signature: Signature,
 }
 
 impl Debug for Catalog {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(NAME)
+        f.write_str(self.name)
     }
 }
 
 impl PartialEq for Catalog {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.source, &other.source)
+        self.name == other.name && Arc::ptr_eq(&self.source, &other.source)
     }
 }
 
@@ -431,7 +464,7 @@ fn named(first: Option<&ScalarValue>, arguments: &[DataType]) -> Result<&'static
 
 impl ScalarUDFImpl for Catalog {
     fn name(&self) -> &str {
-        NAME
+        self.name
     }
 
     fn signature(&self) -> &Signature {
@@ -492,10 +525,12 @@ fn arguments(array: &ArrayRef) -> Result<Vec<Argument>> {
     })
 }
 
-/// Adds the function to the state of a statement.
+/// Adds the functions to the state of a statement.
 pub(in crate::sql) fn register_for(state: &mut SessionState, source: Arc<Source>) -> Result<()> {
-    let function = Catalog { source, signature: Signature::variadic_any(Volatility::Stable) };
-    state.register_udf(Arc::new(ScalarUDF::new_from_impl(function)))?;
+    for (name, volatility) in [(NAME, Volatility::Stable), (ACTION, Volatility::Volatile)] {
+        let function = Catalog { name, source: source.clone(), signature: Signature::variadic_any(volatility) };
+        state.register_udf(Arc::new(ScalarUDF::new_from_impl(function)))?;
+    }
     Ok(())
 }
 

@@ -7,6 +7,7 @@
 //! | [`objects`] | all objects with their OIDs |
 //! | [`definitions`] | the texts of definitions: of constraints, indexes and views |
 //! | [`rows`], [`others`] | the rows of the relations |
+//! | [`activity`] | sessions, and functions that cancel and end them |
 //! | [`functions`] | functions of the catalog |
 //! | [`rewrite`] | casts to types of OIDs, and names with `pg_catalog` |
 //!
@@ -14,6 +15,7 @@
 //! publications …) are empty. An OID is a hash of the kind and the name of an object: it is the same in every session, and
 //! changes when the object is renamed.
 
+mod activity;
 mod definitions;
 mod functions;
 mod objects;
@@ -29,10 +31,15 @@ pub(super) use rewrite::replace;
 pub(super) use rows::view;
 pub(super) use shapes::{exists, names};
 
-use crate::catalog::RelationName;
+use crate::catalog::{RelationName, SqlType};
 
 /// Name of the schema.
 pub(super) const NAME: &str = "pg_catalog";
+
+/// The OID of a type.
+pub(super) fn type_oid(ty: SqlType) -> u32 {
+    types::of_column(ty).0
+}
 
 /// True for the relation that has the columns of all views.
 pub(super) fn needs_plans(name: &RelationName) -> bool {

@@ -10,10 +10,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::shapes::{self, Shape};
 use crate::catalog::{
-    Access, Catalog, IndexDef, PREDEFINED, PUBLIC, RelationName, SequenceDef, Table, TableDef, ViewDef,
+    Access, Authority, Catalog, IndexDef, PREDEFINED, PUBLIC, RelationName, SequenceDef, Table, TableDef, ViewDef,
 };
 use crate::engine::Engine;
+use crate::engine::sessions::Activity;
 use crate::sql::client_settings::ClientSettings;
+use crate::sql::named::NamedStatements;
 use crate::sql::names::SearchPath;
 use crate::sql::roles::acting;
 use crate::sql::{SqlSession, access, information_schema};
@@ -33,7 +35,8 @@ pub(super) const OWNER: u32 = 10;
 /// Name of the role with the OID [`OWNER`], to which objects without an owner belong.
 pub(super) const OWNER_NAME: &str = acting::NO_ROLE;
 /// PostgreSQL's OIDs of the predefined roles.
-const PREDEFINED_ROLES: [(u32, &str); 2] = [(6181, PREDEFINED[0]), (6182, PREDEFINED[1])];
+const PREDEFINED_ROLES: [(u32, &str); PREDEFINED.len()] =
+    [(6181, PREDEFINED[0]), (6182, PREDEFINED[1]), (3375, PREDEFINED[2]), (3373, PREDEFINED[3]), (4200, PREDEFINED[4])];
 
 /// The state of one statement that the relations and functions show.
 pub(in crate::sql) struct Source {
@@ -43,6 +46,12 @@ pub(in crate::sql) struct Source {
     pub path: Arc<SearchPath>,
     pub zone: Zone,
     pub client_settings: ClientSettings,
+    /// What the statement may do.
+    pub authority: Authority,
+    /// The session.
+    pub activity: Arc<Activity>,
+    /// The prepared statements of the session.
+    pub named: NamedStatements,
     /// Computed when a relation or function uses them.
     objects: OnceLock<Objects>,
 }
@@ -54,7 +63,7 @@ impl std::fmt::Debug for Source {
 }
 
 impl Source {
-    pub fn new(session: &SqlSession, catalog: Arc<Catalog>, snapshot: Snapshot) -> Source {
+    pub fn new(session: &SqlSession, catalog: Arc<Catalog>, snapshot: Snapshot, authority: Authority) -> Source {
         Source {
             engine: session.engine.clone(),
             catalog,
@@ -62,8 +71,18 @@ impl Source {
             path: session.path(),
             zone: session.zone(),
             client_settings: session.client_settings.lock().clone(),
+            authority,
+            activity: session.activity.clone(),
+            named: session.named.clone(),
             objects: OnceLock::new(),
         }
+    }
+
+    /// The first error of a check by the definitions that the statement sees, and by the newest ones, if they have to permit
+    /// it, too.
+    pub(super) fn permit(&self, check: impl Fn(&Authority, &Catalog) -> crate::Result<()>) -> crate::Result<()> {
+        check(&self.authority, &self.catalog)?;
+        self.authority.newest().map_or(Ok(()), |(authority, catalog)| check(authority, catalog))
     }
 
     /// Names and values of the settings that clients of PostgreSQL read.
@@ -184,6 +203,11 @@ pub(super) struct Objects {
     constraints_by_oid: HashMap<u32, usize>,
 }
 
+/// The OID for a hash of the kind and name of an object.
+pub(super) fn hashed_oid(hash: u64) -> u32 {
+    FIRST_OID + (hash % u64::from(END_OID - FIRST_OID)) as u32
+}
+
 /// Assigns OIDs.
 #[derive(Default)]
 struct Oids(HashSet<u32>);
@@ -191,11 +215,9 @@ struct Oids(HashSet<u32>);
 impl Oids {
     /// A hash of the kind and name of an object; another one if an object before has it.
     fn of(&mut self, kind: &str, schema: &str, name: &str) -> u32 {
-        let hash = xxh3_64(format!("{kind}\0{schema}\0{name}").as_bytes());
-        let range = END_OID - FIRST_OID;
-        let mut oid = FIRST_OID + (hash % u64::from(range)) as u32;
+        let mut oid = hashed_oid(xxh3_64(format!("{kind}\0{schema}\0{name}").as_bytes()));
         while !self.0.insert(oid) {
-            oid = FIRST_OID + (oid - FIRST_OID + 1) % range;
+            oid = FIRST_OID + (oid - FIRST_OID + 1) % (END_OID - FIRST_OID);
         }
         oid
     }

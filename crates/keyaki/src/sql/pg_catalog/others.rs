@@ -3,7 +3,7 @@
 use super::objects::{CATALOG_SCHEMA, DATABASE, Kind, OWNER, OWNER_NAME, Relation, Source};
 use super::rows::METHODS;
 use super::shapes::{Rows, Shape};
-use super::{definitions, types};
+use super::{activity, definitions, types};
 use crate::catalog::RoleDef;
 use crate::engine::CATALOG_NAME;
 
@@ -39,6 +39,8 @@ pub(super) fn add(source: &Source, shape: &Shape, rows: &mut Rows) {
         "pg_indexes" => indexes(source, rows),
         "pg_sequences" => sequences(source, rows),
         "pg_settings" => settings(source, rows),
+        "pg_prepared_statements" => prepared_statements(source, rows),
+        "pg_stat_activity" => activity::add(source, rows),
         "pg_stat_user_tables" | "pg_stat_all_tables" => statistics(source, rows),
         _ => {}
     }
@@ -263,6 +265,18 @@ fn settings(source: &Source, rows: &mut Rows) {
             ("context", "user".into()),
             ("vartype", "string".into()),
             ("source", "session".into()),
+        ]);
+    }
+}
+
+fn prepared_statements(source: &Source, rows: &mut Rows) {
+    for (name, named) in source.named.lock().iter() {
+        rows.add(&[
+            ("name", name.as_str().into()),
+            ("statement", (*named.text).into()),
+            ("prepare_time", activity::micros(named.prepared_at).into()),
+            ("parameter_types", named.types.iter().map(|oid| i64::from(*oid)).collect::<Vec<i64>>().into()),
+            ("from_sql", named.from_sql.into()),
         ]);
     }
 }

@@ -22,7 +22,7 @@ use datafusion::sql::sqlparser::ast::{
     ObjectName, ObjectNamePart, TableFactor, Value, VisitMut, VisitorMut,
 };
 
-use super::functions::{NAME, OID_TYPES, is_function};
+use super::functions::{NAME, OID_TYPES, implementation, is_function};
 use crate::sql::information_schema;
 use crate::sql::names::plain_ident;
 use crate::sql::parameters::call;
@@ -283,14 +283,15 @@ fn of_function(function: &mut Function) -> Result<Option<Expr>> {
     if !is_function(&name) || name.ends_with("_in") || name.ends_with("_out") {
         return Ok(None);
     }
+    let implementation = implementation(&name);
     let name = Expr::value(Value::SingleQuotedString(name));
     match &mut function.args {
         FunctionArguments::List(list) => {
             list.args.insert(0, FunctionArg::Unnamed(FunctionArgExpr::Expr(name)));
-            function.name = ObjectName::from(vec![Ident::new(NAME)]);
+            function.name = ObjectName::from(vec![Ident::new(implementation)]);
             Ok(None)
         }
-        FunctionArguments::None => call(&format!("{NAME}(NULL)"), [name]).map(Some),
+        FunctionArguments::None => call(&format!("{implementation}(NULL)"), [name]).map(Some),
         FunctionArguments::Subquery(_) => Ok(None),
     }
 }

@@ -12,7 +12,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use datafusion::scalar::ScalarValue;
 
 use crate::catalog::{Authority, Catalog, RoleDef};
-use crate::sql::{Outcome, SqlSession};
+use crate::sql::{Outcome, SqlSession, local, settings};
 use crate::{Error, ObjectKind, Result};
 
 /// The name that `current_user` has in a session without a role.
@@ -55,6 +55,11 @@ impl Acting {
     pub fn logged_in(role: &RoleDef) -> Acting {
         let role = Some(Identity::of(role));
         Acting { login: role.clone(), session: role.clone(), current: role }
+    }
+
+    /// The name and identifier of the role that has logged in.
+    pub fn login(&self) -> Option<(Arc<str>, u64)> {
+        self.login.as_ref().map(|role| (role.name.clone(), role.id))
     }
 
     pub fn current_user(&self) -> &str {
@@ -126,6 +131,7 @@ pub fn set_role(session: &SqlSession, name: Option<&str>) -> Result<Outcome> {
         }
     };
     session.act(Acting { current, ..acting });
+    local::forget(session, settings::ROLE);
     Ok(Outcome::done(if name.is_some() { "SET" } else { "RESET" }))
 }
 
@@ -149,6 +155,7 @@ pub fn set_session(session: &SqlSession, name: Option<&str>) -> Result<Outcome> 
         }
     };
     session.act(Acting { session: role.clone(), current: role, ..acting });
+    local::forget(session, settings::ROLE);
     Ok(Outcome::done(if name.is_some() { "SET" } else { "RESET" }))
 }
 
