@@ -122,6 +122,21 @@ impl Authority {
         })
     }
 
+    /// The authority of a role, also of a predefined one; `None` if there is no such role.
+    pub fn named(catalog: &Catalog, name: &str) -> Option<Authority> {
+        let predefined = || {
+            let roles = BTreeSet::from([name.to_string()]);
+            Authority::Role(Arc::new(Member { role: Arc::new(RoleDef::new(name.into(), 0)), roles, newest: None }))
+        };
+        Authority::of(catalog, name).or_else(|| PREDEFINED.contains(&name).then(predefined))
+    }
+
+    /// The authority that all roles have.
+    pub fn of_public() -> Authority {
+        let role = Arc::new(RoleDef::new(String::new(), 0));
+        Authority::Role(Arc::new(Member { role, roles: BTreeSet::new(), newest: None }))
+    }
+
     /// This authority, as far as the newest definitions permit it. `newest`: the authority by these.
     pub fn limited(self, newest: Authority, catalog: Arc<Catalog>) -> Authority {
         let Authority::Role(of_newest) = &newest else { return self };
@@ -182,6 +197,21 @@ impl Authority {
     /// True if the authority may use the objects of all schemas.
     pub fn uses_all_schemas(&self) -> bool {
         [READ_ALL_DATA, WRITE_ALL_DATA].iter().any(|role| self.is_member_of(role))
+    }
+
+    /// True if the authority may grant all of the privileges to others.
+    pub fn may_grant(&self, access: &Access, privileges: Privileges) -> bool {
+        let Authority::Role(member) = self else { return true };
+        let options = member.grants(access).fold(Privileges::NONE, |all, grant| all.and(grant.grantable));
+        self.owns(access) || options.has(privileges)
+    }
+
+    /// True if the authority may create schemas.
+    pub fn creates_schemas(&self) -> bool {
+        match self {
+            Authority::All => true,
+            Authority::Role(member) => member.role.create_schema,
+        }
     }
 
     /// The privileges by grants.

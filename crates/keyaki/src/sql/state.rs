@@ -490,7 +490,8 @@ impl SchemaProvider for InformationSchema {
         let StatementTables { catalog, temporary, extra, .. } = &*self.tables;
         let rows = {
             let plan = |name: &RelationName| Some(extra.read().get(name)?.get_logical_plan()?.into_owned());
-            let source = information_schema::Source { catalog, temporary: temporary.as_ref(), plan: &plan };
+            let authority = &self.tables.pg_catalog.authority;
+            let source = information_schema::Source { catalog, authority, temporary: temporary.as_ref(), plan: &plan };
             information_schema::view(&source, name)?
         };
         match rows {

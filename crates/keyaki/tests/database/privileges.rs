@@ -534,3 +534,135 @@ fn whole_rows_are_read() {
         assert_eq!(run(&app, sql), "42501", "{sql}");
     }
 }
+
+/// `has_table_privilege` and its relatives, for the current user and for others.
+#[test]
+fn functions_about_privileges() {
+    let (_database, connection) = database();
+    let grants =
+        "GRANT SELECT ON t TO reader; GRANT INSERT, UPDATE ON t TO writer WITH GRANT OPTION; GRANT reader TO writer;
+        GRANT USAGE ON SCHEMA s TO reader; GRANT USAGE ON SEQUENCE q TO writer; GRANT DELETE ON u TO PUBLIC";
+    connection.execute_batch(grants).unwrap();
+    let value = |sql: &str| -> Option<bool> {
+        connection
+            .query_row(&format!("SELECT {sql}"), (), |row| row.get(0))
+            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    };
+    for (sql, expected) in [
+        // The session has no role: it may do everything.
+        ("has_table_privilege('t', 'SELECT')", Some(true)),
+        ("has_table_privilege('reader', 't', 'SELECT')", Some(true)),
+        ("has_table_privilege('reader', 'public.t', 'insert, select')", Some(true)),
+        ("has_table_privilege('reader', 't', 'INSERT')", Some(false)),
+        ("has_table_privilege('writer', 't', 'SELECT')", Some(true)),
+        ("has_table_privilege('writer', 't', 'INSERT WITH GRANT OPTION')", Some(true)),
+        ("has_table_privilege('writer', 't', 'SELECT WITH GRANT OPTION')", Some(false)),
+        ("has_table_privilege('owner', 't', 'TRUNCATE WITH GRANT OPTION')", Some(true)),
+        ("has_table_privilege('nobody', 't', 'SELECT, INSERT, UPDATE, DELETE')", Some(false)),
+        ("has_table_privilege('nobody', 'u', 'DELETE')", Some(true)),
+        ("has_table_privilege('public', 'u', 'DELETE')", Some(true)),
+        ("has_table_privilege('public', 't', 'SELECT')", Some(false)),
+        ("has_table_privilege('root', 't', 'DELETE')", Some(true)),
+        ("has_table_privilege('pg_read_all_data', 't', 'SELECT')", Some(true)),
+        ("has_table_privilege('nobody', 'pg_class', 'SELECT')", Some(true)),
+        ("has_table_privilege('nobody', 'pg_class', 'DELETE')", Some(false)),
+        ("has_table_privilege('reader'::regrole::oid, 't'::regclass::oid, 'SELECT')", Some(true)),
+        ("has_table_privilege('nobody'::regrole::oid, 't'::regclass, 'SELECT')", Some(false)),
+        ("has_table_privilege('reader', 1, 'SELECT')", None),
+        ("has_table_privilege(1, 't', 'SELECT')", None),
+        ("has_table_privilege(NULL, 't', 'SELECT')", None),
+        ("has_any_column_privilege('reader', 't', 'SELECT')", Some(true)),
+        ("has_any_column_privilege('reader', 't', 'UPDATE')", Some(false)),
+        ("has_column_privilege('reader', 't', 'v', 'SELECT')", Some(true)),
+        ("has_column_privilege('reader', 't', 2::SMALLINT, 'SELECT')", Some(true)),
+        ("has_column_privilege('nobody', 't'::regclass, 'v', 'SELECT')", Some(false)),
+        ("has_column_privilege('t', 9, 'SELECT')", None),
+        ("has_sequence_privilege('writer', 'q', 'USAGE')", Some(true)),
+        ("has_sequence_privilege('writer', 'q', 'UPDATE')", Some(false)),
+        ("has_sequence_privilege('reader', 'q', 'USAGE')", Some(false)),
+        ("has_schema_privilege('reader', 's', 'USAGE')", Some(true)),
+        ("has_schema_privilege('nobody', 's', 'USAGE')", Some(false)),
+        ("has_schema_privilege('nobody', 'public', 'USAGE')", Some(true)),
+        ("has_schema_privilege('nobody', 'public', 'CREATE')", Some(false)),
+        ("has_schema_privilege('owner', 'public', 'CREATE')", Some(true)),
+        ("has_schema_privilege('nobody', 'pg_catalog', 'USAGE')", Some(true)),
+        ("has_schema_privilege('nobody', 'information_schema', 'CREATE')", Some(false)),
+        ("has_database_privilege('nobody', current_database(), 'CONNECT, TEMP')", Some(true)),
+        ("has_database_privilege('nobody', current_database(), 'CREATE')", Some(false)),
+        ("has_database_privilege('owner', 5, 'CREATE')", Some(true)),
+        ("has_function_privilege('nobody', 'abs(integer)', 'EXECUTE')", Some(true)),
+        ("has_function_privilege('pg_catalog.format_type', 'EXECUTE WITH GRANT OPTION')", Some(true)),
+        ("pg_has_role('writer', 'reader', 'MEMBER')", Some(true)),
+        ("pg_has_role('writer', 'reader'::regrole::oid, 'USAGE')", Some(true)),
+        ("pg_has_role('reader', 'writer', 'USAGE')", Some(false)),
+        ("pg_has_role('reader', 'pg_monitor', 'MEMBER')", Some(false)),
+        ("pg_has_role('writer', 'reader', 'MEMBER WITH ADMIN OPTION')", Some(false)),
+        ("pg_has_role('root', 'reader', 'MEMBER')", Some(true)),
+    ] {
+        assert_eq!(value(sql), expected, "{sql}");
+    }
+    for (sql, state) in [
+        ("has_table_privilege('t', 'READ')", "22023"),
+        ("has_table_privilege('t', 'SELECT, USAGE')", "22023"),
+        ("has_table_privilege('missing', 'SELECT')", "42P01"),
+        ("has_table_privilege('missing', 't', 'SELECT')", "42704"),
+        ("has_column_privilege('t', 'missing', 'SELECT')", "42703"),
+        ("has_sequence_privilege('t', 'USAGE')", "42P01"),
+        ("has_schema_privilege('missing', 'USAGE')", "3F000"),
+        ("has_function_privilege('missing()', 'EXECUTE')", "42883"),
+        ("pg_has_role('missing', 'MEMBER')", "42704"),
+        ("pg_has_role('public', 'reader', 'SET')", "22023"),
+    ] {
+        assert_eq!(run(&connection, &format!("SELECT {sql}")), state, "{sql}");
+    }
+    // The current user. REVOKE takes effect also for a transaction that keeps its snapshot.
+    connection.execute_batch("SET ROLE writer; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT * FROM t").unwrap();
+    assert_eq!(value("has_table_privilege('t', 'SELECT')"), Some(true));
+    let other = connection.try_clone().unwrap();
+    other.execute_batch("REVOKE SELECT ON t FROM reader").unwrap();
+    assert_eq!(value("has_table_privilege('t', 'SELECT')"), Some(false));
+    connection.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(value("has_table_privilege('t', 'INSERT')"), Some(true));
+    assert_eq!(value("pg_has_role('reader', 'USAGE')"), Some(true));
+    assert_eq!(value("pg_has_role('root', 'USAGE')"), Some(false));
+}
+
+/// The views of privileges and roles show what the roles of the session have granted or hold.
+#[test]
+fn views_of_privileges() {
+    let (_database, connection) = database();
+    let grants =
+        "GRANT SELECT ON t TO reader; GRANT INSERT ON t TO writer WITH GRANT OPTION; GRANT SELECT ON vw TO PUBLIC;
+        GRANT reader TO writer";
+    connection.execute_batch(grants).unwrap();
+    let rows = |sql: &str| -> Vec<String> {
+        let rows = connection.query_map(sql, (), |row| row.get::<_, String>(0)).unwrap();
+        rows.collect::<Result<Vec<_>>>().unwrap()
+    };
+    let privileges = "SELECT concat_ws(' ', grantor, grantee, table_schema, table_name, privilege_type, is_grantable, with_hierarchy)
+        FROM information_schema.table_privileges WHERE grantor <> grantee ORDER BY 1";
+    let all = [
+        "owner PUBLIC public vw SELECT NO YES",
+        "owner reader public t SELECT NO YES",
+        "owner writer public t INSERT YES NO",
+    ];
+    assert_eq!(rows(privileges), all);
+    let of_owner = "SELECT table_name FROM information_schema.role_table_grants WHERE grantee = 'owner' AND privilege_type = 'TRUNCATE'
+        AND is_grantable = 'YES' ORDER BY 1";
+    assert_eq!(rows(of_owner), ["ids", "nested", "t", "t", "u", "vw"]);
+    assert_eq!(rows("SELECT role_name FROM information_schema.enabled_roles ORDER BY 1").len(), 5);
+    connection.execute_batch("SET ROLE writer").unwrap();
+    assert_eq!(rows(privileges), all, "a member of reader");
+    assert_eq!(rows("SELECT role_name FROM information_schema.enabled_roles ORDER BY 1"), ["reader", "writer"]);
+    let memberships =
+        "SELECT concat_ws(' ', grantee, role_name, is_grantable) FROM information_schema.applicable_roles";
+    assert_eq!(rows(memberships), ["writer reader NO"]);
+    connection.execute_batch("SET ROLE reader").unwrap();
+    assert_eq!(rows(privileges), all[..2]);
+    let of_roles = "SELECT grantee FROM information_schema.role_table_grants";
+    assert_eq!(rows(of_roles), ["reader"]);
+    let columns = "SELECT concat_ws(' ', grantee, table_name, column_name, privilege_type) FROM information_schema.column_privileges ORDER BY 1";
+    let expected =
+        ["PUBLIC vw id SELECT", "PUBLIC vw v SELECT", "reader t id SELECT", "reader t v SELECT", "reader t w SELECT"];
+    assert_eq!(rows(columns), expected);
+}

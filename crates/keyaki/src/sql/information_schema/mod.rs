@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`columns`] | `columns`, with PostgreSQL's names of types |
 //! | [`constraints`] | `table_constraints`, `key_column_usage` and others about constraints |
+//! | [`privileges`] | `table_privileges`, `column_privileges` and others about privileges and roles |
 //! | here | `tables`, `views`, `schemata`, `sequences`; DataFusion supplies `df_settings`, `routines` and `parameters` |
 //!
 //! The views have the columns of PostgreSQL 15 that can have values here. The system views of Keyaki are not listed.
@@ -16,28 +17,35 @@ use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlan;
 
 use super::names::SearchPath;
-use crate::catalog::{Catalog, PUBLIC, RelationName, Table};
+use crate::catalog::{Authority, Catalog, PUBLIC, RelationName, Table};
 use crate::engine::CATALOG_NAME;
 
 mod columns;
 mod constraints;
+mod privileges;
 
 /// Name of the schema.
 pub(super) const NAME: &str = "information_schema";
 
-/// Name of the view that needs the plans of views.
-pub(super) const COLUMNS: &str = "columns";
+/// Names of the views that need the plans of views.
+const COLUMNS: &str = "columns";
+const COLUMN_PRIVILEGES: &str = "column_privileges";
 
 /// Names of the views of this module.
 pub(super) const NAMES: &[&str] = &[
+    "applicable_roles",
     "check_constraints",
+    COLUMN_PRIVILEGES,
     COLUMNS,
     "constraint_column_usage",
+    "enabled_roles",
     "key_column_usage",
     "referential_constraints",
+    "role_table_grants",
     "schemata",
     "sequences",
     "table_constraints",
+    "table_privileges",
     "tables",
     "views",
 ];
@@ -45,6 +53,8 @@ pub(super) const NAMES: &[&str] = &[
 /// The contents of the views.
 pub(super) struct Source<'s> {
     pub catalog: &'s Catalog,
+    /// What the statement may do.
+    pub authority: &'s Authority,
     /// The schema of the session's temporary objects. Those of others are not shown.
     pub temporary: Option<&'s Arc<str>>,
     /// The plan of a view, for [`COLUMNS`]. A view without a plan has no columns.
@@ -66,9 +76,9 @@ pub(super) fn is_shown(name: &RelationName, temporary: Option<&Arc<str>>) -> boo
     !name.is_temporary() || temporary == Some(&name.schema)
 }
 
-/// True for the view that shows the columns of all views.
+/// True for the views that show the columns of all views.
 pub(super) fn needs_plans(name: &RelationName) -> bool {
-    *name.schema == *NAME && name.name == COLUMNS
+    *name.schema == *NAME && [COLUMNS, COLUMN_PRIVILEGES].contains(&name.name.as_str())
 }
 
 /// The views that the information schema shows to a session.
@@ -82,14 +92,19 @@ pub(super) fn shown_views<'c>(catalog: &'c Catalog, path: &'c SearchPath) -> imp
 /// Errors of expressions that the catalog stores.
 pub(super) fn view(source: &Source<'_>, name: &str) -> Result<Option<RecordBatch>> {
     let rows = match name {
+        "applicable_roles" => privileges::applicable_roles(source),
         "check_constraints" => constraints::checks(source),
+        COLUMN_PRIVILEGES => privileges::of_columns(source),
         COLUMNS => columns::rows(source),
         "constraint_column_usage" => constraints::columns_constrained(source),
+        "enabled_roles" => privileges::enabled_roles(source),
         "key_column_usage" => constraints::key_columns(source),
         "referential_constraints" => constraints::references(source),
+        "role_table_grants" => privileges::of_tables(source, false),
         "schemata" => schemata(source),
         "sequences" => sequences(source),
         "table_constraints" => constraints::of_tables(source),
+        "table_privileges" => privileges::of_tables(source, true),
         "tables" => tables(source),
         "views" => views(source),
         _ => return Ok(None),

@@ -20,8 +20,9 @@ use datafusion::scalar::ScalarValue;
 
 use super::objects::{Kind, Relation, Source};
 use super::others::UTF8;
+use super::procedures::Procedure;
 use super::shapes::{Letter, Value};
-use super::{activity, definitions, rows, types};
+use super::{activity, definitions, privileges, rows, types};
 use crate::catalog::RelationName;
 use crate::engine::CATALOG_NAME;
 use crate::sql::client_settings::POSTGRESQL_VERSION;
@@ -48,7 +49,7 @@ struct Spec {
 
 /// An argument in one row.
 #[derive(Debug, Clone, PartialEq)]
-enum Argument {
+pub(super) enum Argument {
     Null,
     Number(i64),
     Text(String),
@@ -56,7 +57,7 @@ enum Argument {
 }
 
 impl Argument {
-    fn number(&self) -> Option<i64> {
+    pub fn number(&self) -> Option<i64> {
         match self {
             Argument::Number(number) => Some(*number),
             Argument::Text(text) => text.trim().parse().ok(),
@@ -64,11 +65,11 @@ impl Argument {
         }
     }
 
-    fn oid(&self) -> Option<u32> {
+    pub fn oid(&self) -> Option<u32> {
         self.number().and_then(|number| u32::try_from(number).ok())
     }
 
-    fn text(&self) -> Option<&str> {
+    pub fn text(&self) -> Option<&str> {
         if let Argument::Text(text) = self { Some(text) } else { None }
     }
 }
@@ -105,6 +106,13 @@ static SPECS: &[Spec] = &[
         Ok(args[0].oid().map(|oid| types::sql_name(oid, modifier)).into())
     }),
     spec("getdatabaseencoding", 0..=0, Letter::Text, |_, _| Ok("UTF8".into())),
+    spec("has_any_column_privilege", 2..=3, Letter::Bool, privileges::of_table),
+    spec("has_column_privilege", 3..=4, Letter::Bool, privileges::of_column),
+    spec("has_database_privilege", 2..=3, Letter::Bool, privileges::of_database),
+    spec("has_function_privilege", 2..=3, Letter::Bool, privileges::of_function),
+    spec("has_schema_privilege", 2..=3, Letter::Bool, privileges::of_schema),
+    spec("has_sequence_privilege", 2..=3, Letter::Bool, privileges::of_sequence),
+    spec("has_table_privilege", 2..=3, Letter::Bool, privileges::of_table),
     spec("inet_client_addr", 0..=0, Letter::Text, |source, _| {
         Ok(source.activity.owner().address.map(|address| address.ip().to_string()).into())
     }),
@@ -145,9 +153,13 @@ static SPECS: &[Spec] = &[
         Ok(constraint.and_then(|of| definitions::constraint(objects, of, &name)).into())
     }),
     spec("pg_get_expr", 2..=3, Letter::Text, |_, args| Ok(args[0].text().into())),
-    spec("pg_get_function_arguments", 1..=1, Letter::Text, nothing),
-    spec("pg_get_function_identity_arguments", 1..=1, Letter::Text, nothing),
-    spec("pg_get_function_result", 1..=1, Letter::Text, nothing),
+    spec("pg_get_function_arguments", 1..=1, Letter::Text, |source, args| {
+        procedure(source, args, Procedure::arguments)
+    }),
+    spec("pg_get_function_identity_arguments", 1..=1, Letter::Text, |source, args| {
+        procedure(source, args, Procedure::arguments)
+    }),
+    spec("pg_get_function_result", 1..=1, Letter::Text, |source, args| procedure(source, args, Procedure::result)),
     spec("pg_get_functiondef", 1..=1, Letter::Text, nothing),
     spec("pg_get_indexdef", 1..=3, Letter::Text, |source, args| {
         let relation = args[0].oid().and_then(|oid| source.objects().relation(oid));
@@ -187,6 +199,7 @@ static SPECS: &[Spec] = &[
             })
             .into())
     }),
+    spec("pg_has_role", 2..=3, Letter::Bool, privileges::of_role),
     spec("pg_indexes_size", 1..=1, Letter::Int8, |source, args| sized(source, &args[0], false, true)),
     spec("pg_is_in_recovery", 0..=0, Letter::Bool, |_, _| Ok(false.into())),
     spec("pg_is_other_temp_schema", 1..=1, Letter::Bool, |_, _| Ok(false.into())),
@@ -284,6 +297,12 @@ fn nothing(_: &Source, _: &[Argument]) -> crate::Result<Value> {
     Ok(Value::Null)
 }
 
+/// A text about a function, by its OID.
+fn procedure(source: &Source, args: &[Argument], text: fn(&Procedure) -> String) -> crate::Result<Value> {
+    let oid = args[0].oid();
+    Ok(source.functions().iter().find(|known| Some(known.oid) == oid).map(text).into())
+}
+
 fn always(_: &Source, args: &[Argument]) -> crate::Result<Value> {
     Ok((args[0] != Argument::Null).then_some(true).into())
 }
@@ -298,7 +317,7 @@ fn no_oid(value: &Argument) -> Error {
     }
 }
 
-fn missing(kind: ObjectKind, name: &str) -> Error {
+pub(super) fn missing(kind: ObjectKind, name: &str) -> Error {
     Error::NotFound { kind, name: name.into() }
 }
 
@@ -327,7 +346,7 @@ fn written(oid: &Argument, name: impl Fn(u32) -> Option<String>) -> crate::Resul
 ///
 /// # Errors
 /// `Syntax`.
-fn relation<'s>(source: &'s Source, name: &str) -> crate::Result<Option<&'s Relation>> {
+pub(super) fn relation<'s>(source: &'s Source, name: &str) -> crate::Result<Option<&'s Relation>> {
     let parsed = crate::sql::parse_name(name)?;
     let found = relation_name(&parsed, &source.catalog, &source.path)?;
     let objects = source.objects();
@@ -340,7 +359,7 @@ fn relation<'s>(source: &'s Source, name: &str) -> crate::Result<Option<&'s Rela
     Ok(schemas.map(|schema| RelationName::new(schema, found.name.clone())).find_map(|name| objects.named(&name)))
 }
 
-fn schema(source: &Source, name: &str) -> Option<u32> {
+pub(super) fn schema(source: &Source, name: &str) -> Option<u32> {
     let name = name.trim_matches('"');
     source.objects().schemas.iter().find(|(_, schema)| schema == name).map(|(oid, _)| *oid)
 }
@@ -405,6 +424,13 @@ fn pretty(bytes: i64) -> String {
 /// The results of a function with a name and a number of arguments; `None` if there is none.
 fn find(name: &str, arguments: usize) -> Option<&'static Spec> {
     SPECS.iter().find(|spec| spec.name == name && spec.arguments.contains(&arguments))
+}
+
+/// Names, numbers of arguments and types of the results of all functions, but those of casts.
+pub(super) fn catalog_functions() -> impl Iterator<Item = (&'static str, std::ops::RangeInclusive<usize>, DataType)> {
+    let is_cast = |name: &str| ["_in", "_out"].iter().any(|end| name.ends_with(end));
+    let others = SPECS.iter().filter(move |spec| !is_cast(spec.name));
+    others.map(|spec| (spec.name, spec.arguments.clone(), spec.result.data_type()))
 }
 
 /// True for the name of a function of the catalog.

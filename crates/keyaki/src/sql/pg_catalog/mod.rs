@@ -9,6 +9,8 @@
 //! | [`rows`], [`others`] | the rows of the relations |
 //! | [`activity`] | sessions, and functions that cancel and end them |
 //! | [`functions`] | functions of the catalog |
+//! | [`privileges`] | functions about privileges |
+//! | [`procedures`] | the functions of `pg_proc` |
 //! | [`rewrite`] | casts to types of OIDs, and names with `pg_catalog` |
 //!
 //! The relations have the columns of PostgreSQL 15. Relations about objects that do not exist here (triggers, policies,
@@ -20,6 +22,8 @@ mod definitions;
 mod functions;
 mod objects;
 mod others;
+mod privileges;
+mod procedures;
 mod rewrite;
 mod rows;
 mod shapes;

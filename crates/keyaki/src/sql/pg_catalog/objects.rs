@@ -8,6 +8,7 @@ use datafusion::logical_expr::LogicalPlan;
 use keyaki_store::Snapshot;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::procedures::{self, Procedure};
 use super::shapes::{self, Shape};
 use crate::catalog::{
     Access, Authority, Catalog, IndexDef, PREDEFINED, PUBLIC, RelationName, SequenceDef, Table, TableDef, ViewDef,
@@ -54,6 +55,7 @@ pub(in crate::sql) struct Source {
     pub named: NamedStatements,
     /// Computed when a relation or function uses them.
     objects: OnceLock<Objects>,
+    functions: OnceLock<Vec<Procedure>>,
 }
 
 impl std::fmt::Debug for Source {
@@ -75,6 +77,7 @@ impl Source {
             activity: session.activity.clone(),
             named: session.named.clone(),
             objects: OnceLock::new(),
+            functions: OnceLock::new(),
         }
     }
 
@@ -103,6 +106,11 @@ impl Source {
             _ => &relation.name,
         };
         access::relation_access(&self.catalog, name).map_or_else(Cow::default, |(_, access)| access)
+    }
+
+    /// The functions of `pg_proc`.
+    pub(super) fn functions(&self) -> &[Procedure] {
+        self.functions.get_or_init(|| procedures::all(&self.engine))
     }
 
     pub(super) fn objects(&self) -> &Objects {
