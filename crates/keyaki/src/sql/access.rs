@@ -208,6 +208,11 @@ impl Target {
     pub fn check(self, authority: &Authority, catalog: &Catalog, table: &Table) -> Result<()> {
         relation(authority, catalog, &table.def.name, self.0)
     }
+
+    /// True for changes that give values to columns.
+    pub fn assigns(self) -> bool {
+        [Privileges::INSERT, Privileges::UPDATE].iter().any(|change| self.0.has(*change))
+    }
 }
 
 /// Checks that the session may insert rows into a table.

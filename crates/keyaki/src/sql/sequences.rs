@@ -4,7 +4,7 @@
 //! The functions find a sequence by name in the catalog that their statement sees, also if the open transaction has
 //! created it. Their values do not belong to a transaction ([`crate::engine::sequences`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Debug, Formatter};
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
@@ -55,6 +55,8 @@ struct Context {
     taken: Arc<Mutex<Taken>>,
     is_read_only: bool,
     authority: Authority,
+    /// Sequences of identity columns of tables whose rows the statement may change: `nextval` needs no privilege for them.
+    permitted: Mutex<HashSet<RelationName>>,
 }
 
 impl Context {
@@ -67,6 +69,18 @@ impl Context {
         let def = self.catalog.sequence(&name).ok_or_else(|| missing(&self.catalog, &name))?;
         access::relation_any(&self.authority, &self.catalog, &name, privileges)?;
         Ok(def)
+    }
+
+    /// The sequence of a call of `nextval`.
+    ///
+    /// # Errors
+    /// As [`Context::sequence`].
+    fn next(&self, name: &str) -> Result<&SequenceDef> {
+        let relation = relation_name(&super::parse_name(name)?, &self.catalog, &self.path)?;
+        match self.catalog.sequence(&relation).filter(|_| self.permitted.lock().contains(&relation)) {
+            Some(def) => Ok(def),
+            None => self.sequence(name, Privileges::USAGE.and(Privileges::UPDATE)),
+        }
     }
 
     /// # Errors
@@ -172,7 +186,7 @@ impl Function {
 
     fn next(&self, context: &Context, name: &str, count: usize) -> Result<Vec<i64>> {
         context.check_writes("nextval")?;
-        let def = context.sequence(name, Privileges::USAGE.and(Privileges::UPDATE))?;
+        let def = context.next(name)?;
         let values = context.engine.sequences.next(&context.engine.store, def, count)?;
         context.taken.lock().note(def.lasting_id(), &values);
         Ok(values)
@@ -261,11 +275,33 @@ pub(super) fn register_for(state: &mut SessionState, session: &SqlSession, catal
         taken: session.taken.clone(),
         is_read_only: session.is_read_only(),
         authority: session.authority(catalog)?,
+        permitted: Mutex::default(),
     });
     for function in Function::all(Some(&context)) {
         state.register_udf(Arc::new(function))?;
     }
     Ok(())
+}
+
+/// The surroundings of the functions in a statement's state; `None` for a database without sequences.
+fn context(state: &SessionState) -> Option<&Context> {
+    let function = state.scalar_functions().get("nextval")?.inner().downcast_ref::<Function>()?;
+    function.context.as_deref()
+}
+
+/// Permits a statement that may change the rows of a table to take values for its identity columns.
+pub(super) fn permit_identity(state: &SessionState, def: &TableDef) {
+    let Some(context) = context(state).filter(|context| !context.authority.is_all()) else { return };
+    let identities = def.columns.iter().filter_map(|column| column.identity.as_ref());
+    context.permitted.lock().extend(identities.map(|identity| identity.sequence.name.clone()));
+}
+
+/// Permits a statement what it was permitted in another state.
+pub(super) fn keep_permitted(state: &SessionState, other: &SessionState) {
+    if let (Some(own), Some(other)) = (context(state), context(other)) {
+        let permitted = own.permitted.lock().clone();
+        other.permitted.lock().extend(permitted);
+    }
 }
 
 /// The error for a name that is not that of a sequence.

@@ -176,6 +176,7 @@ impl StatementState {
         let mut other = StatementState::new(session, catalog, snapshot)?;
         other.state.execution_props_mut().query_execution_start_time =
             self.state.execution_props().query_execution_start_time;
+        sequences::keep_permitted(&self.state, &other.state);
         Ok(other)
     }
 

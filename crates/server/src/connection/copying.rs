@@ -46,8 +46,7 @@ fn codes(format: CopyFormat, columns: usize) -> (i8, i16, Vec<i16>) {
 }
 
 async fn read(client: &mut Client, copy: ProgramCopy) -> Result<u64> {
-    let columns = client.prepare(&copy.query).await?;
-    let (Some(schema), Some(table)) = (columns.columns().cloned(), copy.table.clone()) else {
+    let (Some(schema), Some(table)) = (copy.columns.clone(), copy.table.clone()) else {
         return Err(Failure::sql("42601", "COPY FROM takes a table, not a query"));
     };
     let (format, columns, formats) = codes(copy.format, schema.fields().len());

@@ -88,7 +88,9 @@ pub async fn parse(client: &mut Client, request: Parse) -> Result<()> {
             "COPY" => match client.session.program_copy(text)? {
                 Some(copy) => {
                     // For its errors: some drivers do not expect them from the execution.
-                    client.prepare(&copy.query).await?;
+                    if copy.to_program {
+                        client.prepare(&copy.query).await?;
+                    }
                     Body::Copy(copy)
                 }
                 None => Body::Prepared(client.prepare(&request.query).await?),

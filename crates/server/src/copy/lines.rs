@@ -247,6 +247,7 @@ mod tests {
             to_program: false,
             table: None,
             query: String::new(),
+            columns: None,
             format,
             header: false,
             delimiter: if is_csv { b',' } else { b'\t' },

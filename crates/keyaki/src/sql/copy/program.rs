@@ -2,6 +2,9 @@
 //!
 //! The statement is parsed here. A server reads and writes the rows in the format of its protocol.
 
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
@@ -33,8 +36,10 @@ pub struct ProgramCopy {
     pub to_program: bool,
     /// The table of COPY FROM STDIN, as in SQL.
     pub table: Option<String>,
-    /// A query: its rows are written, or it has the columns that are read.
+    /// The query whose rows are written; empty for COPY FROM STDIN.
     pub query: String,
+    /// The columns that are read; `None` for COPY TO STDOUT.
+    pub columns: Option<SchemaRef>,
     /// The format of the rows.
     pub format: CopyFormat,
     /// The first line has the names of the columns.
@@ -81,13 +86,25 @@ pub(crate) fn parse(session: &SqlSession, sql: &str) -> Result<Option<ProgramCop
     if !matches!(parser.peek_token_ref().token, Token::EOF | Token::SemiColon) {
         return Err(unexpected(&parser, "end of statement"));
     }
-    let (table, query) = match object {
-        CopyObject::Query(query) => (None, query.to_string()),
+    let (table, query, columns) = match object {
+        CopyObject::Query(_) if !to_program => {
+            return Err(Error::syntax("COPY FROM takes a table, not a query"));
+        }
+        CopyObject::Query(query) => (None, query.to_string(), None),
+        CopyObject::Table { name, columns } if !to_program => {
+            let (catalog, _) = session.moment()?;
+            let table = catalog.table(&session.relation(&catalog, &name)?)?.clone();
+            access::relation(&session.authority(&catalog)?, &catalog, &table.def.name, Privileges::INSERT)?;
+            let given = columns.iter().map(|column| table.column(&plain_ident(column))).collect::<Result<Vec<_>>>()?;
+            // Without generated columns.
+            let given = if given.is_empty() { table.given_columns() } else { given };
+            let columns = Arc::new(table.arrow.project(&given)?);
+            (Some(full_sql(&table.def.name)), String::new(), Some(columns))
+        }
         CopyObject::Table { name, columns } => {
             let (catalog, _) = session.moment()?;
             let name = session.relation(&catalog, &name)?;
-            let needed = if to_program { Privileges::SELECT } else { Privileges::INSERT };
-            access::relation(&session.authority(&catalog)?, &catalog, &name, needed)?;
+            access::relation(&session.authority(&catalog)?, &catalog, &name, Privileges::SELECT)?;
             let mut columns: Vec<String> = columns.iter().map(|column| quoted(&plain_ident(column))).collect();
             match catalog.tables.get(&name) {
                 // Without generated columns.
@@ -97,10 +114,11 @@ pub(crate) fn parse(session: &SqlSession, sql: &str) -> Result<Option<ProgramCop
                 _ if columns.is_empty() => columns.push("*".into()),
                 _ => {}
             }
-            (Some(full_sql(&name)), format!("SELECT {} FROM {}", columns.join(", "), full_sql(&name)))
+            let query = format!("SELECT {} FROM {}", columns.join(", "), full_sql(&name));
+            (Some(full_sql(&name)), query, None)
         }
     };
-    options.resolve(to_program, table, query).map(Some)
+    Ok(Some(ProgramCopy { table, query, columns, ..options.resolve(to_program)? }))
 }
 
 impl Options {
@@ -129,7 +147,7 @@ impl Options {
         }
     }
 
-    fn resolve(self, to_program: bool, table: Option<String>, query: String) -> Result<ProgramCopy> {
+    fn resolve(self, to_program: bool) -> Result<ProgramCopy> {
         let format = self.format.unwrap_or(CopyFormat::Text);
         let misplaced = |name: &str, of: &str| Err(Error::Unsupported(format!("{name} except for {of}")));
         if format != CopyFormat::Csv && (self.quote.is_some() || self.escape.is_some()) {
@@ -143,8 +161,9 @@ impl Options {
         let quote = self.quote.unwrap_or(b'"');
         let copy = ProgramCopy {
             to_program,
-            table,
-            query,
+            table: None,
+            query: String::new(),
+            columns: None,
             format,
             header: self.header.unwrap_or(false),
             delimiter: self.delimiter.unwrap_or(if is_csv { b',' } else { b'\t' }),

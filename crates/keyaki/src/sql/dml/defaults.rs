@@ -77,6 +77,8 @@ pub(crate) fn physical(
     }
     let (catalog, snapshot) = session.engine.latest(writer);
     let state = StatementState::new(session, catalog, snapshot)?;
+    // The caller has checked that it may insert rows.
+    sequences::permit_identity(&state.state, &table.def);
     let default = |column: &ColumnDef| column.has_default().then(|| of_statement(&state, column)).transpose();
     table.def.columns.iter().map(default).collect()
 }

@@ -98,6 +98,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, mut ins
     }
     let alias = alias(&insert, &table);
     let state = StatementState::new(session, catalog, snapshot)?;
+    sequences::permit_identity(&state.state, &table.def);
     let affected = match literals {
         Some(batch) => {
             let mut rows = RowBuffer::unreserved();
@@ -274,6 +275,7 @@ pub(crate) async fn describe(
     };
     let table = state.table(name)?;
     of_target(insert).check(&state.authority, &state.catalog, &table)?;
+    sequences::permit_identity(&state.state, &table.def);
     expressions::compiled(session, &table)?;
     let columns = target_columns(&table, insert)?;
     let conflict = Conflict::of(insert, &session.engine, &table)?;

@@ -36,7 +36,7 @@ use self::returning::Returning;
 use super::names::plain_ident;
 use super::state::StatementState;
 use crate::catalog::{HIDDEN_ROWID, Privileges, RelationName, Table};
-use crate::sql::{access, documents};
+use crate::sql::{access, documents, sequences};
 use crate::{Error, Result};
 
 /// Prefix of the name under which UPDATE and DELETE read their target table.
@@ -73,6 +73,9 @@ impl TargetTable {
         }
         let table = state.table(name)?;
         needed.check(&state.authority, &state.catalog, &table)?;
+        if needed.assigns() {
+            sequences::permit_identity(&state.state, &table.def);
+        }
         let alias = match alias {
             None => Ident::with_quote('"', table.def.name.name.clone()),
             Some(TableAlias { name, columns, .. }) if columns.is_empty() => name.clone(),
