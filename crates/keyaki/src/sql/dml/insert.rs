@@ -298,7 +298,9 @@ pub(crate) async fn describe(
             // `excluded` has the generated columns of the new row.
             return Ok(None);
         }
-        let Some(columns) = literals::cells(&table, targets, &values, &parameter_type) else { return Ok(None) };
+        let Some(columns) = literals::cells(&table, targets, &values, &parameter_type, conflict.is_none()) else {
+            return Ok(None);
+        };
         let short = Short { table: table.clone(), rows: values.len(), columns };
         let (Some(conflict), [row]) = (&conflict, values.as_slice()) else {
             return Ok(conflict.is_none().then_some(ShortPlan::Insert(short)));

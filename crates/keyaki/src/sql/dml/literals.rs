@@ -2,9 +2,10 @@
 //!
 //! Planning takes many times longer than inserting a single row. The literals of each column become one Arrow array: of
 //! the type that DataFusion would infer, or of a type from which assignment yields the same value. [`assign`] then
-//! converts it as for any other source. Other rows (expressions, literals of different kinds in one column, integers
+//! converts it as for any other source. `now()` and CURRENT_TIMESTAMP are literals, too. Other rows (expressions, literals of different kinds in one column, integers
 //! beyond 64 bits) take the path through the planner: [`rows`] returns `None`.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -13,7 +14,10 @@ use arrow::array::{
 };
 use arrow::compute::take;
 use arrow::datatypes::DataType;
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, Query, SetExpr, TimezoneInfo, UnaryOperator, Value};
+use datafusion::sql::sqlparser::ast::{
+    DataType as SqlType, Expr, Function, FunctionArguments, Ident, ObjectNamePart, Query, SetExpr, TimezoneInfo,
+    UnaryOperator, Value,
+};
 use keyaki_store::ColumnType;
 
 use super::defaults::is_default;
@@ -21,7 +25,7 @@ use crate::Result;
 use crate::catalog::ColumnDef;
 use crate::catalog::Table;
 use crate::sql::prepared::lone_parameter;
-use crate::sql::short::Cell;
+use crate::sql::short::{Cell, now};
 use crate::values::cast::parse;
 use crate::values::zone::Zone;
 use crate::write::assign::assign;
@@ -47,6 +51,7 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query, zone: Zone) 
     if columns.is_empty() || rows.iter().any(|row| row.len() != columns.len()) {
         return Ok(None);
     }
+    let now = LazyCell::new(|| now(rows.len()));
     let mut arrays: Vec<ArrayRef> = Vec::with_capacity(table.def.columns.len());
     for (i, column) in table.def.columns.iter().enumerate() {
         let array = match columns.iter().position(|&c| c == i) {
@@ -54,6 +59,7 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query, zone: Zone) 
                 arrays.push(generated::unset(column, rows.len()));
                 continue;
             }
+            Some(position) if rows.iter().all(|row| is_now(&row[position])) => Some(now.clone()),
             Some(position) => {
                 let literals: Option<Vec<Literal<'_>>> =
                     rows.iter().map(|row| literal(&row[position], column)).collect();
@@ -61,6 +67,7 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query, zone: Zone) 
             }
             None if column.identity.is_some() => None,
             None if column.default.is_none() => Some(Arc::new(NullArray::new(rows.len())) as ArrayRef),
+            None if is_now_by_default(column) => Some(now.clone()),
             None => constant(table, i).map(|value| repeated(value, rows.len())).transpose()?,
         };
         let Some(array) = array else { return Ok(None) };
@@ -69,13 +76,15 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query, zone: Zone) 
     generated::completed(table, arrays).map(Some)
 }
 
-/// The cells of each table column, for rows of parameters and literals for `columns`; `None` for other expressions,
-/// rows of different lengths, and defaults that must be evaluated. `types` gives the types of the parameters.
+/// The cells of each table column, for rows of parameters, literals and, if `has_now`, the current time for `columns`; `None`
+/// for other expressions, rows of different lengths, and defaults that must be evaluated. `types` gives the types of the
+/// parameters.
 pub(super) fn cells(
     table: &Table,
     columns: &[usize],
     rows: &[&[Expr]],
     types: &dyn Fn(usize) -> Option<DataType>,
+    has_now: bool,
 ) -> Option<Vec<Option<Vec<Cell>>>> {
     if columns.is_empty() || rows.is_empty() || rows.iter().any(|row| row.len() != columns.len()) {
         return None;
@@ -90,6 +99,7 @@ pub(super) fn cells(
             cells.push(match (&column.default, constant(table, i)) {
                 (None, _) => None,
                 (Some(_), Some(value)) => Some(vec![Cell::Constant(value.clone()); rows.len()]),
+                (Some(_), None) if has_now && is_now_by_default(column) => Some(vec![Cell::Now; rows.len()]),
                 (Some(_), None) => return None,
             });
             continue;
@@ -97,11 +107,43 @@ pub(super) fn cells(
         let ty = column.ty.column;
         let cell = |row: &&[Expr]| match lone_parameter(&row[position]) {
             Some(parameter) => (types(parameter)? == ty.arrow()).then_some(Cell::Parameter(parameter)),
+            None if is_now(&row[position]) => has_now.then_some(Cell::Now),
             None => array_of(&[literal(&row[position], column)?], ty).map(Cell::Constant),
         };
         cells.push(Some(rows.iter().map(cell).collect::<Option<Vec<_>>>()?));
     }
     Some(cells)
+}
+
+/// True for `now()` and CURRENT_TIMESTAMP.
+fn is_now(expr: &Expr) -> bool {
+    let Expr::Function(Function {
+        name,
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args,
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group,
+    }) = expr
+    else {
+        return false;
+    };
+    let [ObjectNamePart::Identifier(Ident { value: name, quote_style: None, .. })] = name.0.as_slice() else {
+        return false;
+    };
+    let expected = match args {
+        FunctionArguments::None => "current_timestamp",
+        FunctionArguments::List(list) if list.args.is_empty() && list.clauses.is_empty() => "now",
+        _ => return false,
+    };
+    name.eq_ignore_ascii_case(expected) && within_group.is_empty()
+}
+
+/// True if the default of a column is the current time.
+fn is_now_by_default(column: &ColumnDef) -> bool {
+    column.default.as_deref().is_some_and(|text| crate::sql::parse_expr(text).is_ok_and(|expr| is_now(&expr)))
 }
 
 /// The constant default of a column; `None` if there is none, or if it has not been compiled.

@@ -1,10 +1,11 @@
-//! INSERT … VALUES of parameters and literals.
+//! INSERT … VALUES of parameters, literals and the current time.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, Int64Array, PrimitiveArray, PrimitiveBuilder, StringViewBuilder,
-    new_null_array,
+    TimestampMicrosecondArray, new_null_array,
 };
 use arrow::compute::concat;
 use arrow::datatypes::{Date32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType};
@@ -30,9 +31,18 @@ pub(crate) enum Cell {
     Parameter(usize),
     /// An array of one value, of any type that can be assigned to the column.
     Constant(ArrayRef),
+    /// The start of the statement: `now()`, CURRENT_TIMESTAMP.
+    Now,
 }
 
-/// An INSERT of rows of parameters and literals.
+/// The current time, as an array of `rows` equal values.
+pub(crate) fn now(rows: usize) -> ArrayRef {
+    let micros = chrono::Utc::now().timestamp_micros();
+    let array = TimestampMicrosecondArray::from_value(micros, rows);
+    Arc::new(array.with_data_type(ColumnType::Timestamp { utc: true }.arrow()))
+}
+
+/// An INSERT of rows of parameters, literals and the current time.
 #[derive(Debug)]
 pub(crate) struct Insert {
     pub table: Arc<Table>,
@@ -71,6 +81,7 @@ impl Insert {
     /// `Context` with the parameter for a value that cannot be converted to its column; `Constraint` for NOT NULL.
     pub(super) fn new_rows(&self, session: &SqlSession, values: &[ValueRef<'_>]) -> Result<TableRows> {
         let mut columns = Vec::with_capacity(self.columns.len());
+        let now = LazyCell::<ArrayRef>::new(|| now(1));
         for (cells, column) in self.columns.iter().zip(&self.table.def.columns) {
             let array = match cells {
                 None if column.generated.is_some() => {
@@ -84,7 +95,7 @@ impl Insert {
                     Arc::new(Int64Array::from(values))
                 }
                 None => new_null_array(&column.ty.column.arrow(), self.rows),
-                Some(cells) => column_of(cells, values, column, session.zone())?,
+                Some(cells) => column_of(cells, (values, &now), column, session.zone())?,
             };
             columns.push(assign(&array, &self.table.def.name, column, session.zone())?);
         }
@@ -93,14 +104,20 @@ impl Insert {
     }
 }
 
-/// The values of a column, as an array of the column's type.
+/// The values of a column, as an array of the column's type, with values for the parameters and the current time.
 ///
 /// # Errors
 /// `Context` with the parameter for a value that cannot be converted.
-pub(super) fn column_of(cells: &[Cell], values: &[ValueRef<'_>], column: &ColumnDef, zone: Zone) -> Result<ArrayRef> {
+pub(super) fn column_of(
+    cells: &[Cell],
+    (values, now): (&[ValueRef<'_>], &LazyCell<ArrayRef>),
+    column: &ColumnDef,
+    zone: Zone,
+) -> Result<ArrayRef> {
     let plain = |cell: usize| match &cells[cell] {
         Cell::Parameter(parameter) => Some(values[*parameter]),
         Cell::Constant(array) => value_at(array, 0),
+        Cell::Now => value_at(&**now, 0),
     };
     if let Some(array) = array_of(cells.len(), plain, column.ty.column) {
         return Ok(array);
@@ -109,6 +126,7 @@ pub(super) fn column_of(cells: &[Cell], values: &[ValueRef<'_>], column: &Column
     let converted = cells.iter().map(|cell| match cell {
         Cell::Parameter(parameter) => bind(*parameter, values[*parameter], Some(&ty), zone),
         Cell::Constant(array) => assign(array, "", &ColumnDef { nullable: true, ..column.clone() }, zone),
+        Cell::Now => assign(now, "", column, zone),
     });
     let converted = converted.collect::<Result<Vec<_>>>()?;
     let arrays: Vec<&dyn Array> = converted.iter().map(AsRef::as_ref).collect();

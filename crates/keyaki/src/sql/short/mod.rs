@@ -52,7 +52,7 @@ use crate::catalog::Catalog;
 
 pub(crate) use change::{Change, ChangeKind};
 pub(crate) use expressions::parameter_index;
-pub(crate) use insert::{Cell, Insert};
+pub(crate) use insert::{Cell, Insert, now};
 pub(crate) use read::Read;
 pub(crate) use upsert::{BlindUpsert, Upsert};
 

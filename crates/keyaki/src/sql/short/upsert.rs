@@ -1,12 +1,13 @@
 //! INSERT … ON CONFLICT of one row of parameters and literals: the existing row is found by its key, as in an UPDATE.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use keyaki_store::WriteBatch;
 
 use super::change::with_parameters;
-use super::insert::{Cell, Insert, column_of};
+use super::insert::{Cell, Insert, column_of, now};
 use super::read::Read;
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
@@ -60,12 +61,13 @@ impl BlindUpsert {
         let Some(rows) = new.columns.iter().cloned().collect::<Option<Vec<_>>>() else { return Ok(None) };
         let mut arguments = None;
         if !self.arguments.is_empty() {
+            let now = LazyCell::<ArrayRef>::new(|| now(1));
             let mut arrays = Vec::with_capacity(self.arguments.len());
             for (cells, column) in self.arguments.iter().zip(&table.def.columns) {
                 arrays.push(match cells {
                     None => None,
                     Some(cells) => {
-                        let array = column_of(cells, values, column, session.zone())
+                        let array = column_of(cells, (values, &now), column, session.zone())
                             .and_then(|array| assign(&array, &table.def.name, column, session.zone()));
                         match array {
                             Ok(array) => Some(array),
