@@ -22,6 +22,7 @@ use std::task::Poll;
 
 use tokio::sync::Notify;
 
+use super::row_locks::StatementLocks;
 use super::{Error, Result};
 
 /// The interrupts of one session.
@@ -122,7 +123,7 @@ impl<'s> Execution<'s> {
     pub fn decision(&self) -> &Arc<Decision> {
         self.decision.get_or_init(|| {
             let (interrupts, started) = (self.interrupts.clone(), self.started);
-            Arc::new(Decision { interrupts, started, state: AtomicU8::new(RUNNING) })
+            Arc::new(Decision { interrupts, started, state: AtomicU8::new(RUNNING), locks: OnceLock::new() })
         })
     }
 
@@ -162,6 +163,7 @@ pub(crate) struct Decision {
     interrupts: Arc<Interrupts>,
     started: Started,
     state: AtomicU8,
+    locks: OnceLock<StatementLocks>,
 }
 
 impl Decision {
@@ -181,6 +183,16 @@ impl Decision {
             }
             Err(_) => Err(Error::Cancelled),
         }
+    }
+
+    /// The locks of the statement; `None` if it does not wait for the rows that it changes.
+    pub fn locks(&self) -> Option<&StatementLocks> {
+        self.locks.get()
+    }
+
+    /// Makes the statement wait for the rows that it changes, for the holder that `locks` returns. Returns the locks.
+    pub fn wait_for_rows(&self, locks: impl FnOnce() -> StatementLocks) -> &StatementLocks {
+        self.locks.get_or_init(locks)
     }
 
     /// Cancels the statement. Returns false, without an effect, if it has decided to commit.

@@ -14,6 +14,7 @@ pub(crate) mod intervals;
 pub(crate) mod json_fields;
 pub(crate) mod options;
 pub(crate) mod progress;
+pub(crate) mod row_locks;
 #[cfg(test)]
 pub(crate) mod stops;
 pub(crate) mod timers;

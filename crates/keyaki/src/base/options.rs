@@ -174,6 +174,8 @@ pub struct SessionOptions {
     /// `transaction_timeout`: the time after which an open transaction is rolled back; `None` without a limit. It concerns
     /// transactions that begin later.
     pub transaction_timeout: Option<Duration>,
+    /// `lock_timeout`: the time after which a statement that waits for a row fails; `None` without a limit.
+    pub lock_timeout: Option<Duration>,
 }
 
 /// Implements `Display` and `FromStr` with the names that SET and SHOW use.

@@ -57,6 +57,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::base::options::{MEMORY_BYTES_MIN, MemoryBudget};
 use crate::base::progress::NoProgress;
+use crate::base::row_locks::RowLocks;
 use crate::base::timers::Timers;
 use crate::catalog::{Catalog, Table};
 use crate::catalog::{IndexDef, bootstrap};
@@ -153,6 +154,8 @@ pub(crate) struct Engine {
     pub meters: Arc<Meters>,
     /// The timeouts of transactions.
     pub timers: Timers,
+    /// The locks of rows that transactions and statements have changed.
+    pub row_locks: Arc<RowLocks>,
 }
 
 /// Settings of the database that SET changes, as they were when it was opened.
@@ -266,6 +269,7 @@ impl Engine {
             sessions: Sessions::default(),
             meters,
             timers: Timers::default(),
+            row_locks: Arc::default(),
             writer: Arc::default(),
             calibration: Mutex::new(Arc::new(calibration)),
             calibration_file,

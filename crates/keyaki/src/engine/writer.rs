@@ -45,7 +45,7 @@ enum Scope {
 pub(crate) struct Changes {
     pub batch: WriteBatch,
     /// Ranges of keys that must stay empty until the commit: those of new unique keys. `None` if the statement holds the
-    /// writer lock.
+    /// writer lock and does not wait for rows.
     pub absent: Option<Vec<(TreeId, KeyRange)>>,
     /// Number of changed rows.
     pub rows: u64,
@@ -56,7 +56,8 @@ pub(crate) struct Changes {
 impl Writer {
     /// No changes yet, for this writer.
     pub fn changes(&self) -> Changes {
-        Changes { absent: self.is_in_transaction().then(Vec::new), ..Changes::default() }
+        let needs_absent = self.is_in_transaction() || self.decision.locks().is_some();
+        Changes { absent: needs_absent.then(Vec::new), ..Changes::default() }
     }
 
     /// True if the writes are those of an open transaction.
@@ -203,8 +204,19 @@ impl Engine {
     /// writes. Blocks.
     ///
     /// # Errors
-    /// `Cancelled`, `OutOfMemory`, errors of the store. Nothing has changed then.
+    /// `Conflict` if the statement has to run again ([`StatementLocks::repeat`](crate::base::row_locks::StatementLocks::repeat)); `Deadlock`, `Cancelled`,
+    /// `OutOfMemory`, errors of the store. Nothing has changed then.
     pub fn submit(&self, writer: &Writer, table: &Table, changes: Changes) -> Result<Option<Submitted>> {
+        let locks = writer.decision.locks();
+        match (&writer.scope, locks) {
+            (Scope::Transaction(statement), _) => statement.lock_rows(table, &changes, locks)?,
+            (Scope::Database(_), None) => {}
+            (Scope::Database(_), Some(locks)) => {
+                if !locks.lock(changes.locked_rows(&self.row_locks, table)?)? {
+                    return Err(Error::Conflict { relation: Some(table.def.name.to_string()) });
+                }
+            }
+        }
         match writer.is_part {
             true => writer.decision.check()?,
             false => writer.decision.commit()?,
@@ -218,6 +230,9 @@ impl Engine {
             Scope::Database(_) if changes.batch.is_empty() => None,
             Scope::Database(_) => Some(self.store.submit(changes.batch)?),
         };
+        if matches!(writer.scope, Scope::Database(_)) {
+            locks.inspect(|locks| locks.holder.release());
+        }
         if !writer.is_part {
             writer.decision.reach(Stage::Committed);
         }

@@ -46,7 +46,7 @@ use futures::future::BoxFuture;
 use keyaki_exec::Stats;
 
 use crate::base::interrupt::{Execution, InterruptHandle};
-use crate::base::options::SessionOptions;
+use crate::base::options::{Isolation, SessionOptions};
 use crate::base::progress::Progress;
 use crate::engine::sessions::shown;
 use crate::sql::{self, FileAccess, Outcome, ProgramCopy, SqlSession};
@@ -246,6 +246,12 @@ impl Session {
     /// Statements cannot change it.
     pub fn restrict_files(&self, access: FileAccess) {
         *self.sql.files.lock() = Arc::new(access);
+    }
+
+    /// Sets the isolation level of transactions and statements that do not specify one, before SET.
+    pub fn set_default_isolation(&self, isolation: Isolation) {
+        *self.sql.default_isolation.lock() = isolation;
+        self.sql.options.lock().isolation = isolation;
     }
 
     /// The time zone of the session: a name of the IANA time zone database, or an offset such as `+01:00`.

@@ -34,7 +34,7 @@ const LEVELS: Values =
 const NO_TIME: Values = Only(&["0", "0ms", "0s"]);
 
 /// Name, value before any change, and permitted values, sorted by name.
-const SETTINGS: [(&str, &str, Values); 23] = [
+const SETTINGS: [(&str, &str, Values); 22] = [
     ("application_name", "", Any),
     ("bytea_output", "hex", Only(&["hex"])),
     ("client_encoding", "UTF8", Only(&["utf8", "utf-8", "unicode"])),
@@ -48,7 +48,6 @@ const SETTINGS: [(&str, &str, Values); 23] = [
     ("intervalstyle", "postgres", Only(&["postgres"])),
     ("jit", "off", Any),
     ("lc_messages", "C", Any),
-    ("lock_timeout", "0", NO_TIME),
     ("max_identifier_length", "63", ReadOnly),
     ("max_index_keys", "32", ReadOnly),
     ("row_security", "on", ON),

@@ -77,6 +77,7 @@ mod queries;
 mod recursion;
 mod renames;
 pub(crate) mod repair;
+mod repeat;
 mod roles;
 mod row_values;
 mod schemas;
@@ -358,10 +359,7 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
                 _ => unsupported("EXPLAIN of statements other than queries and changes of rows"),
             }
         }
-        Sql::Insert(insert) => dml::insert::run(session, execution, insert).await,
-        Sql::Update(update) => dml::update::run(session, execution, update).await,
-        Sql::Delete(delete) => dml::delete::run(session, execution, delete).await,
-        Sql::Merge(merge) => Box::pin(dml::merge::run(session, execution, merge)).await,
+        Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_) | Sql::Merge(_) => change(session, execution, statement).await,
         Sql::CreateTable(create) => ddl::create_table(session, execution, create).await,
         Sql::AlterTable(alter) => Box::pin(ddl::alter_table(session, execution, alter)).await,
         Sql::AlterIndex { name, operation } => ddl::alter_index(session, execution, &name, &operation).await,
@@ -421,6 +419,27 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
             Some(alternative) => format!("{} ({alternative})", first_words(&other)),
             None => first_words(&other),
         }),
+    }
+}
+
+/// Executes a statement that changes rows.
+async fn change(session: &SqlSession, execution: &Execution<'_>, statement: Sql) -> Result<Outcome> {
+    repeat::begin(session, execution);
+    loop {
+        let changed = match statement.clone() {
+            Sql::Insert(insert) => dml::insert::run(session, execution, insert).await,
+            Sql::Update(update) => dml::update::run(session, execution, update).await,
+            Sql::Delete(delete) => dml::delete::run(session, execution, delete).await,
+            Sql::Merge(merge) => Box::pin(dml::merge::run(session, execution, merge)).await,
+            other => Err(Error::Internal(format!("{} changes no rows", first_words(&other)))),
+        };
+        if repeat::again(session, execution).await? {
+            continue;
+        }
+        if matches!(changed, Ok(Outcome::Rows(_))) {
+            session.transaction.acknowledged(&session.engine).await?;
+        }
+        return changed;
     }
 }
 
@@ -516,7 +535,7 @@ async fn query(session: &SqlSession, mut statement: Sql) -> Result<Outcome> {
     set_config::apply(session, &mut statement)?;
     let plan = state.plan(statement).await?;
     let rows = state.run(&plan).await?;
-    Ok(Outcome::Rows(session.transaction.watch(rows)))
+    Ok(Outcome::Rows(session.transaction.watch(&session.engine, rows)))
 }
 
 async fn checkpoint(session: &SqlSession, execution: &Execution<'_>) -> Result<Outcome> {

@@ -122,7 +122,7 @@ impl Description {
         // Planning from the syntax tree reports an error in the terms of the statement.
         let Ok(plan) = template.bind(&state, values) else { return Ok(None) };
         let rows = state.run(&plan).await?;
-        Ok(Some(Outcome::Rows(session.transaction.watch(rows))))
+        Ok(Some(Outcome::Rows(session.transaction.watch(&session.engine, rows))))
     }
 }
 

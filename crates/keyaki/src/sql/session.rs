@@ -18,7 +18,7 @@ use super::sequences::Taken;
 use super::settings;
 use super::state::Planning;
 use crate::base::interrupt::{Execution, Interrupts};
-use crate::base::options::{ExecutionMode, JoinMode, PlanCacheMode, SessionOptions, Switch};
+use crate::base::options::{ExecutionMode, Isolation, JoinMode, PlanCacheMode, SessionOptions, Switch};
 use crate::base::progress::{NoProgress, Progress};
 use crate::catalog::{Authority, Catalog, RelationName, RoleDef};
 use crate::engine::queries::{Operators, RunningQuery};
@@ -34,6 +34,8 @@ use crate::{Error, ObjectKind, Result};
 pub(crate) struct SqlSession {
     pub engine: Arc<Engine>,
     pub options: Mutex<SessionOptions>,
+    /// The isolation level before SET.
+    pub default_isolation: Mutex<Isolation>,
     /// The time zone of TIMESTAMPTZ in texts and local times.
     pub zone: Mutex<Zone>,
     /// The schemas of names without a schema.
@@ -96,6 +98,7 @@ impl SqlSession {
             plans,
             short_statements: AtomicU64::new(0),
             options: Mutex::default(),
+            default_isolation: Mutex::default(),
             zone: Mutex::default(),
             path: Mutex::default(),
             progress: Mutex::new(Arc::new(NoProgress)),

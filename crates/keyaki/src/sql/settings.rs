@@ -10,6 +10,7 @@
 //! | `default_transaction_isolation` | session | `read committed`, `repeatable read`, `serializable` |
 //! | `default_transaction_read_only` | session | `on`, `off` |
 //! | `transaction_isolation`, `transaction_read_only` | open transaction | the same values |
+//! | `lock_timeout` | session | as `transaction_timeout` |
 //! | `transaction_timeout` | session, for transactions that begin later | a number of milliseconds, or with a unit (`30s`, `10min`); 0: none |
 //! | `search_path` | session | names of schemas, separated by commas |
 //! | `role` | session | a role, or `none`: as SET ROLE; `session_authorization` and `is_superuser` are read-only |
@@ -56,6 +57,7 @@ const DEFAULT_READ_ONLY: &str = "default_transaction_read_only";
 const ISOLATION: &str = "transaction_isolation";
 const READ_ONLY: &str = "transaction_read_only";
 const TRANSACTION_TIMEOUT: &str = "transaction_timeout";
+const LOCK_TIMEOUT: &str = "lock_timeout";
 pub(super) const TIME_ZONE: &str = "timezone";
 pub(super) const SEARCH_PATH: &str = "search_path";
 pub(super) const ROLE: &str = "role";
@@ -225,6 +227,7 @@ pub(super) fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()
         DEFAULT_ISOLATION => session.options.lock().isolation = isolation(value).ok_or_else(|| wrong(ISOLATIONS))?,
         DEFAULT_READ_ONLY => session.options.lock().is_read_only = switch(value).map_err(wrong)?,
         TRANSACTION_TIMEOUT => session.options.lock().transaction_timeout = timeout(name, value)?,
+        LOCK_TIMEOUT => session.options.lock().lock_timeout = timeout(name, value)?,
         ISOLATION => {
             let isolation = isolation(value).ok_or_else(|| wrong(ISOLATIONS))?;
             change_transaction(session, name, |characteristics| characteristics.isolation = isolation)?;
@@ -256,7 +259,8 @@ fn show_application(session: &SqlSession) {
 
 /// Returns all settings of a session to their defaults.
 pub(super) fn reset_session(session: &SqlSession) {
-    *session.options.lock() = SessionOptions::default();
+    let isolation = *session.default_isolation.lock();
+    *session.options.lock() = SessionOptions { isolation, ..SessionOptions::default() };
     session.overrides.lock().clear();
     session.client_settings.lock().reset_all();
     show_application(session);
@@ -283,9 +287,10 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             SHORT_PATH => session.options.lock().short_path = Switch::default(),
             BLIND_UPSERTS => session.options.lock().blind_upserts = Switch::default(),
             PLAN_CACHE => session.options.lock().plan_cache = PlanCacheMode::default(),
-            DEFAULT_ISOLATION => session.options.lock().isolation = SessionOptions::default().isolation,
+            DEFAULT_ISOLATION => session.options.lock().isolation = *session.default_isolation.lock(),
             DEFAULT_READ_ONLY => session.options.lock().is_read_only = SessionOptions::default().is_read_only,
             TRANSACTION_TIMEOUT => session.options.lock().transaction_timeout = None,
+            LOCK_TIMEOUT => session.options.lock().lock_timeout = None,
             TIME_ZONE => *session.zone.lock() = Zone::UTC,
             SEARCH_PATH => session.change_path(SearchPath::reset),
             ROLE => drop(set_role(session, None)?),
@@ -363,6 +368,7 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     all.push((DEFAULT_ISOLATION.into(), session_options.isolation.to_string()));
     all.push((DEFAULT_READ_ONLY.into(), on_off(session_options.is_read_only).into()));
     all.push((TRANSACTION_TIMEOUT.into(), shown_timeout(session_options.transaction_timeout)));
+    all.push((LOCK_TIMEOUT.into(), shown_timeout(session_options.lock_timeout)));
     all.push((ISOLATION.into(), transaction.isolation.to_string()));
     all.push((READ_ONLY.into(), on_off(transaction.is_read_only).into()));
     all.push((TIME_ZONE.into(), session.zone().to_string()));

@@ -27,6 +27,7 @@ mod queries;
 mod read_only;
 mod repair;
 mod roles;
+mod row_locks;
 mod schemas;
 mod sequences;
 mod slt;

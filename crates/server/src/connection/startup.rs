@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keyaki::{RoleLogin, Session};
+use keyaki::{Isolation, RoleLogin, Session};
 use pgwire::messages::startup::{
     Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey, Startup,
 };
@@ -95,6 +95,8 @@ async fn log_in(
     let role = shared.access.authenticate(wire, user, peer, encryption).await?;
     let session = shared.database.session();
     session.restrict_files(shared.options.files.clone());
+    // As in PostgreSQL, whose clients do not expect to repeat transactions.
+    session.set_default_isolation(Isolation::ReadCommitted);
     if let Some(role) = &role {
         session.log_in(&role.name)?;
     }

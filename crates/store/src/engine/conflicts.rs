@@ -99,7 +99,8 @@ impl Transactions {
         active.kept.extend(trees.into_iter().map(|tree| Kept { tree, newest: sequence, buffer: None }));
     }
 
-    /// A checker for the commits that are in `state`, or were before. The caller holds the commit lock.
+    /// A checker for the commits that are in `state`, or were before. `state` is not older than this call: the caller holds the
+    /// commit lock, or has read it before.
     pub fn checker<'a>(&self, state: &'a StoreVersion) -> Checker<'a> {
         Checker { state, kept: self.0.lock().kept.clone() }
     }

@@ -310,6 +310,22 @@ impl WriteBatch {
         self.bytes.len() + self.in_memory.len()
     }
 
+    /// Calls `each` with the keys of the messages to a tree, in the order of the batch.
+    ///
+    /// # Errors
+    /// [`Error::InvalidBatch`] if the batch is invalid.
+    pub fn keys(&self, tree: TreeId, mut each: impl FnMut(&[u8])) -> Result<()> {
+        let mut operations = Operations::new(self.parts()[usize::from(tree.is_memory())]);
+        while let Some(operation) = operations.next()? {
+            if let Operation::Message { tree: of, key, .. } = operation
+                && of == tree
+            {
+                each(key);
+            }
+        }
+        Ok(())
+    }
+
     /// The operations on trees on disk, and those on memory trees.
     pub(crate) fn parts(&self) -> [&[u8]; 2] {
         [&self.bytes, &self.in_memory]

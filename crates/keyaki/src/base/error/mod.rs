@@ -28,8 +28,8 @@ pub use sqlstate::SqlState;
 pub(crate) use parser::{syntax, tokenizer};
 pub(crate) use text::shown;
 use text::{
-    bytes, check_violation, io_text, is_number, left, not_found, of_column, of_relation, out_of_range, perhaps, place,
-    undefined, violation,
+    bytes, check_violation, io_text, left, not_found, of_column, of_relation, out_of_range, perhaps, place, undefined,
+    violation,
 };
 
 /// The result of a call into the database.
@@ -412,6 +412,13 @@ pub enum Error {
         /// The table or view, if it is known.
         relation: Option<String>,
     },
+    /// Transactions wait for each other's rows. The statement was refused so that the others go on. The program should run
+    /// the whole transaction again.
+    #[error("deadlock detected (retry the transaction)")]
+    Deadlock,
+    /// Another transaction has changed a row, and has not ended within `lock_timeout`.
+    #[error("canceling statement due to lock timeout")]
+    LockTimeout,
     /// The statement cannot run inside a transaction, or no longer.
     #[error("{0}")]
     ActiveTransaction(String),
@@ -616,9 +623,9 @@ impl fmt::Display for Position {
 }
 
 impl Error {
-    /// True for conflicts with other transactions: the whole transaction may succeed if it runs again.
+    /// True for conflicts with other transactions, and deadlocks: the whole transaction may succeed if it runs again.
     pub fn is_retryable(&self) -> bool {
-        self.sqlstate() == SqlState::SERIALIZATION_FAILURE
+        [SqlState::SERIALIZATION_FAILURE, SqlState::DEADLOCK_DETECTED].contains(&self.sqlstate())
     }
 
     /// The underlying error, without [`Error::Context`] and [`Error::Import`]; for matching.
@@ -651,44 +658,5 @@ impl Error {
     /// A column that a table does not have.
     pub(crate) fn undefined_column(column: impl Into<String>, relation: &str) -> Error {
         Error::UndefinedColumn { column: column.into(), relation: Some(relation.into()), suggestion: None }
-    }
-
-    /// Text that is not a valid value of the type `ty`.
-    pub(crate) fn invalid_text(ty: impl Into<String>, value: &str, column: Option<&str>) -> Error {
-        Error::InvalidText { ty: ty.into(), value: shown(value), column: column.map(Into::into) }
-    }
-
-    /// Text that cannot become a value of the type `ty`: a number is out of range, other text is invalid.
-    pub(crate) fn unfit_text(ty: String, value: &str, column: Option<&str>) -> Error {
-        if is_number(&ty, value) {
-            Error::out_of_range(ty, value, column)
-        } else {
-            Error::invalid_text(ty, value, column)
-        }
-    }
-
-    /// A value out of the range of the type `ty`.
-    pub(crate) fn out_of_range(ty: impl Into<String>, value: &str, column: Option<&str>) -> Error {
-        Error::OutOfRange { ty: ty.into(), value: Some(shown(value)), column: column.map(Into::into) }
-    }
-
-    /// Adds the target column to an error about a value.
-    pub(crate) fn of_column(mut self, name: &str) -> Error {
-        if let Error::InvalidText { column, .. } | Error::OutOfRange { column, .. } = &mut self {
-            *column = Some(name.into());
-        }
-        self
-    }
-
-    /// Removes the column from an error about a value, for callers that name the column with the position.
-    pub(crate) fn without_column(mut self) -> Error {
-        match &mut self {
-            Error::InvalidText { column, .. }
-            | Error::OutOfRange { column, .. }
-            | Error::StringTooLong { column, .. }
-            | Error::InvalidEncoding { column } => *column = None,
-            _ => {}
-        }
-        self
     }
 }

@@ -91,6 +91,8 @@ states! {
     INVALID_SCHEMA_NAME = "3F000";
     /// `serialization_failure`: a concurrent commit conflicts with a transaction, which can be repeated.
     SERIALIZATION_FAILURE = "40001";
+    /// `deadlock_detected`: transactions wait for each other; one that can be repeated was refused.
+    DEADLOCK_DETECTED = "40P01";
     /// `syntax_error_or_access_rule_violation`: a statement is invalid for a reason without a code of its own.
     SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION = "42000";
     /// `insufficient_privilege`: the role of the session lacks a privilege, or the operating system denies access to a file.
@@ -163,6 +165,8 @@ states! {
     TOO_MANY_COLUMNS = "54011";
     /// `object_not_in_prerequisite_state`
     OBJECT_NOT_IN_PREREQUISITE_STATE = "55000";
+    /// `lock_not_available`: a lock was not granted in time.
+    LOCK_NOT_AVAILABLE = "55P03";
     /// `object_in_use`: another process has the database open.
     OBJECT_IN_USE = "55006";
     /// `query_canceled`
@@ -285,6 +289,8 @@ impl Error {
             Error::CheckViolation { .. } => SqlState::CHECK_VIOLATION,
             Error::MissingReference { .. } | Error::StillReferenced { .. } => SqlState::FOREIGN_KEY_VIOLATION,
             Error::Conflict { .. } => SqlState::SERIALIZATION_FAILURE,
+            Error::Deadlock => SqlState::DEADLOCK_DETECTED,
+            Error::LockTimeout => SqlState::LOCK_NOT_AVAILABLE,
             Error::ActiveTransaction(_) => SqlState::ACTIVE_SQL_TRANSACTION,
             Error::NoActiveTransaction(_) => SqlState::NO_ACTIVE_SQL_TRANSACTION,
             Error::FailedTransaction => SqlState::IN_FAILED_SQL_TRANSACTION,

@@ -317,6 +317,8 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             "40001",
             "could not serialize access because of a concurrent change (retry the transaction)",
         ),
+        (Error::Deadlock, "40P01", "deadlock detected (retry the transaction)"),
+        (Error::LockTimeout, "55P03", "canceling statement due to lock timeout"),
         (
             Error::AffectedTwice { statement: "ON CONFLICT DO UPDATE" },
             "21000",
@@ -431,9 +433,11 @@ fn number(error: &Error) -> usize {
         E::TransactionTimeout => 75,
         E::FileAccess { .. } => 76,
         E::Terminated => 81,
+        E::Deadlock => 82,
+        E::LockTimeout => 83,
     }
 }
-const VARIANTS: usize = 82;
+const VARIANTS: usize = 84;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

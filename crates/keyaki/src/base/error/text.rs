@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{ANY_NUMBER, ConstraintKind, ObjectKind};
+use super::{ANY_NUMBER, ConstraintKind, Error, ObjectKind};
 
 /// Maximum characters of a value in a message.
 const VALUE_CHARS_SHOWN: usize = 60;
@@ -19,7 +19,7 @@ pub(crate) fn shown(value: &str) -> String {
 }
 
 /// True if a text is a number, perhaps one out of the range of the type.
-pub(super) fn is_number(ty: &str, value: &str) -> bool {
+fn is_number(ty: &str, value: &str) -> bool {
     let digits = value.trim().trim_start_matches(['+', '-']);
     let is_integer = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     match ty {
@@ -119,4 +119,46 @@ pub(super) fn io_text(error: &io::Error) -> String {
 /// PostgreSQL has separate SQLSTATE codes for invalid values of these types.
 pub(super) fn is_datetime(ty: &str) -> bool {
     ["date", "time", "interval"].iter().any(|start| ty.starts_with(start))
+}
+
+/// Errors about values and their texts.
+impl Error {
+    /// Text that is not a valid value of the type `ty`.
+    pub(crate) fn invalid_text(ty: impl Into<String>, value: &str, column: Option<&str>) -> Error {
+        Error::InvalidText { ty: ty.into(), value: shown(value), column: column.map(Into::into) }
+    }
+
+    /// Text that cannot become a value of the type `ty`: a number is out of range, other text is invalid.
+    pub(crate) fn unfit_text(ty: String, value: &str, column: Option<&str>) -> Error {
+        if is_number(&ty, value) {
+            Error::out_of_range(ty, value, column)
+        } else {
+            Error::invalid_text(ty, value, column)
+        }
+    }
+
+    /// A value out of the range of the type `ty`.
+    pub(crate) fn out_of_range(ty: impl Into<String>, value: &str, column: Option<&str>) -> Error {
+        Error::OutOfRange { ty: ty.into(), value: Some(shown(value)), column: column.map(Into::into) }
+    }
+
+    /// Adds the target column to an error about a value.
+    pub(crate) fn of_column(mut self, name: &str) -> Error {
+        if let Error::InvalidText { column, .. } | Error::OutOfRange { column, .. } = &mut self {
+            *column = Some(name.into());
+        }
+        self
+    }
+
+    /// Removes the column from an error about a value, for callers that name the column with the position.
+    pub(crate) fn without_column(mut self) -> Error {
+        match &mut self {
+            Error::InvalidText { column, .. }
+            | Error::OutOfRange { column, .. }
+            | Error::StringTooLong { column, .. }
+            | Error::InvalidEncoding { column } => *column = None,
+            _ => {}
+        }
+        self
+    }
 }

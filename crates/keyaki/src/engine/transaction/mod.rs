@@ -14,9 +14,11 @@
 //! A transaction that is open for longer than its timeout fails, and keeps neither snapshot nor changes ([`expire`]).
 //!
 //! *Conflicts.* The store finds changes of the same rows, of new unique keys, and of ranges that a serializable
-//! transaction has read. Definitions are checked here: those of tables with changed rows must be the same as when the
+//! transaction has read. At the level read committed, statements wait for the rows that other transactions have changed
+//! ([`locks`]), so that such transactions have no conflicts with each other. Definitions are checked here: those of tables with changed rows must be the same as when the
 //! transaction read them, and a transaction that changes definitions must be the only one since its snapshot.
 
+mod locks;
 mod parts;
 mod running;
 
@@ -24,15 +26,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::TryStreamExt;
+use futures::{StreamExt, TryFutureExt, TryStreamExt};
 use keyaki_store::{KeyRange, Savepoint, Snapshot, TreeId, WriteBatch};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::base::interrupt::{Decision, InterruptHandle, Interrupts, Stage};
 use crate::base::options::Isolation;
+use crate::base::row_locks::LockHolder;
 use crate::catalog::{Catalog, Table};
 use crate::engine::Engine;
 use crate::engine::writer::{Changes, Lock};
@@ -90,13 +94,25 @@ struct Open {
     deadline: Option<Instant>,
     /// Held from BEGIN IMMEDIATE to the end.
     lock: Option<Lock>,
+    /// Has the locks of the changed rows; `None` with `lock`, which no other commit passes.
+    holder: Option<Arc<LockHolder>>,
+    /// The next statement sees commits that are not acknowledged yet: it has waited for them.
+    needs_newest: bool,
+    /// A statement has seen such commits.
+    has_seen_newest: bool,
     savepoints: Vec<NamedSavepoint>,
 }
 
 #[derive(Debug)]
 struct NamedSavepoint {
     name: String,
-    point: Savepoint,
+    point: Point,
+}
+
+/// A point to which the transaction can return.
+#[derive(Debug)]
+struct Point {
+    store: Savepoint,
     /// The transaction's own catalog; `None` if it had not changed definitions. ROLLBACK TO then uses the catalog of the
     /// current snapshot, which at the level read committed may be newer than the savepoint.
     catalog: Option<Arc<Catalog>>,
@@ -109,15 +125,29 @@ pub(crate) struct TransactionStatement {
     state: Arc<Mutex<Option<Open>>>,
     /// The statement has made some of its changes. If it ends before the last one, the transaction has failed.
     is_partial: AtomicBool,
+    /// The state before the first of several changes.
+    start: Mutex<Option<Point>>,
+    /// The statement ends without changes, and runs again.
+    is_repeated: AtomicBool,
+    /// Number of ranges that the transaction depended on before the statement.
+    dependencies: usize,
     _turn: OwnedMutexGuard<()>,
 }
 
 impl Drop for TransactionStatement {
     fn drop(&mut self) {
-        if *self.is_partial.get_mut()
-            && let Some(open) = self.state.lock().as_mut()
-        {
-            open.is_failed = true;
+        let (is_partial, is_repeated) = (*self.is_partial.get_mut(), *self.is_repeated.get_mut());
+        if !is_partial && !is_repeated {
+            return;
+        }
+        let mut state = self.state.lock();
+        let Some(open) = state.as_mut() else { return };
+        match (open.running.as_mut(), self.start.get_mut().as_ref()) {
+            (Some(running), start) if is_repeated => {
+                start.inspect(|start| start.restore(running));
+                running.store.forget_dependencies(self.dependencies);
+            }
+            _ => open.fail(),
         }
     }
 }
@@ -172,20 +202,28 @@ impl TransactionSlot {
             && !matches!(error, Error::ActiveTransaction(_))
             && let Some(open) = self.state.lock().as_mut()
         {
-            open.is_failed = true;
+            open.fail();
         }
     }
 
-    /// Passes on the rows of a query. An error makes the open transaction fail.
-    pub fn watch(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+    /// Passes on the rows of a query, once all commits that it sees are acknowledged. An error makes the open transaction
+    /// fail.
+    pub fn watch(&self, engine: &Engine, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
         if !self.is_open() {
             return rows;
         }
         let Some(number) = self.state.lock().as_ref().map(|open| open.number) else { return rows };
         let (state, schema) = (self.state.clone(), rows.schema());
+        let rows = match self.unacknowledged(engine) {
+            None => rows.boxed(),
+            Some(acknowledged) => {
+                let acknowledged = async move { acknowledged.await.map_err(DataFusionError::from) };
+                acknowledged.map_ok(|()| rows).try_flatten_stream().boxed()
+            }
+        };
         let rows = rows.inspect_err(move |_| {
             if let Some(open) = state.lock().as_mut().filter(|open| open.number == number) {
-                open.is_failed = true;
+                open.fail();
             }
         });
         Box::pin(RecordBatchStreamAdapter::new(schema, rows))
@@ -241,11 +279,18 @@ impl TransactionSlot {
         let turn = self.turn.clone().lock_owned().await;
         let mut state = self.state.lock();
         let Some(open) = state.as_mut() else { return Ok(None) };
-        open.start(engine)?;
+        let dependencies = open.start(engine)?.store.dependencies();
         if open.characteristics.is_read_only {
             return Err(Error::ReadOnlyTransaction { statement: what.into() });
         }
-        Ok(Some(TransactionStatement { state: self.state.clone(), is_partial: AtomicBool::new(false), _turn: turn }))
+        Ok(Some(TransactionStatement {
+            state: self.state.clone(),
+            is_partial: AtomicBool::new(false),
+            start: Mutex::default(),
+            is_repeated: AtomicBool::new(false),
+            dependencies,
+            _turn: turn,
+        }))
     }
 
     /// Begins a transaction. If it is `immediate`, it holds the writer lock to its end, so that it has no conflicts. After its
@@ -297,7 +342,10 @@ impl TransactionSlot {
             is_failed: false,
             has_timed_out: false,
             deadline: characteristics.timeout.map(|timeout| Instant::now() + timeout),
+            holder: lock.is_none().then(|| Arc::new(engine.row_locks.holder())),
             lock,
+            needs_newest: false,
+            has_seen_newest: false,
             savepoints: Vec::new(),
         };
         *self.state.lock() = Some(open);
@@ -345,7 +393,7 @@ impl TransactionSlot {
     /// `Conflict`, `Cancelled`, `TransactionTimeout`, errors of the store: nothing has changed.
     pub async fn commit(&self, engine: &Arc<Engine>, decision: &Arc<Decision>) -> Result<Option<Committed>> {
         let _turn = self.turn.lock().await;
-        let Some(Open { running, is_failed, has_timed_out, lock, .. }) = self.take() else { return Ok(None) };
+        let Some(Open { running, is_failed, has_timed_out, lock, holder, .. }) = self.take() else { return Ok(None) };
         match (is_failed, has_timed_out) {
             // No statement may have told the caller.
             (true, true) => return Err(Error::TransactionTimeout),
@@ -365,7 +413,10 @@ impl TransactionSlot {
         let is_small = running.is_small() && !engine.store.slows_commits();
         let work = move || {
             let _lock = lock;
-            running.commit(&engine, &decision)
+            let committed = running.commit(&engine, &decision);
+            // Those who wait for the rows see the commit, although it may not be durable yet: theirs follow it in the log.
+            holder.inspect(|holder| holder.release());
+            committed
         };
         if is_small {
             return work().map(Some);
@@ -382,10 +433,8 @@ impl TransactionSlot {
         let mut state = self.state.lock();
         let open = state.as_mut().ok_or_else(|| no_transaction("SAVEPOINT"))?;
         let running = open.start(engine)?;
-        let point = running.store.savepoint();
-        let catalog = running.defines().then(|| running.catalog.clone());
-        let changed = running.changed.clone();
-        open.savepoints.push(NamedSavepoint { name, point, catalog, changed });
+        let point = Point::of(running);
+        open.savepoints.push(NamedSavepoint { name, point });
         Ok(())
     }
 
@@ -418,7 +467,7 @@ impl TransactionSlot {
         let place = open.savepoint(name)?;
         open.savepoints.truncate(place + 1);
         if let (Some(running), Some(savepoint)) = (open.running.as_mut(), open.savepoints.last()) {
-            running.roll_back_to(savepoint.point, savepoint.catalog.clone(), savepoint.changed.clone());
+            savepoint.point.restore(running);
         }
         open.is_failed = false;
         Ok(())
@@ -453,12 +502,13 @@ fn expire(
         return Some(left);
     }
     open.is_failed = true;
+    let holder = open.holder.take();
     if !std::mem::replace(&mut open.has_timed_out, true) {
         // While the state is locked: the transaction cannot end before, and no later statement is cancelled.
         InterruptHandle { interrupts: interrupts.clone() }.interrupt();
     }
     let Ok(_turn) = turn.try_lock() else { return Some(RETRY_INTERVAL) };
-    let released = (open.running.take(), open.lock.take(), std::mem::take(&mut open.savepoints));
+    let released = (open.running.take(), open.lock.take(), holder, std::mem::take(&mut open.savepoints));
     open.deadline = None;
     *timer.lock() = None;
     drop(state);
@@ -483,7 +533,9 @@ impl Open {
         match &mut self.running {
             Some(running) => {
                 if isolation == Isolation::ReadCommitted {
-                    running.refresh(engine)?;
+                    let is_newest = std::mem::take(&mut self.needs_newest);
+                    self.has_seen_newest |= is_newest;
+                    running.refresh(engine, is_newest)?;
                 }
                 Ok(running)
             }
@@ -491,10 +543,31 @@ impl Open {
         }
     }
 
+    /// Makes the transaction fail. Without savepoints it can only be rolled back: others may change its rows.
+    fn fail(&mut self) {
+        self.is_failed = true;
+        if self.savepoints.is_empty() {
+            self.holder.as_ref().inspect(|holder| holder.release());
+        }
+    }
+
     /// The place of the newest savepoint with this name.
     fn savepoint(&self, name: &str) -> Result<usize> {
         let place = self.savepoints.iter().rposition(|savepoint| savepoint.name == name);
         place.ok_or_else(|| Error::NotFound { kind: ObjectKind::Savepoint, name: name.into() })
+    }
+}
+
+impl Point {
+    /// The current point.
+    fn of(running: &Running) -> Point {
+        let catalog = running.defines().then(|| running.catalog.clone());
+        Point { store: running.store.savepoint(), catalog, changed: running.changed.clone() }
+    }
+
+    /// Undoes all changes since the point.
+    fn restore(&self, running: &mut Running) {
+        running.roll_back_to(self.store, self.catalog.clone(), self.changed.clone());
     }
 }
 
@@ -509,7 +582,7 @@ impl TransactionStatement {
     /// # Errors
     /// `OutOfMemory`, errors of the store. Nothing has changed then.
     pub fn add_rows(&self, table: &Table, changes: Changes, is_part: bool) -> Result<()> {
-        self.is_partial.fetch_or(is_part, Ordering::Relaxed);
+        self.begin_change(is_part);
         self.with(|running, savepoints, is_alone| {
             running.write(changes.batch, savepoints)?;
             for (tree, range) in changes.absent.into_iter().flatten().filter(|_| !is_alone) {
@@ -524,6 +597,13 @@ impl TransactionStatement {
         Ok(())
     }
 
+    /// Begins a change; the first of several ones keeps the state before it.
+    fn begin_change(&self, is_part: bool) {
+        if is_part && !self.is_partial.swap(true, Ordering::Relaxed) {
+            *self.start.lock() = Some(self.with(|running, _, _| Point::of(running)));
+        }
+    }
+
     /// The statement has made all its changes.
     pub fn complete(&self) {
         self.is_partial.store(false, Ordering::Relaxed);
@@ -536,7 +616,7 @@ impl TransactionStatement {
     pub fn define(&self, decision: &Decision, batch: WriteBatch, catalog: Catalog, is_part: bool) -> Result<()> {
         if is_part {
             decision.check()?;
-            self.is_partial.store(true, Ordering::Relaxed);
+            self.begin_change(true);
             return self.with(|running, savepoints, _| running.define(batch, catalog, savepoints));
         }
         decision.commit()?;
@@ -570,7 +650,8 @@ impl TransactionStatement {
         let Some(Open { running: Some(running), savepoints, lock, .. }) = state.as_mut() else {
             unreachable!("a transaction ended during the turn of a statement")
         };
-        let savepoints: Vec<Savepoint> = savepoints.iter().map(|savepoint| savepoint.point).collect();
+        let mut savepoints: Vec<Savepoint> = savepoints.iter().map(|savepoint| savepoint.point.store).collect();
+        savepoints.extend(self.start.lock().as_ref().map(|start| start.store));
         work(running, &savepoints, lock.is_some())
     }
 }

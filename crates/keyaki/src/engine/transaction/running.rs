@@ -66,10 +66,13 @@ impl Running {
         (self.catalog.clone(), self.store.snapshot())
     }
 
-    /// Takes a new snapshot, with the newest catalog.
-    pub fn refresh(&mut self, engine: &Engine) -> Result<()> {
+    /// Takes a new snapshot, with the newest catalog; with `is_newest`, also of commits that are not acknowledged yet.
+    pub fn refresh(&mut self, engine: &Engine, is_newest: bool) -> Result<()> {
         let refresh = |_: &Store| {
-            self.store.refresh();
+            match is_newest {
+                true => self.store.refresh_to_newest(),
+                false => self.store.refresh(),
+            }
             self.store.snapshot()
         };
         let (newest, _) = engine.stable(refresh, Snapshot::clone);

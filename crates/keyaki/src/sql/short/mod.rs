@@ -40,11 +40,11 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::logical_expr::LogicalPlan;
 
-use super::SqlSession;
 use super::columns::in_zone;
 use super::parameters::bind_all;
 use super::prepared::Executed;
 use super::state::StatementState;
+use super::{SqlSession, repeat};
 use crate::Result;
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
@@ -88,15 +88,27 @@ impl ShortPlan {
         types: &[Option<DataType>],
         values: &[ValueRef<'_>],
     ) -> Result<Option<Executed>> {
-        if let ShortPlan::Insert(insert) = self {
-            return insert.run(session, execution, catalog, values).await;
+        if let ShortPlan::Read(read) = self {
+            let arrays = bind_all(values, types, session.zone())?;
+            let rows = read.run(session, catalog, &arrays).await?;
+            session.transaction.acknowledged(&session.engine).await?;
+            return Ok(rows.map(Executed::Rows));
         }
-        let arrays = bind_all(values, types, session.zone())?;
-        match self {
-            ShortPlan::Read(read) => Ok(read.run(session, catalog, &arrays).await?.map(Executed::Rows)),
-            ShortPlan::Change(change) => change.run(session, execution, catalog, &arrays).await,
-            ShortPlan::Upsert(upsert) => upsert.run(session, execution, catalog, values, &arrays).await,
-            ShortPlan::Insert(_) => Ok(None),
+        let arrays = match self {
+            ShortPlan::Insert(_) => Vec::new(),
+            _ => bind_all(values, types, session.zone())?,
+        };
+        repeat::begin(session, execution);
+        loop {
+            let changed = match self {
+                ShortPlan::Insert(insert) => insert.run(session, execution, catalog, values).await,
+                ShortPlan::Change(change) => change.run(session, execution, catalog, &arrays).await,
+                ShortPlan::Upsert(upsert) => upsert.run(session, execution, catalog, values, &arrays).await,
+                ShortPlan::Read(_) => Ok(None),
+            };
+            if !repeat::again(session, execution).await? {
+                return changed;
+            }
         }
     }
 }

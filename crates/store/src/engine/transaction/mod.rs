@@ -132,14 +132,50 @@ impl Transaction {
     }
 
     /// Replaces the base by a snapshot of all acknowledged commits, for read committed. Earlier writes are still checked
-    /// against the bases of their statements.
+    /// against the bases of their statements. A base that is newer stays: see [`Transaction::refresh_to_newest`].
     ///
     /// # Panics
     /// If the transaction is serializable.
     pub fn refresh(&mut self) {
+        let oldest = self.base.sequence;
+        self.rebase(|shared| shared.visible().max(oldest));
+    }
+
+    /// As [`Transaction::refresh`], with commits that are not acknowledged yet. A crash may undo them, and then also the
+    /// commit of this transaction. What is read must not leave the program before [`Transaction::is_base_visible`].
+    ///
+    /// # Panics
+    /// If the transaction is serializable.
+    pub fn refresh_to_newest(&mut self) {
+        self.rebase(|shared| shared.inserted.load(Ordering::Acquire));
+    }
+
+    /// True if all commits that the transaction sees are acknowledged.
+    pub fn is_base_visible(&self) -> bool {
+        self.base.sequence <= self.shared.visible()
+    }
+
+    /// True if a commit since the base has changed, in a tree, the key of a message of `batch`, or a key of one of `ranges`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidBatch`] if the batch is invalid.
+    pub fn is_outdated(&self, tree: TreeId, batch: &WriteBatch, ranges: &[(TreeId, KeyRange)]) -> Result<bool> {
+        let base = self.base.sequence;
+        if base == self.shared.inserted.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        // A flush after this keeps the buffers of the state; those of an earlier one are in the checker.
+        let state = self.shared.state.read().clone();
+        let checker = self.shared.transactions.checker(&state);
+        let mut is_outdated = ranges.iter().any(|(tree, range)| checker.check_range(*tree, range, base).is_err());
+        batch.keys(tree, |key| is_outdated = is_outdated || checker.check_key(tree, key, base).is_err())?;
+        Ok(is_outdated)
+    }
+
+    fn rebase(&mut self, sequence: impl Fn(&Shared) -> u64) {
         assert!(self.reads.is_none(), "a serializable transaction has one base");
         let shared = &self.shared;
-        let base = shared.snapshot(|| shared.visible());
+        let base = shared.snapshot(|| sequence(shared));
         self.registrations.extend(base.registration.iter().cloned());
         self.trees = base.state.clone();
         self.base = base;
@@ -191,6 +227,18 @@ impl Transaction {
             self.dependency_bytes += dependency.bytes();
             self.dependencies.push(dependency);
         }
+    }
+
+    /// Number of ranges that the transaction depends on, for [`Transaction::forget_dependencies`].
+    pub fn dependencies(&self) -> usize {
+        self.dependencies.len()
+    }
+
+    /// Forgets the ranges behind the first `kept` ones, for a statement that runs again: the program knows nothing of what it
+    /// has read.
+    pub fn forget_dependencies(&mut self, kept: usize) {
+        let forgotten = self.dependencies.drain(kept..).map(|dependency| dependency.bytes()).sum::<usize>();
+        self.dependency_bytes -= forgotten;
     }
 
     /// The current point, for [`Transaction::roll_back_to`].
