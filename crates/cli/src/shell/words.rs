@@ -210,8 +210,14 @@ pub const FUNCTIONS: &[&str] = &[
 ];
 
 /// Settings that follow `SET`.
-pub const SETTINGS: &[&str] =
-    &["keyaki.blind_upserts", "keyaki.execution", "keyaki.join", "keyaki.plan_cache", "keyaki.short_path"];
+pub const SETTINGS: &[&str] = &[
+    "keyaki.blind_upserts",
+    "keyaki.execution",
+    "keyaki.join",
+    "keyaki.plan_cache",
+    "keyaki.row_locks",
+    "keyaki.short_path",
+];
 
 pub fn is_keyword(word: &str) -> bool {
     word.len() <= 20 && KEYWORDS.binary_search(&word.to_ascii_uppercase().as_str()).is_ok()

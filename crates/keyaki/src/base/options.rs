@@ -165,6 +165,8 @@ pub struct SessionOptions {
     pub short_path: Switch,
     /// `keyaki.blind_upserts`: whether INSERT … ON CONFLICT may write changes without reading the rows.
     pub blind_upserts: Switch,
+    /// `keyaki.row_locks`: whether statements at the level read committed wait for rows that other transactions have changed.
+    pub row_locks: Switch,
     /// `keyaki.plan_cache`: which statements without parameters use the plan cache.
     pub plan_cache: PlanCacheMode,
     /// `default_transaction_isolation`: the level of transactions that do not specify one.

@@ -152,6 +152,27 @@ pub struct ForeignKeyDef {
     pub on_delete: ReferentialAction,
     #[serde(default, skip_serializing_if = "ReferentialAction::is_default")]
     pub on_update: ReferentialAction,
+    #[serde(default, skip_serializing_if = "ConstraintTiming::is_default")]
+    pub timing: ConstraintTiming,
+}
+
+/// When a constraint is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConstraintTiming {
+    /// At the end of each statement.
+    #[default]
+    NotDeferrable,
+    /// At the end of each statement, unless SET CONSTRAINTS defers it.
+    Immediate,
+    /// At the commit, unless SET CONSTRAINTS makes it immediate.
+    Deferred,
+}
+
+impl ConstraintTiming {
+    fn is_default(&self) -> bool {
+        *self == ConstraintTiming::default()
+    }
 }
 
 /// What happens to referencing rows when the row they refer to is deleted or gets another key.

@@ -32,8 +32,8 @@ mod table;
 pub(crate) mod types;
 
 pub use definitions::{
-    CheckDef, ColumnDef, DroppedColumn, ForeignKeyDef, IdentityDef, IndexDef, IndexExpression, IndexKey, IndexMethod,
-    OnCommit, ReferentialAction, SequenceDef, SqlType, TableDef, VastOptions, ViewDef,
+    CheckDef, ColumnDef, ConstraintTiming, DroppedColumn, ForeignKeyDef, IdentityDef, IndexDef, IndexExpression,
+    IndexKey, IndexMethod, OnCommit, ReferentialAction, SequenceDef, SqlType, TableDef, VastOptions, ViewDef,
 };
 pub(crate) use definitions::{SequencePosition, goal_name, goal_of_name};
 pub(crate) use documents::{

@@ -142,10 +142,20 @@ enum Parsed {
     Alter(Box<alter::Alter>),
     CreateSequence(Box<sequences::CreateSequence>),
     Role(Box<roles::RoleStatement>),
+    Constraints(transaction::SetConstraints),
     Sql(Box<Sql>),
 }
 
 impl Parsed {
+    /// True for statements that may change or remove foreign keys.
+    fn changes_definitions(&self) -> bool {
+        let Parsed::Sql(sql) = self else { return matches!(self, Parsed::Alter(_)) };
+        matches!(
+            **sql,
+            Sql::AlterTable(_) | Sql::AlterSchema(_) | Sql::AlterIndex { .. } | Sql::Drop { .. } | Sql::Truncate(_)
+        )
+    }
+
     /// The statement, if only superusers may execute it.
     fn of_superusers(&self) -> Option<&'static str> {
         Some(match self {
@@ -163,6 +173,7 @@ impl Parsed {
             | Parsed::Alter(_)
             | Parsed::CreateSequence(_)
             | Parsed::Role(_)
+            | Parsed::Constraints(_)
             | Parsed::Sql(_) => return None,
         })
     }
@@ -204,6 +215,11 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
     if let Some(what) = parsed.of_superusers() {
         access::superuser(session, what)?;
     }
+    if parsed.changes_definitions() && session.transaction.is_open() {
+        // Deferred checks know constraints by their names.
+        Box::pin(dml::foreign_keys::verify_deferred(session, execution, None)).await?;
+        session.deferred.verified();
+    }
     match parsed {
         Parsed::Checkpoint => checkpoint(session, execution).await,
         Parsed::DropCaches => drop_caches(session),
@@ -217,6 +233,7 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
         Parsed::Vacuum(vacuum) => Box::pin(vacuum::run(session, execution, vacuum)).await,
         Parsed::Alter(alter) => Box::pin(alter::run(session, execution, *alter)).await,
         Parsed::Role(role) => Box::pin(roles::run(session, execution, *role)).await,
+        Parsed::Constraints(set) => Box::pin(transaction::set_constraints(session, execution, set)).await,
         Parsed::CreateSequence(create) => sequences::create(session, execution, *create).await,
         Parsed::Sql(sql) if matches!(*sql, Sql::Prepare { .. }) => dispatch(session, execution, *sql).await,
         Parsed::Sql(sql) => match parameters::count(&sql)? {
@@ -258,6 +275,7 @@ fn parse_any(statement: &Statement<'_>) -> Result<Parsed> {
         ["IMPORT", ..] => Parsed::Import(export::import::parse(&mut parser)?),
         ["CHECK", ..] => Parsed::Check(check::parse(&mut parser)?),
         ["VACUUM", ..] => Parsed::Vacuum(vacuum::parse(&mut parser)?),
+        ["SET", "CONSTRAINTS", ..] => Parsed::Constraints(transaction::parse_constraints(&mut parser)?),
         ["WARM", ..] => Parsed::Cache(cache::parse(cache::Action::Warm, &mut parser)?),
         ["PIN", ..] => Parsed::Cache(cache::parse(cache::Action::Pin, &mut parser)?),
         ["UNPIN", ..] => Parsed::Cache(cache::parse(cache::Action::Unpin, &mut parser)?),

@@ -6,13 +6,14 @@ use std::time::Instant;
 use super::SqlSession;
 use crate::Result;
 use crate::base::interrupt::Execution;
-use crate::base::options::Isolation;
+use crate::base::options::{Isolation, Switch};
 use crate::base::row_locks::{Repeat, StatementLocks};
 
 /// Makes a statement that changes rows wait for those that other transactions have changed, at the level read committed.
 /// The caller runs the statement until [`again`] returns false.
 pub(super) fn begin(session: &SqlSession, execution: &Execution<'_>) {
     let holder = match session.transaction.is_open() {
+        _ if session.options.lock().row_locks == Switch::Off => None,
         true => session.transaction.waiting_holder(),
         false if session.characteristics().isolation == Isolation::ReadCommitted => {
             Some(Arc::new(session.engine.row_locks.holder()))

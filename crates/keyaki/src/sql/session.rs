@@ -26,7 +26,7 @@ use crate::engine::sessions::Activity;
 use crate::engine::transaction::{Characteristics, TransactionSlot};
 use crate::engine::{Engine, Writer};
 use crate::values::zone::Zone;
-use crate::write::WriteStatement;
+use crate::write::{Deferred, WriteStatement};
 use crate::{Error, ObjectKind, Result};
 
 /// The state of one session, and the engine of its database.
@@ -78,6 +78,8 @@ pub(crate) struct SqlSession {
     acting: Mutex<Option<Arc<Acting>>>,
     /// True if `acting` is not `None`.
     has_role: AtomicBool,
+    /// The foreign keys that the open transaction checks at its commit.
+    pub deferred: Arc<Deferred>,
     /// Values that the session has taken from sequences.
     pub taken: Arc<Mutex<Taken>>,
 }
@@ -111,6 +113,7 @@ impl SqlSession {
             has_on_commit: AtomicBool::new(false),
             acting: Mutex::default(),
             has_role: AtomicBool::new(false),
+            deferred: Arc::default(),
             taken: Arc::default(),
         }
     }
@@ -344,6 +347,7 @@ impl SqlSession {
             writer,
             progress: self.progress.lock().clone(),
             waits_inline: self.waits_inline(),
+            deferred: self.transaction.is_open().then(|| self.deferred.clone()),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! | `keyaki.execution` | session | `out_of_order`, `in_order` |
 //! | `keyaki.join` | session | `auto`, `index`, `scan` |
 //! | `keyaki.short_path` | session | `on`, `off` |
-//! | `keyaki.blind_upserts` | session | `on`, `off` |
+//! | `keyaki.blind_upserts`, `keyaki.row_locks` | session | `on`, `off` |
 //! | `keyaki.plan_cache` | session | `on`, `always`, `off` |
 //! | `default_transaction_isolation` | session | `read committed`, `repeatable read`, `serializable` |
 //! | `default_transaction_read_only` | session | `on`, `off` |
@@ -51,6 +51,7 @@ const EXECUTION: &str = "keyaki.execution";
 const JOIN: &str = "keyaki.join";
 const SHORT_PATH: &str = "keyaki.short_path";
 const BLIND_UPSERTS: &str = "keyaki.blind_upserts";
+const ROW_LOCKS: &str = "keyaki.row_locks";
 const PLAN_CACHE: &str = "keyaki.plan_cache";
 const DEFAULT_ISOLATION: &str = "default_transaction_isolation";
 const DEFAULT_READ_ONLY: &str = "default_transaction_read_only";
@@ -213,6 +214,7 @@ pub(super) fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()
         JOIN => session.options.lock().join = value.parse::<JoinMode>().map_err(wrong)?,
         SHORT_PATH => session.options.lock().short_path = value.parse::<Switch>().map_err(wrong)?,
         BLIND_UPSERTS => session.options.lock().blind_upserts = value.parse::<Switch>().map_err(wrong)?,
+        ROW_LOCKS => session.options.lock().row_locks = value.parse::<Switch>().map_err(wrong)?,
         PLAN_CACHE => session.options.lock().plan_cache = value.parse::<PlanCacheMode>().map_err(wrong)?,
         ROLE => drop(set_role(session, (!value.eq_ignore_ascii_case("none")).then_some(value))?),
         DURABILITY => {
@@ -286,6 +288,7 @@ pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<
             JOIN => session.options.lock().join = JoinMode::default(),
             SHORT_PATH => session.options.lock().short_path = Switch::default(),
             BLIND_UPSERTS => session.options.lock().blind_upserts = Switch::default(),
+            ROW_LOCKS => session.options.lock().row_locks = Switch::default(),
             PLAN_CACHE => session.options.lock().plan_cache = PlanCacheMode::default(),
             DEFAULT_ISOLATION => session.options.lock().isolation = *session.default_isolation.lock(),
             DEFAULT_READ_ONLY => session.options.lock().is_read_only = SessionOptions::default().is_read_only,
@@ -362,6 +365,7 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     all.push((JOIN.into(), session_options.join.to_string()));
     all.push((SHORT_PATH.into(), session_options.short_path.to_string()));
     all.push((BLIND_UPSERTS.into(), session_options.blind_upserts.to_string()));
+    all.push((ROW_LOCKS.into(), session_options.row_locks.to_string()));
     all.push((PLAN_CACHE.into(), session_options.plan_cache.to_string()));
     let on_off = |is_on: bool| if is_on { "on" } else { "off" };
     let transaction = session.transaction.characteristics().unwrap_or_else(|| session.characteristics());

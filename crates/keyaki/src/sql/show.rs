@@ -17,8 +17,8 @@ use datafusion::sql::sqlparser::ast::{
 use super::information_schema;
 use super::names::{quoted, shown_sql};
 use crate::catalog::{
-    Catalog, ForeignKeyDef, IndexDef, IndexKey, IndexMethod, OnCommit, Privileges, ReferentialAction, SequenceDef,
-    TableDef, ViewDef,
+    Catalog, ConstraintTiming, ForeignKeyDef, IndexDef, IndexKey, IndexMethod, OnCommit, Privileges, ReferentialAction,
+    SequenceDef, TableDef, ViewDef,
 };
 use crate::sql::{Outcome, SqlSession, access, sequences, storage};
 use crate::{Error, ObjectKind, Result};
@@ -169,15 +169,20 @@ fn unique_constraint(table: &TableDef, index: &IndexDef) -> String {
 pub(crate) fn references(table: &TableDef, key: &ForeignKeyDef) -> String {
     let referenced: Vec<String> = key.referenced.iter().map(|column| quoted(column)).collect();
     let columns = column_list(table, &key.columns);
-    let (table, actions) = (shown_sql(&key.references), actions(key));
+    let (table, actions) = (shown_sql(&key.references), clauses(key));
     format!("FOREIGN KEY ({columns}) REFERENCES {table} ({}){actions}", referenced.join(", "))
 }
 
-/// ON DELETE and ON UPDATE of a foreign key, with a space before each; empty for the defaults.
-pub(crate) fn actions(key: &ForeignKeyDef) -> String {
+/// ON DELETE, ON UPDATE and DEFERRABLE of a foreign key, with a space before each; empty for the defaults.
+pub(crate) fn clauses(key: &ForeignKeyDef) -> String {
     let actions = [("DELETE", key.on_delete), ("UPDATE", key.on_update)];
     let actions = actions.iter().filter(|(_, action)| *action != ReferentialAction::NoAction);
-    actions.map(|(event, action)| format!(" ON {event} {action}")).collect()
+    let timing = match key.timing {
+        ConstraintTiming::NotDeferrable => "",
+        ConstraintTiming::Immediate => " DEFERRABLE",
+        ConstraintTiming::Deferred => " DEFERRABLE INITIALLY DEFERRED",
+    };
+    actions.map(|(event, action)| format!(" ON {event} {action}")).chain([timing.to_string()]).collect()
 }
 
 /// ALTER TABLE statements that add the foreign keys of a table.

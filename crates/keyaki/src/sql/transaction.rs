@@ -1,4 +1,4 @@
-//! BEGIN, COMMIT, ROLLBACK, savepoints and SET TRANSACTION.
+//! BEGIN, COMMIT, ROLLBACK, savepoints, SET TRANSACTION and SET CONSTRAINTS.
 //!
 //! As in PostgreSQL, an error makes the transaction fail: only ROLLBACK, and ROLLBACK TO a savepoint, are possible then,
 //! and COMMIT rolls back. BEGIN IMMEDIATE and BEGIN EXCLUSIVE, as in SQLite, keep other writers waiting to the end.
@@ -6,20 +6,23 @@
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
-    BeginTransactionKind, Statement as Sql, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
-    TransactionModifier,
+    BeginTransactionKind, ObjectName, Statement as Sql, TransactionAccessMode, TransactionIsolationLevel,
+    TransactionMode, TransactionModifier,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 
+use super::dml::foreign_keys;
 use super::names::plain_ident;
 use super::{Outcome, SqlSession};
 use crate::base::interrupt::{Decision, Execution};
 use crate::base::options::Isolation;
 use crate::base::syntax;
+use crate::catalog::{Catalog, ConstraintTiming};
 use crate::engine::transaction::{Characteristics, Committed, TransactionStatus};
+use crate::write::deferred::ConstraintName;
 use crate::write::statistics;
-use crate::{Error, Result};
+use crate::{Error, ObjectKind, Result};
 
 /// Executes a statement that controls transactions.
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, statement: Sql) -> Result<Outcome> {
@@ -37,6 +40,9 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             let mut characteristics = session.characteristics();
             apply(&mut characteristics, &modes)?;
             session.remove_ended().await;
+            if !slot.is_open() {
+                session.deferred.clear();
+            }
             slot.begin(&session.engine, &session.interrupts, characteristics, immediate).await?;
             Ok(Outcome::done(if begin { "BEGIN" } else { "START TRANSACTION" }))
         }
@@ -47,6 +53,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
         Sql::Rollback { chain, savepoint: None } => {
             execution.set_ending();
             let ended = slot.roll_back().await.ok_or_else(none_in_progress)?;
+            session.deferred.clear();
             if chain {
                 super::local::restore(session);
                 slot.begin(&session.engine, &session.interrupts, chained(session, ended), false).await?;
@@ -99,6 +106,13 @@ async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) ->
     let slot = &session.transaction;
     let characteristics = slot.characteristics().ok_or_else(none_in_progress)?;
     let decision = execution.decision();
+    if slot.status() == TransactionStatus::Open
+        && let Err(error) = foreign_keys::verify_deferred(session, execution, None).await
+    {
+        slot.roll_back().await;
+        return Err(error);
+    }
+    session.deferred.clear();
     let committed = slot.commit(&session.engine, decision).await?;
     let tag = if committed.is_some() { "COMMIT" } else { "ROLLBACK" };
     if let Some(committed) = committed {
@@ -159,6 +173,83 @@ pub(super) fn set(session: &SqlSession, modes: &[TransactionMode], for_session: 
         true => Ok(Outcome::done("SET")),
         false => Err(Error::NoActiveTransaction("SET TRANSACTION can only be used in transaction blocks".into())),
     }
+}
+
+/// SET CONSTRAINTS.
+#[derive(Debug)]
+pub(super) struct SetConstraints {
+    /// `None` for ALL.
+    names: Option<Vec<ObjectName>>,
+    is_deferred: bool,
+}
+
+/// Parses SET CONSTRAINTS.
+pub(super) fn parse_constraints(parser: &mut Parser<'_>) -> Result<SetConstraints> {
+    parser.expect_keyword(Keyword::SET).map_err(syntax)?;
+    // The caller has seen CONSTRAINTS, which is no keyword of the parser.
+    parser.next_token();
+    let names = match parser.parse_keyword(Keyword::ALL) {
+        true => None,
+        false => Some(parser.parse_comma_separated(|parser| parser.parse_object_name(false)).map_err(syntax)?),
+    };
+    let times = [Keyword::DEFERRED, Keyword::IMMEDIATE];
+    let is_deferred = parser.expect_one_of_keywords(&times).map_err(syntax)? == Keyword::DEFERRED;
+    Ok(SetConstraints { names, is_deferred })
+}
+
+/// Executes SET CONSTRAINTS. IMMEDIATE makes the checks that the transaction has deferred. Outside of a transaction, it has no
+/// effect.
+///
+/// # Errors
+/// `NotFound`, `InvalidDefinition` for a constraint that is not deferrable; as [`foreign_keys::verify_deferred`].
+pub(super) async fn set_constraints(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    SetConstraints { names, is_deferred }: SetConstraints,
+) -> Result<Outcome> {
+    let (catalog, _) = session.moment()?;
+    let found = names.iter().flatten().map(|name| deferrable(session, &catalog, name));
+    let found = found.collect::<Result<Vec<_>>>()?.concat();
+    let constraints = names.is_some().then_some(found);
+    if session.transaction.is_open() {
+        if !is_deferred {
+            foreign_keys::verify_deferred(session, execution, constraints.as_deref()).await?;
+        }
+        session.deferred.set(constraints, is_deferred);
+    }
+    Ok(Outcome::done("SET CONSTRAINTS"))
+}
+
+/// The constraints with a name, which tables of one schema may share.
+fn deferrable(session: &SqlSession, catalog: &Catalog, name: &ObjectName) -> Result<Vec<ConstraintName>> {
+    let unknown = || Error::NotFound { kind: ObjectKind::Constraint, name: name.to_string() };
+    let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident().map(plain_ident)).collect();
+    let (schema, name) = match parts.as_slice() {
+        [name] => (None, name),
+        [schema, name] => (Some(schema.as_str()), name),
+        _ => return Err(unknown()),
+    };
+    let path = session.path();
+    let of_schema = |schema: &str| {
+        let tables = catalog.tables.values().filter(|table| *table.def.name.schema == *schema);
+        let keys = tables.flat_map(|table| table.def.foreign_keys.iter().map(|key| (table.def.name.clone(), key)));
+        keys.filter(|(_, key)| key.name == *name).collect::<Vec<_>>()
+    };
+    let found = match schema {
+        Some(schema) => of_schema(schema),
+        None => {
+            let mut schemas = path.temporary().map(|schema| &**schema).into_iter().chain(path.schemas(catalog));
+            schemas.find_map(|schema| Some(of_schema(schema)).filter(|keys| !keys.is_empty())).unwrap_or_default()
+        }
+    };
+    if found.is_empty() {
+        return Err(unknown());
+    }
+    if found.iter().any(|(_, key)| key.timing == ConstraintTiming::NotDeferrable) {
+        let problem = format!("constraint \"{name}\" is not deferrable");
+        return Err(Error::InvalidDefinition { kind: ObjectKind::Constraint, problem });
+    }
+    Ok(found.into_iter().map(|(table, key)| (table, key.name.clone())).collect())
 }
 
 /// Applies modes to characteristics.

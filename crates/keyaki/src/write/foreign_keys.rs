@@ -382,9 +382,14 @@ impl ForeignKey {
             true => self.without_own(rows, keys).map_err(first)?,
             false => keys,
         };
-        match self.missing_rows(statement, snapshot, &keys).map_err(first)?.into_iter().min() {
-            Some(row) => violation(row as usize),
-            None => Ok(()),
+        let missing = self.missing_rows(statement, snapshot, &keys).map_err(first)?;
+        let Some(row) = missing.iter().copied().min() else { return Ok(()) };
+        match statement.deferred.as_ref().filter(|deferred| deferred.defers(self)) {
+            Some(deferred) => {
+                deferred.add(self, keys.select(&missing.into()).map_err(first)?, false);
+                Ok(())
+            }
+            None => violation(row as usize),
         }
     }
 

@@ -5,7 +5,7 @@
 //! | [`assign`] | assignment casts: values of any type converted to the type of a column |
 //! | [`conform`] | rows of a file or a program converted to rows of a table |
 //! | [`text`] | conversion between values and text |
-//! | [`checks`], [`foreign_keys`] | CHECK and FOREIGN KEY constraints of new rows |
+//! | [`checks`], [`foreign_keys`], [`deferred`] | CHECK and FOREIGN KEY constraints of new rows; those checked at the commit |
 //! | [`rows`], [`apply`] | changed rows as messages of a write batch, with uniqueness checked |
 //! | [`path`] | the choice between write batch and bulk load |
 //! | [`insert`], [`index`], [`schema`] | new rows, indexes and tables |
@@ -23,6 +23,7 @@ mod bulk;
 pub(crate) mod checks;
 mod concurrent;
 mod conform;
+pub(crate) mod deferred;
 pub(crate) mod foreign_keys;
 pub(crate) mod generated;
 mod index;
@@ -47,6 +48,7 @@ use crate::engine::{Engine, Writer};
 pub(crate) use bulk::sorted;
 pub(crate) use concurrent::ConcurrentBuild;
 pub(crate) use conform::{BadCell, Conform, Defaults, Given, evaluate};
+pub(crate) use deferred::Deferred;
 pub(crate) use index::{create_index, wait_for_locators};
 pub(crate) use insert::{
     AcceptedUpserts, add_part, append, commit, create_table_as, finish_upserts, insert_loaded, insert_query, insertion,
@@ -63,6 +65,8 @@ pub(crate) struct WriteStatement {
     pub progress: Arc<dyn Progress>,
     /// The calling thread waits for the log itself: it runs no async code of others.
     pub waits_inline: bool,
+    /// The checks that the open transaction of the session defers; `None` outside of one.
+    pub deferred: Option<Arc<Deferred>>,
 }
 
 impl WriteStatement {

@@ -445,9 +445,9 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
         "there is no unique constraint matching given keys for referenced table \"u\"",
     ),
     (
-        "CREATE TABLE a (x INT REFERENCES u DEFERRABLE)",
-        "0A000",
-        "not supported: FOREIGN KEY … DEFERRABLE (constraints are checked at the end of each statement)",
+        "CREATE TABLE a (x INT REFERENCES u NOT DEFERRABLE INITIALLY DEFERRED)",
+        "42P17",
+        "a constraint that is INITIALLY DEFERRED must be DEFERRABLE",
     ),
     (
         "INSERT INTO k VALUES (2, 7)",

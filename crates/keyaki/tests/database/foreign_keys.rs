@@ -277,7 +277,7 @@ fn constraints_hold_in_concurrent_histories() {
         let (committed, refused, conflicts) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let count = |result: keyaki::Result<u64>| match result {
             Ok(_) => committed.fetch_add(1, Ordering::Relaxed),
-            Err(Error::Conflict { .. }) => conflicts.fetch_add(1, Ordering::Relaxed),
+            Err(error) if error.is_retryable() => conflicts.fetch_add(1, Ordering::Relaxed),
             Err(error) if error.sqlstate().code().starts_with("23") => refused.fetch_add(1, Ordering::Relaxed),
             Err(error) => panic!("{action}: {error}"),
         };

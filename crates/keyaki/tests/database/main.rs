@@ -10,6 +10,7 @@ mod check;
 mod computed_indexes;
 mod concurrent_index;
 mod copy;
+mod deferred;
 mod definitions;
 mod errors;
 mod export;

@@ -368,6 +368,10 @@ impl Runner {
             let code = if open.failed { FAILED_TRANSACTION } else { ACTIVE_TRANSACTION };
             return self.refused(session, sql, &[code]);
         }
+        if isolation == Isolation::ReadCommitted {
+            // One thread runs all sessions: none can wait for another.
+            self.succeeds(session, "SET keyaki.row_locks = 'off'")?;
+        }
         match self.execute(session, sql) {
             Ok(_) => {
                 self.model.begin(session, isolation);

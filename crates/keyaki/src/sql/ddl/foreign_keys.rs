@@ -14,8 +14,8 @@ use keyaki_store::{ColumnType, WriteBatch};
 
 use super::{check_distinct, column_position};
 use crate::catalog::{
-    Catalog, DocumentKind, ForeignKeyDef, OnCommit, Privileges, ReferentialAction, RelationName, Table, TableDef, put,
-    types,
+    Catalog, ConstraintTiming, DocumentKind, ForeignKeyDef, OnCommit, Privileges, ReferentialAction, RelationName,
+    Table, TableDef, put, types,
 };
 use crate::sql::access;
 use crate::sql::names::{new_name, plain_ident};
@@ -47,9 +47,17 @@ pub(super) fn add(def: &mut TableDef, state: &StatementState, key: &ForeignKeyCo
     refuse(index_name.is_some(), "with the name of an index")?;
     let is_simple = matches!(match_kind, None | Some(ConstraintReferenceMatchKind::Simple));
     refuse(!is_simple, "MATCH FULL and MATCH PARTIAL (use NOT NULL or CHECK)")?;
+    let mut timing = ConstraintTiming::NotDeferrable;
     if let Some(ConstraintCharacteristics { deferrable, initially, enforced }) = characteristics {
-        let is_deferred = *deferrable == Some(true) || *initially == Some(DeferrableInitial::Deferred);
-        refuse(is_deferred, "DEFERRABLE (constraints are checked at the end of each statement)")?;
+        timing = match (deferrable, initially) {
+            (Some(false), Some(DeferrableInitial::Deferred)) => {
+                let problem = "a constraint that is INITIALLY DEFERRED must be DEFERRABLE".into();
+                return Err(Error::InvalidDefinition { kind: ObjectKind::Constraint, problem });
+            }
+            (_, Some(DeferrableInitial::Deferred)) => ConstraintTiming::Deferred,
+            (Some(true), _) => ConstraintTiming::Immediate,
+            _ => ConstraintTiming::NotDeferrable,
+        };
         refuse(*enforced == Some(false), "NOT ENFORCED")?;
     }
     let names: Vec<&str> = def.columns.iter().map(|column| column.name.as_str()).collect();
@@ -109,7 +117,7 @@ pub(super) fn add(def: &mut TableDef, state: &StatementState, key: &ForeignKeyCo
     let referenced = referenced.iter().map(|&column| referenced_table.def.columns[column].name.clone()).collect();
     let (on_delete, on_update) = (action(*on_delete), action(*on_update));
     check_actions(def, &columns, on_delete, on_update)?;
-    def.foreign_keys.push(ForeignKeyDef { name, columns, references, referenced, on_delete, on_update });
+    def.foreign_keys.push(ForeignKeyDef { name, columns, references, referenced, on_delete, on_update, timing });
     Ok(())
 }
 

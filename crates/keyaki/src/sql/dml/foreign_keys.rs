@@ -8,7 +8,7 @@
 //! | constraint | checked |
 //! |---|---|
 //! | RESTRICT | after the change that removes the key |
-//! | NO ACTION, and references of new rows | at the end of the statement |
+//! | NO ACTION, and references of new rows | at the end of the statement, or, if the constraint is deferred, at the commit ([`verify_deferred`]) |
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,16 +26,18 @@ use super::conflict::ROW_NUMBER;
 use super::delete::{needed, rows_of};
 use super::update::old_and_new;
 use super::{TargetTable, any_relation, defaults};
-use crate::Result;
+use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, ReferentialAction, RelationName};
 use crate::engine::Writer;
 use crate::engine::transaction::Parts;
 use crate::sql::state::StatementState;
 use crate::sql::{SqlSession, expressions, transaction};
 use crate::write::apply::TableChange;
+use crate::write::deferred::ConstraintName;
 use crate::write::foreign_keys::{ForeignKey, KeyRows};
 use crate::write::rows::TableRows;
 use crate::write::{self, RowBuffer, WriteStatement};
+use crate::{Error, Result};
 
 /// The table of removed keys, the prefixes of its columns with old and new keys.
 const KEYS: &str = "__keys";
@@ -295,15 +297,50 @@ impl Actions<'_> {
             let work = move |_: &_| of.missing(&looked_up, &at, &given);
             let missing = statement.blocking(work).await?;
             let found = find_reference(self.session, &statement, &catalog, &snapshot, &key, &missing).await?;
-            if let Some(row) = found {
-                return Err(match are_removed {
-                    true => key.referenced_error(&missing, row),
-                    false => key.missing_error(&missing, row),
-                });
+            let Some(row) = found else { continue };
+            match statement.deferred.as_ref().filter(|deferred| deferred.defers(&key)) {
+                Some(deferred) => deferred.add(&key, missing, are_removed),
+                None => return Err(violation(&key, &missing, row, are_removed)),
             }
         }
         Ok(())
     }
+}
+
+fn violation(key: &ForeignKey, missing: &KeyRows, row: usize, are_removed: bool) -> Error {
+    match are_removed {
+        true => key.referenced_error(missing, row),
+        false => key.missing_error(missing, row),
+    }
+}
+
+/// Makes the deferred checks of some constraints, or of all, in the open transaction.
+///
+/// # Errors
+/// `MissingReference`, `StillReferenced`; `FailedTransaction`, `Cancelled`, errors of the store.
+pub(crate) async fn verify_deferred(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    constraints: Option<&[ConstraintName]>,
+) -> Result<()> {
+    let checks = session.deferred.checks(constraints);
+    if checks.is_empty() {
+        return Ok(());
+    }
+    let writer = session.writer(execution, "COMMIT").await?;
+    let statement = session.write(writer);
+    let (catalog, snapshot) = statement.latest();
+    for check in checks {
+        let key = check.key(&catalog)?;
+        let (of, at, looked_up, keys) = (key.clone(), snapshot.clone(), statement.clone(), check.keys);
+        let work = move |_: &_| of.missing(&looked_up, &at, &keys);
+        let missing = statement.blocking(work).await?;
+        let found = find_reference(session, &statement, &catalog, &snapshot, &key, &missing).await?;
+        if let Some(row) = found {
+            return Err(violation(&key, &missing, row, check.are_removed));
+        }
+    }
+    Ok(())
 }
 
 /// The rows that refer to keys: the referencing table, joined with a table of these keys.
@@ -326,7 +363,7 @@ impl Referencing {
         let and =
             |left, right| Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::And, right: Box::new(right) };
         let condition = key.def().columns.iter().enumerate().map(equal).reduce(and);
-        let condition = condition.ok_or_else(|| crate::Error::Internal("a foreign key has columns".into()))?;
+        let condition = condition.ok_or_else(|| Error::Internal("a foreign key has columns".into()))?;
         let relation = keys_relation()?;
         let join_operator = JoinOperator::Inner(JoinConstraint::On(condition));
         Ok(Referencing { target, join: Join { relation, global: false, join_operator } })

@@ -5,7 +5,7 @@ use arrow::array::RecordBatch;
 use datafusion::error::Result;
 
 use super::{Rows, Source};
-use crate::catalog::{Catalog, CheckDef, ForeignKeyDef, RelationName, Table, TableDef};
+use crate::catalog::{Catalog, CheckDef, ConstraintTiming, ForeignKeyDef, RelationName, Table, TableDef};
 use crate::engine::CATALOG_NAME;
 use crate::sql::ddl::checks;
 
@@ -70,7 +70,7 @@ pub(super) fn of_tables(source: &Source<'_>) -> Result<RecordBatch> {
     for table in source.tables() {
         let def = &table.def;
         let RelationName { schema, name } = &def.name;
-        let mut add = |constraint: &str, kind: &str| {
+        let mut add = |constraint: &str, kind: &str, timing: ConstraintTiming| {
             view.rows.push([
                 CATALOG_NAME.into(),
                 (**schema).into(),
@@ -79,20 +79,21 @@ pub(super) fn of_tables(source: &Source<'_>) -> Result<RecordBatch> {
                 (**schema).into(),
                 name.as_str().into(),
                 kind.into(),
-                false.into(),
-                false.into(),
+                (timing != ConstraintTiming::NotDeferrable).into(),
+                (timing == ConstraintTiming::Deferred).into(),
                 true.into(),
                 (kind == "UNIQUE").then_some("YES").into(),
             ]);
         };
         for key in constraints(def) {
-            add(&key.name, if key.kind == KeyKind::Primary { "PRIMARY KEY" } else { "UNIQUE" });
+            let kind = if key.kind == KeyKind::Primary { "PRIMARY KEY" } else { "UNIQUE" };
+            add(&key.name, kind, ConstraintTiming::NotDeferrable);
         }
         for key in &def.foreign_keys {
-            add(&key.name, "FOREIGN KEY");
+            add(&key.name, "FOREIGN KEY", key.timing);
         }
         for check in &def.checks {
-            add(&check.name, "CHECK");
+            add(&check.name, "CHECK", ConstraintTiming::NotDeferrable);
         }
     }
     view.batch()

@@ -39,7 +39,7 @@ pub(super) fn constraint(objects: &Objects, of: &Constraint, name: &dyn Fn(&Rela
                 show::column_list(def, &key.columns),
                 name(&key.references),
                 referenced.join(", "),
-                show::actions(key)
+                show::clauses(key)
             )
         }
     })

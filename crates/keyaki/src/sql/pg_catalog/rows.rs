@@ -8,7 +8,7 @@ use super::definitions::{self, IndexColumn};
 use super::objects::{ConstraintKind, Kind, Objects, PlanOf, Relation, Source};
 use super::shapes::{self, Letter, Rows, Shape, Value};
 use super::{others, types};
-use crate::catalog::{self, ColumnDef, ReferentialAction, SqlType};
+use crate::catalog::{self, ColumnDef, ConstraintTiming, ReferentialAction, SqlType};
 use crate::sql::documents;
 
 /// PostgreSQL's access methods, and those of Keyaki's indexes: OID and name.
@@ -342,6 +342,8 @@ fn constraints(source: &Source, rows: &mut Rows) {
                     ("confupdtype", action(key.on_update).into()),
                     ("confdeltype", action(key.on_delete).into()),
                     ("confmatchtype", "s".into()),
+                    ("condeferrable", (key.timing != ConstraintTiming::NotDeferrable).into()),
+                    ("condeferred", (key.timing == ConstraintTiming::Deferred).into()),
                 ]);
             }
         }
