@@ -385,7 +385,7 @@ async fn settings() -> Result {
         Ok(client.query_one(&format!("SHOW {name}"), &[]).await?.get::<_, String>(0))
     };
     assert_eq!(shown("timezone").await?, "Europe/Berlin");
-    assert_eq!(shown("TRANSACTION ISOLATION LEVEL").await?, "repeatable read");
+    assert_eq!(shown("TRANSACTION ISOLATION LEVEL").await?, "read committed");
     client.batch_execute("SET client_encoding TO 'UTF8'; SET NAMES 'utf8'; SET datestyle = ISO, MDY").await?;
     client.batch_execute("SET extra_float_digits = 3; SET SESSION application_name = 'other'").await?;
     assert_eq!(shown("application_name").await?, "other");
