@@ -2,9 +2,14 @@
 
 Both servers sync each commit, and have the same memory for their caches. PostgreSQL's programs are found in PATH or
 /usr/lib/postgresql. As root, PostgreSQL runs as the user `postgres`. Run by `cargo xtask bench server`.
+
+`--cold` measures lookups in a table of ten times the memory instead. Each server is restarted with empty caches in a control
+group that limits its memory, with the page cache that it uses. Without permission for that (root), only
+the caches of the servers are limited, and PostgreSQL also has the page cache of the system.
 """
 
 import argparse
+import base64
 import contextlib
 import glob
 import os
@@ -32,6 +37,10 @@ LINEITEM = """CREATE TABLE lineitem (l_orderkey BIGINT, l_partkey BIGINT, l_supp
     CREATE INDEX lineitem_part ON lineitem (l_partkey, l_suppkey);
     CREATE INDEX lineitem_shipdate ON lineitem (l_shipdate)"""
 ROWS = 1_000_000
+# Of the table of --cold: an INTEGER key, an INTEGER, and a text that cannot be compressed much.
+COLD_FILLER_BYTES = 100
+COLD_ROW_BYTES = 120
+COLD_CLIENTS = 32
 
 
 def program(name):
@@ -58,15 +67,44 @@ def wait_for(port):
         time.sleep(0.05)
 
 
+class Limit:
+    """A control group that limits the memory of a server, the page cache included."""
+
+    def __init__(self, name, size):
+        root = pathlib.Path("/sys/fs/cgroup")
+        version_1 = (root / "memory").is_dir()
+        self.path = (root / "memory" if version_1 else root) / f"keyaki-bench-{os.getpid()}-{name}"
+        self.path.mkdir()
+        file = self.path / ("memory.limit_in_bytes" if version_1 else "memory.max")
+        try:
+            # In version 2, it is missing unless the memory controller is enabled for groups of the root.
+            if not file.exists():
+                raise OSError(f"{file} does not exist")
+            file.write_text(str(size))
+        except OSError:
+            self.path.rmdir()
+            raise
+
+    def enter(self):
+        """Called in the process of the server, before its program."""
+        (self.path / "cgroup.procs").write_text(str(os.getpid()))
+
+    def remove(self):
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                return self.path.rmdir()
+            time.sleep(0.1)
+
+
 class Keyaki:
     name, user = "Keyaki", "bench"
 
-    def __init__(self, directory):
+    def __init__(self, directory, memory=MEMORY, limit=None):
         self.port = free_port()
         self.process = subprocess.Popen(
-            [tpch.KEYAKI, "serve", str(directory / "keyaki"), "--listen", f"127.0.0.1:{self.port}", "--memory", MEMORY,
+            [tpch.KEYAKI, "serve", str(directory / "keyaki"), "--listen", f"127.0.0.1:{self.port}", "--memory", memory,
              "--durability", "full", "--max-connections", str(CONNECTIONS + 100)],
-            stderr=subprocess.DEVNULL)
+            stderr=subprocess.DEVNULL, preexec_fn=limit and limit.enter)
         wait_for(self.port)
 
     def memory(self):
@@ -81,18 +119,14 @@ class Keyaki:
 class PostgreSql:
     name, user = "PostgreSQL", "postgres"
 
-    def __init__(self, directory):
+    def __init__(self, directory, memory=MEMORY, limit=None):
         self.port = free_port()
         self.data = directory / "postgresql"
-        self.data.mkdir()
-        self.prefix = []
-        if os.geteuid() == 0:
-            shutil.chown(self.data, "postgres", "postgres")
-            self.prefix = ["runuser", "-u", "postgres", "--"]
-        run = lambda *command: subprocess.run([*self.prefix, *command], check=True, stdout=subprocess.DEVNULL, cwd="/")
-        run(program("initdb"), "--auth=trust", "--username=postgres", "--locale=C", "--encoding=UTF8", str(self.data))
+        self.prefix = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        if not self.data.exists():
+            self.create()
         settings = {
-            "port": self.port, "listen_addresses": "'127.0.0.1'", "unix_socket_directories": "''", "shared_buffers": MEMORY,
+            "port": self.port, "listen_addresses": "'127.0.0.1'", "unix_socket_directories": "''", "shared_buffers": memory,
             "max_connections": CONNECTIONS + 100, "max_wal_size": "16GB", "checkpoint_timeout": "30min",
             "maintenance_work_mem": "1GB", "wal_buffers": "64MB", "effective_cache_size": "8GB", "work_mem": "64MB",
             "random_page_cost": "1.1",
@@ -100,8 +134,19 @@ class PostgreSql:
         with open(self.data / "postgresql.conf", "a") as file:
             file.writelines(f"{name} = {value}\n" for name, value in settings.items())
         self.process = subprocess.Popen([*self.prefix, program("postgres"), "-D", str(self.data)],
-                                        stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd="/")
+                                        stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd="/",
+                                        preexec_fn=limit and limit.enter)
         wait_for(self.port)
+        # It listens before it has recovered.
+        while subprocess.run([program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]).returncode == 1:
+            time.sleep(0.1)
+
+    def create(self):
+        self.data.mkdir()
+        if self.prefix:
+            shutil.chown(self.data, "postgres", "postgres")
+        command = [program("initdb"), "--auth=trust", "--username=postgres", "--locale=C", "--encoding=UTF8", str(self.data)]
+        subprocess.run([*self.prefix, *command], check=True, stdout=subprocess.DEVNULL, cwd="/")
 
     def postmaster(self):
         return int((self.data / "postmaster.pid").read_text().split("\n")[0])
@@ -209,6 +254,106 @@ def copying(results, servers, scale):
     results.add(f"COPY TO STDOUT, binary, {min(rows, ROWS):,} rows of 5 columns", "time", "s", *measured, "PostgreSQL")
 
 
+def binary_result(results, servers):
+    """A result by the extended protocol, in the binary format. The client is libpq, which does not convert values."""
+    query = f"SELECT l_orderkey, l_partkey, l_quantity, l_shipdate, l_comment FROM lineitem LIMIT {ROWS}"
+    counts = set()
+
+    def read(server):
+        with connect(server) as connection:
+            start = time.perf_counter()
+            result = connection.pgconn.exec_params(query.encode(), None, result_format=1)
+            elapsed = time.perf_counter() - start
+            counts.add(result.ntuples)
+            return elapsed
+
+    measured = alternated(servers, read)
+    if len(counts) != 1:
+        sys.exit(f"the numbers of rows differ: {counts}")
+    name = f"SELECT, extended protocol, binary, {counts.pop():,} rows of 5 columns"
+    results.add(name, "time", "s", *measured, "PostgreSQL")
+    return name, query, measured[0]
+
+
+def in_process(results, directory, name, query, served):
+    """The same query without a server, which must not run."""
+    harness = subprocess.Popen([tpch.HARNESS, "session", str(directory / "keyaki"), "--memory-mib", "2048"],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with harness:
+        # The first execution fills the cache.
+        answers = [answer(harness, f"time {query}") for _ in range(4)]
+        harness.stdin.close()
+    results.add(name, "time", "s", served, statistics.median(map(float, answers[1:])) / 1e3, "Keyaki in process")
+
+
+def answer(harness, line):
+    harness.stdin.write(f"{line}\n")
+    harness.stdin.flush()
+    text = harness.stdout.readline().strip()
+    if not text:
+        sys.exit("the harness has ended")
+    return text
+
+
+def cold(results, directory, memory_mib, seconds):
+    """Lookups by key in a table of ten times the memory, from empty caches."""
+    memory = memory_mib << 20
+    count = 10 * memory // COLD_ROW_BYTES
+    script = directory / "lookup.sql"
+    script.write_text(f"\\set id random(1, {count})\nSELECT v FROM cold WHERE id = :id;\n")
+    script.chmod(0o644)
+    rates, is_limited = [], True
+    for kind in [Keyaki, PostgreSql]:
+        server = kind(directory)
+        try:
+            load_cold(server, count)
+        finally:
+            server.stop()
+        drop_page_cache()
+        try:
+            limit = Limit(kind.name, memory)
+        except OSError as problem:
+            print(f"the memory of {kind.name} is not limited: {problem}")
+            limit, is_limited = None, False
+        # Of Keyaki, the program and 32 connections need memory beside the cache. PostgreSQL's other cache is that of the system.
+        cache = max(memory_mib - 96, memory_mib // 2) if kind is Keyaki else memory_mib // 4 if limit else memory_mib
+        server = kind(directory, f"{cache}MB", limit)
+        try:
+            rates.append(rate(server, seconds, "-c", str(COLD_CLIENTS), "-j", "2", "-M", "prepared", "-f", str(script)))
+        finally:
+            server.stop()
+            if limit:
+                limit.remove()
+    limits = "memory" if is_limited else "own caches"
+    name = f"cold lookups, {count:,} rows of {COLD_ROW_BYTES} bytes, {memory_mib} MiB of {limits}, {COLD_CLIENTS} clients"
+    results.add(name, "rate", "1/s", *rates, "PostgreSQL", lower_is_better=False)
+
+
+def load_cold(server, count):
+    block = 10_000
+    with connect(server) as connection:
+        connection.execute("CREATE TABLE cold (id INTEGER PRIMARY KEY, v INTEGER, filler TEXT)")
+        with connection.cursor().copy("COPY cold FROM STDIN") as copy:
+            for first in range(1, count + 1, block):
+                rows = min(block, count + 1 - first)
+                # Six bits in each character.
+                fillers = base64.b64encode(os.urandom(rows * COLD_FILLER_BYTES * 3 // 4 + 3)).decode()
+                copy.write("".join(
+                    f"{first + row}\t{row}\t{fillers[row * COLD_FILLER_BYTES:(row + 1) * COLD_FILLER_BYTES]}\n"
+                    for row in range(rows)))
+        # Of PostgreSQL: lookups would set hint bits and write the pages otherwise.
+        connection.execute("VACUUM ANALYZE cold" if isinstance(server, PostgreSql) else "ANALYZE cold")
+        connection.execute("CHECKPOINT")
+
+
+def drop_page_cache():
+    os.sync()
+    try:
+        pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
+    except OSError as problem:
+        print(f"the page cache is not empty: {problem}")
+
+
 def idle(results, servers, count):
     """The memory of further connections: the first ones fill caches, and use memory that was freed before."""
     bytes_each = []
@@ -232,6 +377,8 @@ def main():
     parser.add_argument("--pgbench-scale", type=int, default=10, help="100,000 accounts for each")
     parser.add_argument("--seconds", type=int, default=10, help="of each run of pgbench")
     parser.add_argument("--connections", type=int, default=500, help="number of idle connections")
+    parser.add_argument("--cold", action="store_true", help="only lookups in a table of ten times the memory, from empty caches")
+    parser.add_argument("--cold-memory", type=int, default=256, metavar="MIB", help="memory of each server with --cold")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     results = report.Report("server")
@@ -240,6 +387,9 @@ def main():
     directory.chmod(0o755)
     servers = []
     try:
+        if arguments.cold:
+            cold(results, directory, arguments.cold_memory, arguments.seconds)
+            return results.write(arguments.json)
         servers += [Keyaki(directory), PostgreSql(directory)]
         for server in servers:
             pgbench(server, "-i", "-q", "-s", str(arguments.pgbench_scale))
@@ -249,6 +399,10 @@ def main():
         transactions(results, servers, arguments.seconds)
         check_balances(servers)
         copying(results, servers, arguments.scale)
+        extended = binary_result(results, servers)
+        while servers:
+            servers.pop().stop()
+        in_process(results, directory, *extended)
     finally:
         for server in servers:
             server.stop()

@@ -12,6 +12,8 @@ mod image;
 #[path = "../../crates/store/tests/hostile/sample.rs"]
 #[allow(dead_code, reason = "only tests use all of it")]
 mod sample;
+#[path = "../../crates/server/tests/hostile/targets.rs"]
+pub mod protocol;
 #[path = "../../crates/store/tests/hostile/targets.rs"]
 pub mod targets;
 #[path = "../../crates/vast/tests/forged/forged.rs"]

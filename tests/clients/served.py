@@ -11,8 +11,11 @@ import tpch
 
 
 class Server:
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, setup=None):
+        """Starts a server with further arguments, after the statements of `setup`."""
         self.directory = tempfile.mkdtemp(prefix="keyaki-clients-")
+        if setup:
+            subprocess.run([tpch.KEYAKI, f"{self.directory}/db", "-c", setup], check=True)
         command = [tpch.KEYAKI, "serve", f"{self.directory}/db", "--listen", "127.0.0.1:0", *arguments]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.port = None

@@ -4,6 +4,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 mod bench;
+mod clients;
 mod floors;
 mod jobs;
 mod layers;
@@ -32,6 +33,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Print the figures of `bench all --json DIR` as Markdown tables
     Measurements(bench::MeasurementsArguments),
+    /// Run the suites of clients of PostgreSQL whose tools are installed (Java, Go, Node.js, Rust, Django, pgbench)
+    Clients(clients::Arguments),
     /// Compare all 22 TPC-H queries in every execution mode with DuckDB, value by value
     Tpch(test::TpchArguments),
     /// Run random statements, crashes and faults on a simulated device beside a model, from a seed
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => test::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Measurements(arguments) => bench::measurements(&arguments),
+        Command::Clients(arguments) => clients::run(&arguments),
         Command::Tpch(arguments) => test::tpch(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Floors => floors::check(&run::root()),

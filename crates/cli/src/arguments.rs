@@ -38,6 +38,24 @@ pub struct Arguments {
 pub struct ShellArguments {
     /// Database directory [default: a temporary database, removed on exit]
     pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub input: InputArguments,
+    #[command(flatten)]
+    pub open: OpenArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct SqlArguments {
+    /// The server: postgres://USER@HOST:PORT/DATABASE?sslmode=MODE, with missing parts from PGHOST, PGPORT, PGUSER and the like
+    #[arg(value_name = "ADDRESS")]
+    pub address: String,
+    #[command(flatten)]
+    pub input: InputArguments,
+}
+
+/// The statements and the output of a shell.
+#[derive(Debug, Args)]
+pub struct InputArguments {
     /// Run this SQL or dot command and exit; can be repeated
     #[arg(short = 'c', long = "command", value_name = "SQL")]
     pub commands: Vec<String>,
@@ -50,8 +68,6 @@ pub struct ShellArguments {
     /// Print the elapsed time of each statement [default: only in the interactive shell]
     #[arg(long)]
     pub timer: bool,
-    #[command(flatten)]
-    pub open: OpenArguments,
 }
 
 /// Options for opening a database.
@@ -134,6 +150,8 @@ pub enum Command {
     Repair(RepairArguments),
     /// Serve a database to clients of PostgreSQL: psql, drivers, tools
     Serve(ServeArguments),
+    /// Open the shell on a server that speaks PostgreSQL's protocol, such as `keyaki serve`
+    Sql(SqlArguments),
     /// Draw the reads of a query over time, out of order and in order, as an SVG
     Plot(PlotArguments),
     /// Record the reads or the memory accesses of a query, or replay the latter in a simulated cache
@@ -503,7 +521,7 @@ mod tests {
     fn file_and_commands() {
         let arguments = Arguments::try_parse_from(["keyaki", "shop", "-c", "SELECT 1", "-c", "SELECT 2"]);
         let shell = arguments.expect("valid arguments").shell;
-        assert_eq!(shell.commands, ["SELECT 1", "SELECT 2"]);
+        assert_eq!(shell.input.commands, ["SELECT 1", "SELECT 2"]);
         assert!(Arguments::try_parse_from(["keyaki", "demo", "--scale", "-1"]).is_err());
         assert!(Arguments::try_parse_from(["keyaki", "demo", "--scale", "0.1"]).is_ok());
     }

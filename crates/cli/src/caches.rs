@@ -13,7 +13,7 @@ use crate::terminal::bytes;
 
 /// `.cache`
 pub fn show(runner: &mut Runner) -> Result<()> {
-    let status = runner.session.database().cache_status();
+    let status = runner.session()?.database().cache_status();
     let mut text = match &status.governor {
         Some(governor) => governor.to_string(),
         None => "the cache governor is off (turn it on with SET keyaki.cache_governor = on)\n".into(),

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::remote;
+
 pub type Result<T> = std::result::Result<T, Failure>;
 
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +17,8 @@ pub enum Failure {
     Arrow(#[from] datafusion::arrow::error::ArrowError),
     #[error(transparent)]
     Parquet(#[from] datafusion::parquet::errors::ParquetError),
+    #[error(transparent)]
+    Remote(remote::Error),
     #[error("{}: {source}", .path.display())]
     File { path: PathBuf, source: io::Error },
     /// Writing to standard output or the pager failed.
@@ -34,6 +38,15 @@ pub enum Failure {
     Incomplete,
 }
 
+impl From<remote::Error> for Failure {
+    fn from(error: remote::Error) -> Failure {
+        match error {
+            remote::Error::Cancelled => Failure::Cancelled,
+            error => Failure::Remote(error),
+        }
+    }
+}
+
 impl Failure {
     /// Adds the path to an I/O error.
     pub fn file(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Failure {
@@ -48,6 +61,7 @@ impl Failure {
         match self {
             Failure::Usage(_) => 2,
             Failure::Incomplete => 3,
+            Failure::Remote(remote::Error::Usage(_)) => 2,
             Failure::Cancelled => 130,
             Failure::Database(error) if matches!(error.root(), keyaki::Error::Cancelled) => 130,
             _ => 1,

@@ -77,7 +77,7 @@ pub async fn run(arguments: &PlotArguments, interrupts: Arc<Interrupts>) -> Resu
         runner.statement("BEGIN READ ONLY").await?;
         runner.statement(&sql).await?;
         let snapshots: Vec<(String, StatsSnapshot)> =
-            runner.session.last_stats().into_iter().map(|(name, stats)| (name, stats.snapshot())).collect();
+            runner.session()?.last_stats().into_iter().map(|(name, stats)| (name, stats.snapshot())).collect();
         runner.statement("ROLLBACK").await?;
         let first_ns = snapshots.iter().map(|(_, snapshot)| snapshot.started_ns).min().unwrap_or(0);
         let shown = execution.replace('_', " ");

@@ -1,4 +1,4 @@
-//! The `keyaki` program: the SQL shell, the server, the demonstration, backups, dumps, checks, repairs, calibration, figures and traces of
+//! The `keyaki` program: the SQL shell for databases and servers, the server, the demonstration, backups, dumps, checks, repairs, calibration, figures and traces of
 //! queries.
 //!
 //! Modules are layered (`cargo xtask layers`): terminal and output helpers at the bottom, then the command line and the runner
@@ -15,6 +15,7 @@ mod caches;
 mod calibrate;
 mod check;
 mod configuration;
+mod connection;
 mod demo;
 mod device;
 mod directories;
@@ -29,6 +30,7 @@ mod notify;
 mod output;
 mod pager;
 mod plot;
+mod remote;
 mod repair;
 mod restore;
 mod run;
@@ -41,10 +43,11 @@ use std::io::{IsTerminal, stdin};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use arguments::{Arguments, Command, ShellArguments};
+use arguments::{Arguments, Command, InputArguments, ShellArguments, SqlArguments};
 use failure::{Failure, Result};
 use interrupt::Interrupts;
 use keyaki::Database;
+use remote::{Address, Remote};
 use run::Runner;
 use shell::report;
 use shell::script::{self, OnError};
@@ -98,6 +101,7 @@ fn start(arguments: Arguments) -> Result<()> {
         Some(Command::Check(arguments)) => runtime.block_on(check::run(&arguments, interrupts)),
         Some(Command::Repair(arguments)) => runtime.block_on(repair::run(&arguments, &interrupts)),
         Some(Command::Serve(arguments)) => runtime.block_on(serve::run(&arguments, interrupts)),
+        Some(Command::Sql(arguments)) => sql(&runtime, &arguments, interrupts),
         Some(Command::Plot(arguments)) => runtime.block_on(figure::run(&arguments, interrupts)),
         Some(Command::Trace(arguments)) => runtime.block_on(trace::run(&arguments, interrupts)),
     }
@@ -115,19 +119,32 @@ fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupt
     let options = arguments.open.options()?;
     allocator::fit(options.memory_bytes());
     let database = Database::open(path, options)?;
-    let mut runner = Runner::new(&database, arguments.mode, interrupts);
-    runner.timer = arguments.timer;
+    let mut runner = Runner::new(&database, arguments.input.mode, interrupts);
+    runner.timer = arguments.input.timer;
     runner.open = arguments.open;
     drop(database);
+    run_input(runtime, &mut runner, &arguments.input)
+}
+
+/// `keyaki sql ADDRESS`: the same on a server.
+fn sql(runtime: &Runtime, arguments: &SqlArguments, interrupts: Arc<Interrupts>) -> Result<()> {
+    let address = Address::parse(&arguments.address)?;
+    let remote = runtime.block_on(Remote::connect(address))?;
+    let mut runner = Runner::remote(remote, arguments.input.mode, interrupts);
+    runner.timer = arguments.input.timer;
+    run_input(runtime, &mut runner, &arguments.input)
+}
+
+fn run_input(runtime: &Runtime, runner: &mut Runner, arguments: &InputArguments) -> Result<()> {
     let on_error = if arguments.continue_on_error { OnError::Continue } else { OnError::Stop };
     if !arguments.commands.is_empty() {
-        runtime.block_on(commands(&mut runner, &arguments.commands, on_error))
+        runtime.block_on(commands(runner, &arguments.commands, on_error))
     } else if !stdin().is_terminal() {
-        runtime.block_on(script::run(&mut runner, stdin().lock(), "stdin", on_error)).map(drop)
+        runtime.block_on(script::run(runner, stdin().lock(), "stdin", on_error)).map(drop)
     } else {
         runner.interactive = true;
         runner.timer = true;
-        shell::run(runtime, &mut runner)
+        shell::run(runtime, runner)
     }
 }
 

@@ -9,15 +9,17 @@ use std::io::{self, BufWriter, Write, stdout};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use keyaki::{Database, Outcome, RecordBatch, Session};
 
 use crate::arguments::OpenArguments;
 use crate::bars::{Bars, Watch};
+use crate::connection::{Connection, failure_of};
 use crate::failure::{Failure, Result};
 use crate::interrupt::{Active, Interrupts};
 use crate::output::Mode;
 use crate::pager::Pager;
+use crate::remote::Remote;
 use crate::terminal;
 
 /// Destination of results.
@@ -30,9 +32,9 @@ pub enum Target {
     Nowhere,
 }
 
-/// A session and the output settings of its results.
+/// A connection and the output settings of its results.
 pub struct Runner {
-    pub session: Arc<Session>,
+    pub connection: Connection,
     pub mode: Mode,
     pub target: Target,
     /// Print the elapsed time of each statement.
@@ -48,16 +50,35 @@ pub struct Runner {
 impl Runner {
     pub fn new(database: &Database, mode: Mode, interrupts: Arc<Interrupts>) -> Runner {
         let bars = Bars::new();
-        let session = Arc::new(database.session());
-        session.set_progress(bars.clone());
+        Runner::connected(embedded(database, &bars), mode, interrupts, bars)
+    }
+
+    /// Runs statements on a server.
+    pub fn remote(remote: Remote, mode: Mode, interrupts: Arc<Interrupts>) -> Runner {
+        Runner::connected(Connection::Remote(remote), mode, interrupts, Bars::new())
+    }
+
+    fn connected(connection: Connection, mode: Mode, interrupts: Arc<Interrupts>, bars: Arc<Bars>) -> Runner {
         let open = OpenArguments::default();
-        Runner { session, mode, target: Target::Stdout, timer: false, interactive: false, open, bars, interrupts }
+        Runner { connection, mode, target: Target::Stdout, timer: false, interactive: false, open, bars, interrupts }
+    }
+
+    /// The session of an embedded database.
+    ///
+    /// # Errors
+    /// If the connection is one to a server.
+    pub fn session(&self) -> Result<&Arc<Session>> {
+        self.connection.session()
     }
 
     /// Continues on another database with the same output settings.
     pub fn switch(&mut self, database: &Database) {
-        self.session = Arc::new(database.session());
-        self.session.set_progress(self.bars.clone());
+        self.connection = embedded(database, &self.bars);
+    }
+
+    /// Shows the progress of the statement that is about to start. That of a server is unknown.
+    fn watch(&self) -> Option<Watch> {
+        self.session().ok().map(|session| self.bars.watch(session))
     }
 
     /// Runs one statement and writes its result.
@@ -68,16 +89,36 @@ impl Runner {
         let start = Instant::now();
         let interrupts = self.interrupts.clone();
         let mut active = interrupts.activate();
-        let watch = self.bars.watch(&self.session);
-        let handle = self.session.interrupt_handle();
-        match active.interrupting(|| handle.interrupt(), self.session.query(sql)).await {
-            Err(error) if matches!(error.root(), keyaki::Error::Cancelled) => Err(Failure::Cancelled),
-            Err(error) => Err(error.into()),
-            Ok(Outcome::Rows(stream)) => self.rows(stream, &mut active, watch, start).await,
-            Ok(Outcome::Done { tag, rows }) => {
+        let watch = self.watch();
+        let interrupter = self.connection.interrupter();
+        let outcome = match active.interrupting(|| interrupter.interrupt(), self.connection.query(sql)).await? {
+            Outcome::Rows(stream) => self.rows(stream, &mut active, watch, start).await,
+            Outcome::Done { tag, rows } => {
                 drop(watch);
                 self.done(&tag, rows, start.elapsed())
             }
+        };
+        if matches!(outcome, Err(Failure::Cancelled)) {
+            self.connection.settle().await;
+        }
+        outcome
+    }
+
+    /// Loads a file on this machine into a table of a server.
+    ///
+    /// # Errors
+    /// As [`Runner::statement`], and errors of the file.
+    pub async fn copy_in(&mut self, sql: &str, file: File) -> Result<()> {
+        let start = Instant::now();
+        let Connection::Remote(remote) = &self.connection else {
+            return Err(Failure::message("only servers load files from their clients"));
+        };
+        let interrupts = self.interrupts.clone();
+        let mut active = interrupts.activate();
+        let canceller = remote.canceller();
+        match active.interrupting(|| canceller.interrupt(), remote.copy_in(sql, file)).await? {
+            Outcome::Done { tag, rows } => self.done(&tag, rows, start.elapsed()),
+            Outcome::Rows(_) => Ok(()),
         }
     }
 
@@ -87,29 +128,31 @@ impl Runner {
     /// As [`Runner::statement`].
     pub async fn collect(&mut self, sql: &str) -> Result<Vec<RecordBatch>> {
         let mut active = self.interrupts.activate();
-        let _watch = self.bars.watch(&self.session);
-        let handle = self.session.interrupt_handle();
-        let work = async { self.session.query(sql).await?.collect().await };
-        match active.interrupting(|| handle.interrupt(), work).await {
-            Err(error) if matches!(error.root(), keyaki::Error::Cancelled) => Err(Failure::Cancelled),
-            collected => Ok(collected?),
-        }
+        let _watch = self.watch();
+        let interrupter = self.connection.interrupter();
+        let work = async {
+            match self.connection.query(sql).await? {
+                Outcome::Rows(stream) => stream.map(|batch| batch.map_err(failure_of)).try_collect().await,
+                Outcome::Done { .. } => Ok(Vec::new()),
+            }
+        };
+        active.interrupting(|| interrupter.interrupt(), work).await
     }
 
     async fn rows(
         &mut self,
         mut stream: datafusion::execution::SendableRecordBatchStream,
         active: &mut Active<'_>,
-        watch: Watch,
+        watch: Option<Watch>,
         start: Instant,
     ) -> Result<()> {
         let to_terminal = matches!(self.target, Target::Stdout).then(terminal::size).flatten();
         let mut format = self.mode.format(stream.schema(), to_terminal.map(|(columns, _)| columns));
         let (mode, timer, footer) = (self.mode, self.timer, self.interactive || self.timer);
-        let mut out = Out { writer: self.writer(to_terminal), watch: Some(watch) };
+        let mut out = Out { writer: self.writer(to_terminal), watch };
         let mut rows = 0;
         while let Some(batch) = active.unless_pressed(stream.next()).await.ok_or(Failure::Cancelled)? {
-            let batch = batch.map_err(keyaki::Error::from)?;
+            let batch = batch.map_err(failure_of)?;
             rows += batch.num_rows() as u64;
             if let Err(error) = format.batch(&batch, &mut out) {
                 return out.closed_early(error);
@@ -166,6 +209,12 @@ impl Runner {
             Err(error) => out.closed_early(error),
         }
     }
+}
+
+fn embedded(database: &Database, bars: &Arc<Bars>) -> Connection {
+    let session = Arc::new(database.session());
+    session.set_progress(bars.clone());
+    Connection::Embedded(session)
 }
 
 fn time_suffix(timer: bool, elapsed: Duration) -> String {

@@ -62,7 +62,7 @@ async fn record(arguments: &TraceArguments, database: &Path, interrupts: std::sy
     }
     result?;
     if let Some(file) = &arguments.output {
-        let count = events::write(file, &sql, &runner.session.last_stats())?;
+        let count = events::write(file, &sql, &runner.session()?.last_stats())?;
         eprintln!("{} events of the query's reads written to {}", thousands(count as u64), file.display());
     }
     Ok(())

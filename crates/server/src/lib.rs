@@ -47,4 +47,5 @@ mod values;
 
 pub use options::ServerOptions;
 pub use server::{Server, ServerError, ServerHandle};
+pub use tls::certificate::end_point as tls_server_end_point;
 pub use tls::{TlsError, TlsOptions};

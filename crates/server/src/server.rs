@@ -1,5 +1,6 @@
 //! Listeners and shutdown.
 
+use std::fmt;
 use std::fs::Permissions;
 use std::io;
 use std::net::SocketAddr;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use keyaki::Database;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -105,6 +107,16 @@ impl ServerHandle {
     /// Number of open connections.
     pub fn connections(&self) -> usize {
         self.shared.registry.len()
+    }
+
+    /// Serves a connection over a stream of the caller, with the rules for clients of TCP at the address `peer`, until its end.
+    /// It is never encrypted.
+    pub async fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin + 'static,
+        peer: SocketAddr,
+    ) {
+        connection::serve(self.shared.clone(), Socket::Other(Box::new(stream)), Peer::Tcp(peer)).await;
     }
 
     /// Reads the files of TLS again. If they cannot be used, an error is logged, and the earlier ones remain in use.
@@ -240,7 +252,7 @@ fn access(database: &Database, options: &ServerOptions, tls: Option<&Tls>) -> Re
         is_exposed: exposed.is_some(),
         allow_unprotected: options.allow_unprotected,
     };
-    let failed = |error: &dyn std::fmt::Display| ServerError::Roles(error.to_string());
+    let failed = |error: &dyn fmt::Display| ServerError::Roles(error.to_string());
     let access = Access::new(database.clone(), protection).map_err(|error| failed(&error))?;
     match exposed {
         Some(address) if !options.allow_unprotected && tls.is_none() => Err(ServerError::Unprotected(*address)),

@@ -1,4 +1,4 @@
-//! Sockets of TCP, with or without TLS, and Unix sockets.
+//! Sockets of TCP, with or without TLS, Unix sockets, and streams of programs.
 
 use std::fmt;
 use std::io;
@@ -10,6 +10,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
+/// A stream that a program has opened, for example one in memory.
+pub trait Stream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> Stream for S {}
+
 /// The socket of a connection.
 #[derive(Debug)]
 pub enum Socket {
@@ -19,6 +24,8 @@ pub enum Socket {
     Tls(Box<TlsStream<TcpStream>>),
     /// A Unix socket.
     Unix(UnixStream),
+    /// A stream of a program.
+    Other(Box<dyn Stream>),
 }
 
 /// The other end of a connection.
@@ -56,6 +63,7 @@ macro_rules! delegate {
             Socket::Tcp($socket) => $call,
             Socket::Tls($socket) => $call,
             Socket::Unix($socket) => $call,
+            Socket::Other($socket) => $call,
         }
     };
 }

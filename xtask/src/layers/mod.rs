@@ -42,8 +42,8 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "crates/cli",
-        "allocator, directories, failure, interrupt, notify, pager, terminal < bars, device, new_database, output, plot \
-         < arguments, events < configuration, log, run < backup, caches, check, dump, figure, repair, restore, serve, \
+        "remote < allocator, directories, failure, interrupt, notify, pager, terminal \
+         < bars, connection, device, new_database, output, plot < arguments, events < configuration, log, run < backup, caches, check, dump, figure, repair, restore, serve, \
          trace < calibrate < demo, shell",
     ),
 ];

@@ -9,9 +9,11 @@ use keyaki::Database;
 
 use super::complete::{PUBLIC, quoted};
 use super::script::{self, OnError};
-use super::stats;
+use super::{server, stats};
+use crate::connection::Connection;
 use crate::failure::{Failure, Result};
 use crate::output::Mode;
+use crate::remote::{Address, Remote, is_address};
 use crate::run::{Runner, Target};
 use crate::terminal;
 
@@ -53,7 +55,7 @@ pub const ALL: &[Command] = &[
     Command { name: ".help", arguments: "[COMMAND]", summary: "Show this list, or details of one command", details: "", completes: &[Argument::Command], counts: (0, 1) },
     Command { name: ".import", arguments: "FILE TABLE", summary: "Load a CSV, JSON or Parquet file into a table",
         details: "The same as COPY TABLE FROM 'FILE'. The extension of the file selects the format. CSV files must have a header.\n\
-                  For other formats, use COPY with options.", completes: &[Argument::File, Argument::Table], counts: (2, 2) },
+                  For other formats, use COPY with options. To servers, the shell sends CSV files only.", completes: &[Argument::File, Argument::Table], counts: (2, 2) },
     Command { name: ".indexes", arguments: "[TABLE]", summary: "List indexes with their columns and sizes",
         details: "A masstree index is in memory. The tree of a vast index is in memory, and its entries too if they fit. The view\n\
                   keyaki_indexes shows more: entries, depth, build time, bits of memory per key.", completes: &[Argument::Table], counts: (0, 1) },
@@ -63,9 +65,9 @@ pub const ALL: &[Command] = &[
                   json      an array of JSON objects\n\
                   line      one \"column = value\" line per value\n\
                   markdown  a Markdown table", completes: &[Argument::OneOf(MODES)], counts: (0, 1) },
-    Command { name: ".open", arguments: "DATABASE", summary: "Close this database and open another",
+    Command { name: ".open", arguments: "DATABASE", summary: "Close this database and open another, or connect to a server",
         details: "The database is created if it does not exist. The options of the command line (--memory, --device, ...) apply to\n\
-                  it as well.", completes: &[Argument::File], counts: (1, 1) },
+                  it as well. postgres://user@host:port/database connects to a server (as keyaki sql).", completes: &[Argument::File], counts: (1, 1) },
     Command { name: ".output", arguments: "[FILE]", summary: "Write results to a file; without FILE, to standard output", details: "", completes: &[Argument::File], counts: (0, 1) },
     Command { name: ".quit", arguments: "", summary: "Leave the shell (also .exit and Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
     Command { name: ".read", arguments: "FILE", summary: "Run the statements of a file until the first error", details: "", completes: &[Argument::File], counts: (1, 1) },
@@ -113,6 +115,9 @@ pub async fn run(runner: &mut Runner, line: &str) -> Result<Next> {
     match (command.name, argument) {
         (".quit" | ".exit", _) => return Ok(Next::Quit),
         (".help", topic) => help(runner, topic)?,
+        (".tables" | ".schema" | ".indexes" | ".databases", _) if runner.session().is_err() => {
+            server::list(runner, command.name, argument).await?;
+        }
         (".tables", pattern) => tables(runner, pattern)?,
         (".schema", table) => schema(runner, table)?,
         (".indexes", table) => indexes(runner, table)?,
@@ -126,6 +131,9 @@ pub async fn run(runner: &mut Runner, line: &str) -> Result<Next> {
         (".read", Some(path)) => {
             let file = File::open(path).map_err(Failure::file(path))?;
             return script::run(runner, BufReader::new(file), path, OnError::Stop).await;
+        }
+        (".open", Some(address)) if is_address(address) => {
+            runner.connection = Connection::Remote(Remote::connect(Address::parse(address)?).await?);
         }
         (".open", Some(path)) => open(runner, Path::new(path))?,
         (other, _) => return Err(Failure::message(format!("an argument of {other} is missing"))),
@@ -186,7 +194,7 @@ fn help(runner: &mut Runner, topic: Option<&str>) -> Result<()> {
 fn tables(runner: &mut Runner, pattern: Option<&str>) -> Result<()> {
     let mut listed = comfy_table::Table::new();
     listed.load_preset(comfy_table::presets::NOTHING).set_header(["table", "rows", "bytes"]);
-    for table in runner.session.database().tables() {
+    for table in runner.session()?.database().tables() {
         let name = shown(&table.schema, table.name);
         if pattern.is_none_or(|pattern| like(pattern, &name)) {
             let (rows, bytes) = if table.is_view {
@@ -212,7 +220,7 @@ fn indexes(runner: &mut Runner, table: Option<&str>) -> Result<()> {
         "bytes",
         "in memory",
     ]);
-    for index in runner.session.database().indexes() {
+    for index in runner.session()?.database().indexes() {
         let of = shown(&index.schema, index.table.clone());
         if table.is_none_or(|table| table == of) {
             let unique = if index.unique { "unique" } else { "" };
@@ -229,11 +237,11 @@ fn indexes(runner: &mut Runner, table: Option<&str>) -> Result<()> {
 }
 
 /// A name with its schema, unless that is `public`.
-fn shown(schema: &str, name: String) -> String {
+pub(super) fn shown(schema: &str, name: String) -> String {
     if schema == PUBLIC { name } else { format!("{schema}.{name}") }
 }
 
-fn show_list(runner: &mut Runner, mut listed: comfy_table::Table, numbers: &[usize]) -> Result<()> {
+pub(super) fn show_list(runner: &mut Runner, mut listed: comfy_table::Table, numbers: &[usize]) -> Result<()> {
     if listed.is_empty() {
         return Ok(());
     }
@@ -249,7 +257,7 @@ fn show_list(runner: &mut Runner, mut listed: comfy_table::Table, numbers: &[usi
 const TEMPORARY_PREFIX: &str = "pg_temp_";
 
 fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
-    let database = runner.session.database().clone();
+    let database = runner.session()?.database().clone();
     // Scripts do not create temporary objects.
     let wanted = |name: &str| table.map_or(!name.starts_with(TEMPORARY_PREFIX), |table| table == name);
     let (mut text, mut last) = (String::new(), String::new());
@@ -293,7 +301,7 @@ fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
 }
 
 fn databases(runner: &mut Runner) -> Result<()> {
-    let database = runner.session.database().clone();
+    let database = runner.session()?.database().clone();
     let stats = database.store().stats();
     runner.say(&format!(
         "{}  {} ({} in use), {} cached",
@@ -333,8 +341,11 @@ fn set_output(runner: &mut Runner, path: Option<&str>) -> Result<()> {
 }
 
 async fn import(runner: &mut Runner, file: &str, table: &str) -> Result<()> {
+    if runner.session().is_err() {
+        return server::import(runner, file, table).await;
+    }
     let literal = file.replace('\'', "''");
-    let tables = runner.session.database().tables();
+    let tables = runner.session()?.database().tables();
     let found = tables.iter().find(|info| shown(&info.schema, info.name.clone()) == table);
     let table = match found.filter(|info| info.schema != PUBLIC) {
         Some(info) => format!("{}.{}", quoted(&info.schema), quoted(&info.name)),
@@ -353,7 +364,7 @@ fn open(runner: &mut Runner, path: &Path) -> Result<()> {
 }
 
 /// SQL's LIKE, ignoring case.
-fn like(pattern: &str, text: &str) -> bool {
+pub(super) fn like(pattern: &str, text: &str) -> bool {
     fn matches(pattern: &[char], text: &[char]) -> bool {
         match (pattern.split_first(), text.split_first()) {
             (None, None) => true,

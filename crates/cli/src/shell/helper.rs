@@ -1,18 +1,20 @@
 //! The line editor's helper: completion, colours, hints, and the test for complete input.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 
-use keyaki::{Database, Session};
+use keyaki::Session;
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::{Hinter, HistoryHinter};
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Helper, Result};
 
+use super::complete::Names;
 use super::{commands, complete, lexer};
 
 pub struct ShellHelper {
-    pub database: Database,
+    pub names: Rc<dyn Names>,
     pub colours: bool,
     pub history: HistoryHinter,
 }
@@ -23,7 +25,7 @@ impl Completer for ShellHelper {
     type Candidate = Pair;
 
     fn complete(&self, line: &str, position: usize, _: &Context<'_>) -> Result<(usize, Vec<Pair>)> {
-        Ok(complete::complete(&self.database, line, position))
+        Ok(complete::complete(self.names.as_ref(), line, position))
     }
 }
 

@@ -10,20 +10,25 @@ mod helper;
 mod lexer;
 pub mod report;
 pub mod script;
+mod server;
 pub mod stats;
 mod words;
 
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use commands::Next;
+use complete::Names;
 use helper::ShellHelper;
-use keyaki::TransactionStatus;
+use keyaki::TransactionStatus::Failed;
+use keyaki::{Session, TransactionStatus};
 use rustyline::error::ReadlineError;
 use rustyline::hint::HistoryHinter;
 use rustyline::history::FileHistory;
 use rustyline::{ColorMode, CompletionType, Config, Editor};
 use tokio::runtime::Runtime;
 
+use crate::connection::Connection;
 use crate::failure::{Failure, Result};
 use crate::run::Runner;
 use crate::{directories, terminal};
@@ -38,7 +43,8 @@ pub fn run(runtime: &Runtime, runner: &mut Runner) -> Result<()> {
         "Keyaki {}. End statements with a semicolon. Type .help for the commands of the shell.",
         env!("CARGO_PKG_VERSION")
     );
-    let mut editor = editor(runner).map_err(unusable)?;
+    let names = runtime.block_on(names(runner));
+    let mut editor = editor(names).map_err(unusable)?;
     let history = history_file();
     if let Some(path) = &history {
         // The file does not exist at the first start.
@@ -61,10 +67,10 @@ pub fn run(runtime: &Runtime, runner: &mut Runner) -> Result<()> {
 
 /// The prompt: with `*` in a transaction, with `!` in one that has failed, as in psql.
 fn prompt(runner: &Runner) -> &'static str {
-    match runner.session.transaction_status() {
+    match runner.connection.transaction_status() {
         TransactionStatus::Idle => "keyaki> ",
         TransactionStatus::Open => "keyaki*> ",
-        TransactionStatus::Failed => "keyaki!> ",
+        Failed => "keyaki!> ",
     }
 }
 
@@ -72,7 +78,16 @@ fn unusable(error: ReadlineError) -> Failure {
     Failure::message(format!("cannot use the terminal: {error}"))
 }
 
-fn editor(runner: &Runner) -> rustyline::Result<Line> {
+/// The names that completion offers. Those of a server are read once, and again after definitions.
+async fn names(runner: &mut Runner) -> Rc<dyn Names> {
+    match &runner.connection {
+        Connection::Embedded(session) => Rc::new(session.database().clone()),
+        // Without names, for example after the connection was lost, the shell completes keywords only.
+        Connection::Remote(_) => Rc::new(server::names(runner).await.unwrap_or_default()),
+    }
+}
+
+fn editor(names: Rc<dyn Names>) -> rustyline::Result<Line> {
     let colours = terminal::colours();
     let config = Config::builder()
         .max_history_size(HISTORY_LINES)?
@@ -82,8 +97,7 @@ fn editor(runner: &Runner) -> rustyline::Result<Line> {
         .color_mode(if colours { ColorMode::Enabled } else { ColorMode::Disabled })
         .build();
     let mut editor = Line::with_config(config)?;
-    let database = runner.session.database().clone();
-    editor.set_helper(Some(ShellHelper { database, colours, history: HistoryHinter::new() }));
+    editor.set_helper(Some(ShellHelper { names, colours, history: HistoryHinter::new() }));
     Ok(editor)
 }
 
@@ -106,8 +120,8 @@ async fn input_line(runner: &mut Runner, editor: &mut Line, input: &str, history
     }
     if input.trim_start().starts_with('.') {
         let result = commands::run(runner, input).await;
-        if let Some(helper) = editor.helper_mut() {
-            helper.database = runner.session.database().clone();
+        if input.trim_start().starts_with(".o") {
+            refresh(runner, editor).await;
         }
         return result.unwrap_or_else(|failure| {
             report::show(&failure, "", None);
@@ -117,12 +131,23 @@ async fn input_line(runner: &mut Runner, editor: &mut Line, input: &str, history
     if let Err((failure, statement)) = statements(runner, input).await {
         report::show(&failure, &statement, None);
     }
+    if server::defines(input) && runner.session().is_err() && runner.connection.transaction_status() != Failed {
+        refresh(runner, editor).await;
+    }
     Next::Continue
+}
+
+/// Reads the names for completion again.
+async fn refresh(runner: &mut Runner, editor: &mut Line) {
+    let names = names(runner).await;
+    if let Some(helper) = editor.helper_mut() {
+        helper.names = names;
+    }
 }
 
 /// Runs the statements of one input until one fails. The error comes with the failed statement.
 pub async fn statements(runner: &mut Runner, input: &str) -> std::result::Result<(), (Failure, String)> {
-    let statements = runner.session.statements(input).map_err(|error| (error.into(), input.to_string()))?;
+    let statements = Session::split(input).map_err(|error| (error.into(), input.to_string()))?;
     for statement in statements {
         if let Err(failure) = runner.statement(&statement).await {
             return Err((failure, statement));

@@ -3,6 +3,7 @@
 use keyaki::Position;
 
 use crate::failure::Failure;
+use crate::remote;
 use crate::terminal;
 
 /// Prints the error of a statement. `origin` is the script's name and the line on which the statement begins, from 1.
@@ -14,6 +15,9 @@ pub fn show(failure: &Failure, statement: &str, origin: Option<(&str, usize)>) {
     let (message, position) = match failure {
         // The position is in the statement; the line of the script is printed instead.
         Failure::Database(keyaki::Error::Syntax { message, position }) => (message.clone(), *position),
+        Failure::Remote(remote::Error::Server(error)) => {
+            (error.to_string(), error.place(statement).map(|(line, column)| Position { line, column }))
+        }
         failure => (failure.to_string(), None),
     };
     eprintln!("{red}error{reset}: {}", describe(&message, position, statement, origin));

@@ -71,7 +71,7 @@ impl Script<'_> {
         if text.trim().is_empty() {
             return Ok(());
         }
-        let statements = self.runner.session.statements(&text).map_err(Failure::from);
+        let statements = Session::split(&text).map_err(Failure::from);
         let Some(statements) = self.check(statements, &text, self.pending_line)? else { return Ok(()) };
         let mut end = 0;
         for statement in statements {

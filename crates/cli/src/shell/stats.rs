@@ -13,7 +13,7 @@ const PLOT_HEIGHT: usize = 6;
 
 pub fn show(runner: &mut Runner) -> Result<()> {
     let stats: Vec<(String, StatsSnapshot)> =
-        runner.session.last_stats().into_iter().map(|(name, stats)| (name, stats.snapshot())).collect();
+        runner.session()?.last_stats().into_iter().map(|(name, stats)| (name, stats.snapshot())).collect();
     if stats.is_empty() {
         return runner.say("the last statement read no tables");
     }

@@ -206,6 +206,14 @@ impl Session {
     /// `Syntax` if the script cannot be tokenised, for example because its last statement has an open quote; see
     /// [`Session::is_complete`].
     pub fn statements(&self, sql: &str) -> Result<Vec<String>> {
+        Session::split(sql)
+    }
+
+    /// As [`Session::statements`], without a session.
+    ///
+    /// # Errors
+    /// Text that cannot be tokenised.
+    pub fn split(sql: &str) -> Result<Vec<String>> {
         Ok(sql::split::split(sql)?.into_iter().map(|statement| statement.text.into()).collect())
     }
 

@@ -1,0 +1,98 @@
+//! The connection of a shell: a session of an embedded database, or a server.
+
+use std::sync::Arc;
+
+use datafusion::error::DataFusionError;
+use keyaki::{InterruptHandle, Outcome, Session, TransactionStatus};
+
+use crate::failure::{Failure, Result};
+use crate::remote::{self, Canceller, Remote};
+
+/// The destination of statements.
+pub enum Connection {
+    /// A database in this process.
+    Embedded(Arc<Session>),
+    /// A server that speaks PostgreSQL's protocol.
+    Remote(Remote),
+}
+
+/// Interrupts the running statement of a connection.
+pub enum Interrupter {
+    Embedded(InterruptHandle),
+    Remote(Canceller),
+}
+
+impl Interrupter {
+    pub fn interrupt(&self) {
+        match self {
+            Interrupter::Embedded(handle) => handle.interrupt(),
+            Interrupter::Remote(canceller) => canceller.interrupt(),
+        }
+    }
+}
+
+impl Connection {
+    /// Executes a statement.
+    ///
+    /// # Errors
+    /// [`Failure::Cancelled`] for a statement that was interrupted; errors of the statement.
+    pub async fn query(&self, sql: &str) -> Result<Outcome> {
+        match self {
+            Connection::Embedded(session) => session.query(sql).await.map_err(cancelled_or),
+            Connection::Remote(remote) => Ok(remote.query(sql).await?),
+        }
+    }
+
+    pub fn interrupter(&self) -> Interrupter {
+        match self {
+            Connection::Embedded(session) => Interrupter::Embedded(session.interrupt_handle()),
+            Connection::Remote(remote) => Interrupter::Remote(remote.canceller()),
+        }
+    }
+
+    pub fn transaction_status(&self) -> TransactionStatus {
+        match self {
+            Connection::Embedded(session) => session.transaction_status(),
+            Connection::Remote(remote) => remote.transaction_status(),
+        }
+    }
+
+    /// Waits until an interrupted statement has ended.
+    pub async fn settle(&self) {
+        if let Connection::Remote(remote) = self {
+            remote.settle().await;
+        }
+    }
+
+    /// The session of an embedded database.
+    ///
+    /// # Errors
+    /// If the connection is one to a server.
+    pub fn session(&self) -> Result<&Arc<Session>> {
+        match self {
+            Connection::Embedded(session) => Ok(session),
+            Connection::Remote(_) => {
+                Err(Failure::message("this needs an embedded database; the shell is connected to a server"))
+            }
+        }
+    }
+}
+
+/// The failure of a statement in this process.
+fn cancelled_or(error: keyaki::Error) -> Failure {
+    match error.root() {
+        keyaki::Error::Cancelled => Failure::Cancelled,
+        _ => error.into(),
+    }
+}
+
+/// The failure of a result: errors of servers are inside of DataFusion's.
+pub fn failure_of(error: DataFusionError) -> Failure {
+    match error {
+        DataFusionError::External(inner) => match inner.downcast::<remote::Error>() {
+            Ok(error) => (*error).into(),
+            Err(inner) => cancelled_or(DataFusionError::External(inner).into()),
+        },
+        error => cancelled_or(error.into()),
+    }
+}

@@ -1,0 +1,2 @@
+INSERT INTO migrated VALUES (1, 'a');
+INSERT INTO migrated VALUES (2, 'b');
