@@ -1,8 +1,4 @@
-"""Checks of Django: migrations, the ORM, transactions, errors, introspection, the admin.
-
-Keyaki refuses foreign keys that are deferred. Until it has them, the checks remove `DEFERRABLE INITIALLY DEFERRED` from the
-statements of migrations (KEYAKI_DEFERRABLE=1 leaves it), so that these foreign keys are checked at each statement.
-"""
+"""Checks of Django: migrations, the ORM, transactions, errors, introspection, the admin."""
 
 import datetime
 import io
@@ -12,7 +8,6 @@ from decimal import Decimal
 
 import django
 from django.core.management import call_command
-from django.db.backends.postgresql.schema import DatabaseSchemaEditor
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "settings"
 django.setup()
@@ -41,10 +36,6 @@ def raises(error, action):
 
 
 def migrations():
-    if not os.environ.get("KEYAKI_DEFERRABLE"):
-        for name in ["sql_create_fk", "sql_create_column_inline_fk", "sql_create_inline_fk"]:
-            if statement := getattr(DatabaseSchemaEditor, name, None):
-                setattr(DatabaseSchemaEditor, name, statement.replace("%(deferrable)s", "").split("; SET CONSTRAINTS")[0])
     call_command("migrate", verbosity=0)
     equal("shop_book" in connection.introspection.table_names(), True)
     call_command("migrate", check_unapplied=True, verbosity=0)
@@ -170,7 +161,6 @@ KNOWN = {
     "locked_rows": "SELECT FOR UPDATE is refused (select_for_update, update_or_create)",
     "constraints": "UNNEST of several arrays WITH ORDINALITY is refused",
     "inspectdb": "as constraints",
-    "loading": "SET CONSTRAINTS is refused (loaddata)",
 }
 
 failed = False
