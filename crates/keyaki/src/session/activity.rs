@@ -33,7 +33,8 @@ impl Session {
     pub(super) fn begin(&self, text: Arc<str>) -> Result<Active<'_>> {
         // The transaction may have ended without a statement.
         local::end(&self.sql);
-        self.sql.activity.begin(text)?;
+        // A session that was terminated keeps no rows locked.
+        self.sql.activity.begin(text).inspect_err(|error| self.sql.transaction.failed(error))?;
         Ok(Active(self))
     }
 }

@@ -30,7 +30,7 @@ const OF_ARRAYS: [(&str, &str); 3] = [
 /// Rewrites the functions of a statement.
 ///
 /// # Errors
-/// `Unsupported` for WITH ORDINALITY of several arrays, for LATERAL before other functions, and for arguments of other forms.
+/// `Unsupported` for LATERAL before other functions, and for arguments of other forms.
 pub(super) fn to_subqueries(statement: &mut impl VisitMut) -> Result<()> {
     match walk_mut(statement, &mut Rewrite::default()) {
         ControlFlow::Continue(()) => Ok(()),
@@ -336,12 +336,14 @@ fn subquery(factor: &TableFactor) -> Result<Option<TableFactor>> {
     let columns = arrays.iter().enumerate().map(|(i, array)| format!("{UNNEST}({array}) AS {}", name_of(i)));
     let mut columns: Vec<String> = columns.collect();
     if with_ordinality {
-        let [array] = &arrays[..] else {
-            return Err(Error::Unsupported("WITH ORDINALITY for several arrays or columns".into()));
+        let length = |array: &String| format!("coalesce(CAST(cardinality({array}) AS BIGINT), 0)");
+        let lengths: Vec<String> = arrays.iter().map(length).collect();
+        let length = match &lengths[..] {
+            [length] => length.clone(),
+            // Nulls follow the elements of shorter arrays.
+            _ => format!("greatest({})", lengths.join(", ")),
         };
-        columns.push(format!(
-            "{UNNEST}(generate_series(1, coalesce(CAST(cardinality({array}) AS BIGINT), 0))) AS ordinality"
-        ));
+        columns.push(format!("{UNNEST}(generate_series(1, {length})) AS ordinality"));
     }
     let subquery: Box<Query> = super::parse_query(&format!("SELECT {}", columns.join(", ")))?;
     let alias = alias.clone().unwrap_or_else(|| TableAlias {

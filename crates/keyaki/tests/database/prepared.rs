@@ -480,3 +480,45 @@ fn upserts_are_short() {
     let error = connection.prepare("INSERT INTO bag VALUES ($1, 1) ON CONFLICT (k) DO UPDATE SET n = excluded.x");
     assert!(error.is_err() || error.unwrap().execute((1,)).is_err());
 }
+
+/// The current time is that of each execution, in the type and the time zone of the column.
+#[test]
+fn the_current_time_is_inserted_on_the_short_path() {
+    let connection = keyaki::Connection::open_temporary().unwrap();
+    connection
+        .execute_batch(
+            "SET timezone = 'Asia/Tokyo';
+             CREATE TABLE event (id INT PRIMARY KEY, at TIMESTAMPTZ, local TIMESTAMP, day DATE, made TIMESTAMPTZ DEFAULT now(),
+                 copy TIMESTAMPTZ AS (at) STORED, CHECK (at > '2020-01-01'))",
+        )
+        .unwrap();
+    let insert = connection
+        .prepare("INSERT INTO event (id, at, local, day) VALUES ($1, CURRENT_TIMESTAMP, now(), Now())")
+        .unwrap();
+    let before = connection.session().short_statements();
+    for id in 1..=3 {
+        assert_eq!(insert.execute((id,)).unwrap(), 1);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    connection.execute("INSERT INTO event VALUES (4, now(), now(), now())", ()).unwrap();
+    connection.execute("INSERT INTO event VALUES (5, now(), LOCALTIMESTAMP, current_date)", ()).unwrap();
+    assert!(connection.session().short_statements() - before >= 3);
+    let count = |condition: &str| -> i64 {
+        let sql = format!("SELECT count(*) FROM event WHERE {condition}");
+        connection.query_row(&sql, (), |row| row.get(0)).unwrap()
+    };
+    assert_eq!(count("at BETWEEN now() - INTERVAL '10 minutes' AND now()"), 5);
+    assert_eq!(count("at = made AND copy = at AND day = at::DATE"), 5);
+    assert_eq!(count("local = at AT TIME ZONE 'Asia/Tokyo'"), 5);
+    let times: i64 = connection.query_row("SELECT count(DISTINCT at) FROM event", (), |row| row.get(0)).unwrap();
+    assert_eq!(times, 5);
+    // Several rows of one statement have one time, and a conflict keeps its own.
+    connection
+        .execute("INSERT INTO event (id, at) VALUES (6, now()), (7, now()), (8, now() - INTERVAL '1 hour')", ())
+        .unwrap();
+    connection.execute("INSERT INTO event (id, at) VALUES (9, now()), (10, now())", ()).unwrap();
+    assert_eq!(count("id IN (9, 10) AND at = (SELECT max(at) FROM event)"), 2);
+    let upsert = "INSERT INTO event (id, at) VALUES (9, now()) ON CONFLICT (id) DO UPDATE SET at = excluded.at";
+    connection.execute(upsert, ()).unwrap();
+    assert_eq!(count("id IN (9, 10) AND at = (SELECT max(at) FROM event)"), 1);
+}
