@@ -15,8 +15,8 @@
 use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use keyaki_store::TreeId;
 use parking_lot::Mutex;
@@ -117,7 +117,7 @@ impl LockHolder {
     /// it is granted, the caller locks the others. Those before it stay locked.
     ///
     /// # Errors
-    /// `Deadlock` if the other holder waits for this one.
+    /// `Deadlock` if the other holder waits for this one; `ActiveTransaction` if another statement of this holder waits.
     pub fn lock(self: &Arc<Self>, rows: impl IntoIterator<Item = RowId>) -> Result<Option<Wait>> {
         let mut state = self.locks.state.lock();
         let mut held = state.holders.entry(self.id).or_default().rows.len();
@@ -131,6 +131,10 @@ impl LockHolder {
             }
             if state.rows.get(&row).is_some_and(|known| known.holder == self.id) {
                 continue;
+            }
+            if state.holders.get(&self.id).is_some_and(|held| held.waits_for.is_some()) {
+                let problem = "another statement of the transaction waits for a row";
+                return Err(Error::ActiveTransaction(problem.into()));
             }
             if state.reaches(row, self.id) {
                 return Err(Error::Deadlock);
@@ -152,7 +156,7 @@ impl LockHolder {
         }
     }
 
-    /// Releases all rows to those who wait for them.
+    /// Releases all rows to the first holders in their queues.
     pub fn release(&self) {
         let mut state = self.locks.state.lock();
         let Some(held) = state.holders.remove(&self.id) else { return };
@@ -266,7 +270,7 @@ impl Wait {
 
     /// The right to end the wait.
     pub fn timeout(&self) -> WaitTimeout {
-        WaitTimeout(self.waiter.clone())
+        WaitTimeout(Arc::downgrade(&self.waiter))
     }
 }
 
@@ -282,12 +286,16 @@ impl Drop for Wait {
 
 /// Ends a wait that takes too long.
 #[derive(Debug)]
-pub(crate) struct WaitTimeout(Arc<Waiter>);
+pub(crate) struct WaitTimeout(Weak<Waiter>);
 
 impl WaitTimeout {
-    /// Ends the wait, unless the row was granted.
-    pub fn expire(&self) {
-        self.0.end(TIMED_OUT);
+    /// Ends the wait if `is_due`, unless the row was granted. Returns true if the wait goes on.
+    pub fn expire(&self, is_due: bool) -> bool {
+        let Some(waiter) = self.0.upgrade() else { return false };
+        if is_due {
+            waiter.end(TIMED_OUT);
+        }
+        waiter.state.load(Ordering::Acquire) == WAITING
     }
 }
 
@@ -296,6 +304,8 @@ impl WaitTimeout {
 pub(crate) struct StatementLocks {
     pub holder: Arc<LockHolder>,
     repeat: Mutex<Option<Repeat>>,
+    /// Number of runs that have read old rows.
+    outdated: AtomicUsize,
 }
 
 /// Why a statement has to run again. It has changed nothing.
@@ -310,7 +320,12 @@ pub(crate) enum Repeat {
 impl StatementLocks {
     /// Those of a statement for `holder`.
     pub fn new(holder: Arc<LockHolder>) -> StatementLocks {
-        StatementLocks { holder, repeat: Mutex::default() }
+        StatementLocks { holder, repeat: Mutex::default(), outdated: AtomicUsize::new(0) }
+    }
+
+    /// Counts a run that has read old rows, and returns the number of all of them.
+    pub fn count_outdated(&self) -> usize {
+        self.outdated.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Locks the rows that the statement changes. Returns false if the statement has to run again, once
@@ -389,7 +404,8 @@ mod tests {
         a.release();
         assert!(is_granted(&wait), "the row passes over the waiter that has left");
         let late = lock(&b, row(1)).unwrap();
-        late.timeout().expire();
+        assert!(late.timeout().expire(false), "it goes on");
+        assert!(!late.timeout().expire(true));
         let mut granted = std::pin::pin!(late.granted());
         let ended = granted.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(ended, Poll::Ready(Err(Error::LockTimeout))));
@@ -404,7 +420,7 @@ mod tests {
         assert!(lock(&a, row(1)).is_none());
         let wait = lock(&b, row(1)).unwrap();
         a.release();
-        wait.timeout().expire();
+        assert!(!wait.timeout().expire(true));
         assert!(is_granted(&wait), "the grant was first");
         drop(wait);
         assert!(lock(&c, row(1)).is_some(), "the holder keeps the row");

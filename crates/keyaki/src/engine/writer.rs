@@ -204,7 +204,7 @@ impl Engine {
     /// writes. Blocks.
     ///
     /// # Errors
-    /// `Conflict` if the statement has to run again ([`StatementLocks::repeat`](crate::base::row_locks::StatementLocks::repeat)); `Deadlock`, `Cancelled`,
+    /// `Conflict` if the statement has to run again ([`crate::base::row_locks::Repeat`]); `Deadlock`, `Cancelled`,
     /// `OutOfMemory`, errors of the store. Nothing has changed then.
     pub fn submit(&self, writer: &Writer, table: &Table, changes: Changes) -> Result<Option<Submitted>> {
         let locks = writer.decision.locks();

@@ -103,6 +103,8 @@ impl Session {
             if let Some(executed) = self.run(&execution, pin!(sql::run_cached(&self.sql, &execution, sql))).await? {
                 return Ok(vec![self.run_part(&execution, sql::drain(executed.into_outcome()?)).await?]);
             }
+            // It may have locked rows.
+            drop(execution);
             let mut outcomes = Vec::new();
             for statement in sql::split::split(sql)? {
                 let execution = Execution::new(&self.sql.interrupts, started);
@@ -168,9 +170,10 @@ impl Session {
         let result = execution.run(work).await.map_err(|error| self.sql.transaction.cause(error));
         match &result {
             Ok(_) => sql::on_commit::apply(&self.sql).await,
-            // The timeout has cancelled COMMIT or ROLLBACK, which end the transaction nevertheless.
-            Err(Error::TransactionTimeout) if execution.ends_transaction() => {
+            // COMMIT or ROLLBACK was cancelled, or the transaction cannot be committed. They end it nevertheless.
+            Err(_) if execution.ends_transaction() => {
                 self.sql.transaction.roll_back().await;
+                self.sql.deferred.clear();
             }
             Err(error) => self.sql.transaction.failed(error),
         }

@@ -147,15 +147,6 @@ enum Parsed {
 }
 
 impl Parsed {
-    /// True for statements that may change or remove foreign keys.
-    fn changes_definitions(&self) -> bool {
-        let Parsed::Sql(sql) = self else { return matches!(self, Parsed::Alter(_)) };
-        matches!(
-            **sql,
-            Sql::AlterTable(_) | Sql::AlterSchema(_) | Sql::AlterIndex { .. } | Sql::Drop { .. } | Sql::Truncate(_)
-        )
-    }
-
     /// The statement, if only superusers may execute it.
     fn of_superusers(&self) -> Option<&'static str> {
         Some(match self {
@@ -215,10 +206,8 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
     if let Some(what) = parsed.of_superusers() {
         access::superuser(session, what)?;
     }
-    if parsed.changes_definitions() && session.transaction.is_open() {
-        // Deferred checks know constraints by their names.
-        Box::pin(dml::foreign_keys::verify_deferred(session, execution, None)).await?;
-        session.deferred.verified();
+    if !matches!(parsed, Parsed::Sql(_)) {
+        session.transaction.acknowledged(&session.engine).await?;
     }
     match parsed {
         Parsed::Checkpoint => checkpoint(session, execution).await,
@@ -231,7 +220,10 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
         Parsed::Import(import) => Box::pin(export::import::run(session, execution, import)).await,
         Parsed::Check(check) => Box::pin(check::run(session, execution, check)).await,
         Parsed::Vacuum(vacuum) => Box::pin(vacuum::run(session, execution, vacuum)).await,
-        Parsed::Alter(alter) => Box::pin(alter::run(session, execution, *alter)).await,
+        Parsed::Alter(alter) => {
+            Box::pin(before_change_of_definitions(session, execution)).await?;
+            Box::pin(alter::run(session, execution, *alter)).await
+        }
         Parsed::Role(role) => Box::pin(roles::run(session, execution, *role)).await,
         Parsed::Constraints(set) => Box::pin(transaction::set_constraints(session, execution, set)).await,
         Parsed::CreateSequence(create) => sequences::create(session, execution, *create).await,
@@ -345,9 +337,34 @@ fn expect_end(parser: &mut Parser<'_>) -> Result<()> {
     }
 }
 
+/// Makes the deferred checks of the open transaction, before a statement that may change or remove foreign keys: the checks
+/// know these by their names.
+///
+/// # Errors
+/// As [`dml::foreign_keys::verify_deferred`].
+async fn before_change_of_definitions(session: &SqlSession, execution: &Execution<'_>) -> Result<()> {
+    if session.transaction.is_open() {
+        dml::foreign_keys::verify_deferred(session, execution, None).await?;
+        session.deferred.verified();
+    }
+    Ok(())
+}
+
+/// True for statements that may change or remove foreign keys.
+fn changes_foreign_keys(statement: &Sql) -> bool {
+    match statement {
+        Sql::AlterTable(_) | Sql::AlterSchema(_) | Sql::AlterIndex { .. } | Sql::Drop { .. } | Sql::Truncate(_) => true,
+        Sql::CreateTable(create) => create.or_replace,
+        _ => false,
+    }
+}
+
 async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sql) -> Result<Outcome> {
     if !transaction::is_allowed_after_failure(&statement) {
         session.transaction.check()?;
+    }
+    if changes_foreign_keys(&statement) {
+        Box::pin(before_change_of_definitions(session, execution)).await?;
     }
     let unsupported = |what: &str| Err(Error::Unsupported(what.into()));
     match statement {
@@ -443,8 +460,12 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
 /// Executes a statement that changes rows.
 async fn change(session: &SqlSession, execution: &Execution<'_>, statement: Sql) -> Result<Outcome> {
     repeat::begin(session, execution);
+    let may_repeat = execution.decision().locks().is_some();
+    let mut statement = Some(statement);
     loop {
-        let changed = match statement.clone() {
+        let this = if may_repeat { statement.clone() } else { statement.take() };
+        let this = this.ok_or_else(|| Error::Internal("a statement that takes no locks has run again".into()))?;
+        let changed = match this {
             Sql::Insert(insert) => dml::insert::run(session, execution, insert).await,
             Sql::Update(update) => dml::update::run(session, execution, update).await,
             Sql::Delete(delete) => dml::delete::run(session, execution, delete).await,
@@ -454,7 +475,7 @@ async fn change(session: &SqlSession, execution: &Execution<'_>, statement: Sql)
         if repeat::again(session, execution).await? {
             continue;
         }
-        if matches!(changed, Ok(Outcome::Rows(_))) {
+        if matches!(changed, Ok(Outcome::Rows(_)) | Err(_)) {
             session.transaction.acknowledged(&session.engine).await?;
         }
         return changed;

@@ -1,13 +1,18 @@
 //! Statements that wait for rows, and run again ([`crate::engine::transaction`]).
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::SqlSession;
 use crate::Result;
 use crate::base::interrupt::Execution;
 use crate::base::options::{Isolation, Switch};
 use crate::base::row_locks::{Repeat, StatementLocks};
+
+/// A statement whose rows writers without locks change each time it runs fails after this many runs.
+const OUTDATED_RUNS_MAX: usize = 50;
+/// The timer of a wait that has ended is freed after at most this time.
+const TIMER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Makes a statement that changes rows wait for those that other transactions have changed, at the level read committed.
 /// The caller runs the statement until [`again`] returns false.
@@ -30,16 +35,26 @@ pub(super) fn begin(session: &SqlSession, execution: &Execution<'_>) {
 /// # Errors
 /// `LockTimeout`.
 pub(super) async fn again(session: &SqlSession, execution: &Execution<'_>) -> Result<bool> {
-    let Some(repeat) = execution.decision().locks().and_then(StatementLocks::repeat) else { return Ok(false) };
-    if let Repeat::After(wait) = repeat {
-        if let Some(timeout) = session.options.lock().lock_timeout {
-            let timeout_of_wait = wait.timeout();
-            session.engine.timers.schedule(Instant::now() + timeout, move || {
-                timeout_of_wait.expire();
-                None
-            });
+    let Some(locks) = execution.decision().locks() else { return Ok(false) };
+    match locks.repeat() {
+        None => {
+            // A statement that gives way to the long path locks its rows there.
+            if !session.transaction.is_open() {
+                locks.holder.release();
+            }
+            return Ok(false);
         }
-        wait.granted().await?;
+        Some(Repeat::Now) => return Ok(locks.count_outdated() < OUTDATED_RUNS_MAX),
+        Some(Repeat::After(wait)) => {
+            if let Some(timeout) = session.options.lock().lock_timeout {
+                let (deadline, waiting) = (Instant::now() + timeout, wait.timeout());
+                session.engine.timers.schedule(Instant::now() + timeout.min(TIMER_INTERVAL), move || {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    waiting.expire(left.is_zero()).then(|| left.min(TIMER_INTERVAL))
+                });
+            }
+            wait.granted().await?;
+        }
     }
     Ok(true)
 }

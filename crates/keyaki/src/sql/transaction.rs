@@ -61,15 +61,21 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             Ok(Outcome::done("ROLLBACK"))
         }
         Sql::Rollback { chain: false, savepoint: Some(name) } => {
-            slot.roll_back_to(&plain_ident(&name)).await?;
+            let name = plain_ident(&name);
+            slot.roll_back_to(&name).await?;
+            session.deferred.roll_back_to(&name);
             Ok(Outcome::done("ROLLBACK"))
         }
         Sql::Savepoint { name } => {
-            slot.save(&session.engine, plain_ident(&name)).await?;
+            let name = plain_ident(&name);
+            slot.save(&session.engine, name.clone()).await?;
+            session.deferred.save(name);
             Ok(Outcome::done("SAVEPOINT"))
         }
         Sql::ReleaseSavepoint { name } => {
-            slot.release(&plain_ident(&name)).await?;
+            let name = plain_ident(&name);
+            slot.release(&name).await?;
+            session.deferred.release(&name);
             Ok(Outcome::done("RELEASE"))
         }
         other => Err(Error::Unsupported(other.to_string())),

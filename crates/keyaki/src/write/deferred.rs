@@ -1,6 +1,7 @@
 //! Foreign keys that are checked at the commit of their transaction (DEFERRABLE).
 //!
-//! A statement adds the keys for which it would fail. Statements that change definitions make all checks before, as constraints are known by their names. The commit, or SET CONSTRAINTS … IMMEDIATE, checks those again: a
+//! A statement adds the keys for which it would fail. Statements that change definitions make all checks before, as
+//! constraints are known by their names. The commit, or SET CONSTRAINTS … IMMEDIATE, checks those again: a
 //! violation is a key that does not exist, and that a row refers to. Keys of changes that were undone in the meantime are
 //! not violated.
 
@@ -12,9 +13,16 @@ use crate::{Error, ObjectKind, Result};
 
 /// The deferred checks of a session's open transaction.
 #[derive(Debug, Default)]
-pub(crate) struct Deferred(Mutex<State>);
+pub(crate) struct Deferred(Mutex<Transaction>);
 
 #[derive(Debug, Default)]
+struct Transaction {
+    state: State,
+    /// The names of the transaction's savepoints, with the state at each.
+    savepoints: Vec<(String, State)>,
+}
+
+#[derive(Debug, Clone, Default)]
 struct State {
     checks: Vec<DeferredCheck>,
     /// The last SET CONSTRAINTS ALL: true for DEFERRED.
@@ -54,7 +62,8 @@ impl Deferred {
         if timing == ConstraintTiming::NotDeferrable {
             return false;
         }
-        let state = self.0.lock();
+        let transaction = self.0.lock();
+        let state = &transaction.state;
         let is_named = |(of, _): &&(ConstraintName, bool)| is_of(of, key);
         let named = state.named.iter().rfind(is_named).map(|(_, is_deferred)| *is_deferred);
         named.or(state.all).unwrap_or(timing == ConstraintTiming::Deferred)
@@ -63,12 +72,13 @@ impl Deferred {
     /// Adds keys of a foreign key.
     pub fn add(&self, key: &ForeignKey, keys: KeyRows, are_removed: bool) {
         let constraint = (key.referencing.def.name.clone(), key.def().name.clone());
-        self.0.lock().checks.push(DeferredCheck { constraint, keys, are_removed });
+        self.0.lock().state.checks.push(DeferredCheck { constraint, keys, are_removed });
     }
 
     /// The checks of some constraints, or of all.
     pub fn checks(&self, constraints: Option<&[ConstraintName]>) -> Vec<DeferredCheck> {
-        let state = self.0.lock();
+        let transaction = self.0.lock();
+        let state = &transaction.state;
         let is_chosen = |check: &&DeferredCheck| constraints.is_none_or(|names| names.contains(&check.constraint));
         state.checks.iter().filter(is_chosen).cloned().collect()
     }
@@ -76,7 +86,8 @@ impl Deferred {
     /// Sets when the transaction checks some constraints, or all deferrable ones. Their checks have been made if
     /// `is_deferred` is false.
     pub fn set(&self, constraints: Option<Vec<ConstraintName>>, is_deferred: bool) {
-        let mut state = self.0.lock();
+        let mut transaction = self.0.lock();
+        let state = &mut transaction.state;
         if !is_deferred {
             let is_chosen =
                 |check: &DeferredCheck| constraints.as_ref().is_none_or(|names| names.contains(&check.constraint));
@@ -91,14 +102,38 @@ impl Deferred {
         }
     }
 
-    /// All checks have been made. What a later statement violates, it adds again.
+    /// All checks have been made. Statements add later violations again.
     pub fn verified(&self) {
-        self.0.lock().checks.clear();
+        self.0.lock().state.checks.clear();
+    }
+
+    /// Adds a savepoint.
+    pub fn save(&self, name: String) {
+        let mut transaction = self.0.lock();
+        let state = transaction.state.clone();
+        transaction.savepoints.push((name, state));
+    }
+
+    /// Removes the newest savepoint with a name, and later ones.
+    pub fn release(&self, name: &str) {
+        let mut transaction = self.0.lock();
+        if let Some(place) = transaction.savepoints.iter().rposition(|(known, _)| known == name) {
+            transaction.savepoints.truncate(place);
+        }
+    }
+
+    /// Returns to the newest savepoint with a name, and removes later ones.
+    pub fn roll_back_to(&self, name: &str) {
+        let mut transaction = self.0.lock();
+        if let Some(place) = transaction.savepoints.iter().rposition(|(known, _)| known == name) {
+            transaction.savepoints.truncate(place + 1);
+            transaction.state = transaction.savepoints[place].1.clone();
+        }
     }
 
     /// Forgets everything, for the next transaction.
     pub fn clear(&self) {
-        *self.0.lock() = State::default();
+        *self.0.lock() = Transaction::default();
     }
 }
 

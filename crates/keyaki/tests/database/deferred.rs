@@ -85,6 +85,34 @@ fn violations_may_disappear_before_the_commit() {
     }
 }
 
+/// ROLLBACK TO a savepoint restores checks that were made since, and forgets those that were added.
+#[test]
+fn savepoints_keep_the_checks() {
+    for verified in
+        ["SET CONSTRAINTS ALL IMMEDIATE", "ALTER TABLE other ADD COLUMN x INT", "SET CONSTRAINTS ALL DEFERRED"]
+    {
+        let connection = open(DEFERRED, true);
+        connection
+            .execute_batch(&format!(
+                "CREATE TABLE other (id INT); BEGIN; INSERT INTO c VALUES (11, 7); SAVEPOINT s; INSERT INTO p VALUES (7);
+                 {verified}; ROLLBACK TO s"
+            ))
+            .unwrap();
+        assert!(is_missing(&connection.execute("COMMIT", ()).unwrap_err()), "{verified}");
+        assert_eq!(connection.session().transaction_status(), TransactionStatus::Idle);
+    }
+    let connection = open(DEFERRED, true);
+    for undone in [
+        "CREATE TABLE d (p INT REFERENCES p INITIALLY DEFERRED); INSERT INTO d VALUES (7)",
+        "ALTER TABLE c RENAME TO c2; INSERT INTO c2 VALUES (11, 7)",
+        "SET CONSTRAINTS ALL IMMEDIATE",
+        "SAVEPOINT t; INSERT INTO c VALUES (11, 7); RELEASE t",
+    ] {
+        connection.execute_batch(&format!("BEGIN; SAVEPOINT s; {undone}; ROLLBACK TO s")).unwrap();
+        connection.execute_batch("INSERT INTO c VALUES (11, 7); DELETE FROM c WHERE id = 11; COMMIT").unwrap();
+    }
+}
+
 /// As in PostgreSQL, definitions cannot change while checks are open.
 #[test]
 fn changes_of_definitions_make_the_checks() {
@@ -100,6 +128,8 @@ fn changes_of_definitions_make_the_checks() {
         let connection = open(DEFERRED, true);
         connection.execute_batch("BEGIN; INSERT INTO c VALUES (11, 7)").unwrap();
         assert!(is_missing(&connection.execute(change, ()).unwrap_err()), "{change}");
+        connection.execute_batch("ROLLBACK; BEGIN; INSERT INTO c VALUES (11, 7)").unwrap();
+        assert!(is_missing(&connection.prepare(change).unwrap().execute(()).unwrap_err()), "prepared {change}");
         connection.execute("ROLLBACK", ()).unwrap();
         connection.execute_batch(&format!("BEGIN; {change}; COMMIT")).unwrap_or_else(|e| panic!("{change}: {e}"));
     }
@@ -109,6 +139,28 @@ fn changes_of_definitions_make_the_checks() {
         .execute_batch("BEGIN; ALTER TABLE c RENAME TO d; ALTER TABLE p RENAME TO q; INSERT INTO d VALUES (11, 7)")
         .unwrap();
     assert!(is_missing(&connection.execute("COMMIT", ()).unwrap_err()));
+}
+
+/// Interrupted or not, COMMIT ends the transaction.
+#[test]
+fn a_cancelled_commit_ends_the_transaction() {
+    let connection = open(DEFERRED, false);
+    let rows = "INSERT INTO c SELECT value, value FROM generate_series(100, 40000)";
+    connection
+        .execute_batch(&format!("BEGIN; {rows}; INSERT INTO p SELECT value FROM generate_series(100, 40000)"))
+        .unwrap();
+    let handle = connection.interrupt_handle();
+    std::thread::scope(|scope| {
+        let commit = scope.spawn(|| connection.execute("COMMIT", ()));
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        handle.interrupt();
+        if let Err(error) = commit.join().unwrap() {
+            assert!(matches!(error, Error::Cancelled), "{error}");
+        }
+    });
+    assert_eq!(connection.session().transaction_status(), TransactionStatus::Idle);
+    let rows: i64 = connection.query_row("SELECT count(*) FROM c", (), |row| row.get(0)).unwrap();
+    assert!([1, 39_902].contains(&rows), "{rows}");
 }
 
 #[test]

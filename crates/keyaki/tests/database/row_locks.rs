@@ -235,6 +235,49 @@ fn rows_are_released_by_every_end_of_a_transaction() {
     assert_eq!(value(&b, 1), 7);
 }
 
+/// A statement of the short path that gives way to the long one, after its wait, does not wait for itself.
+#[test]
+fn a_statement_with_a_new_catalog_continues() {
+    let a = open();
+    let update = "UPDATE t SET v = v + 1 WHERE id = 1";
+    let b = another(&a);
+    for _ in 0..3 {
+        b.execute_batch(update).unwrap();
+    }
+    a.execute_batch("BEGIN; UPDATE t SET v = 0 WHERE id = 1").unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| b.execute_batch(update));
+        std::thread::sleep(Duration::from_millis(100));
+        another(&a).execute("CREATE TABLE other (id INT)", ()).unwrap();
+        a.execute("COMMIT", ()).unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+    assert_eq!(value(&a, 1), 1);
+}
+
+/// Writers that lock nothing make a statement at the level read committed fail after many runs, rather than run for ever.
+#[test]
+fn writers_without_locks_are_not_waited_for() {
+    let a = open();
+    a.execute("INSERT INTO t SELECT value, 0, value::TEXT FROM generate_series(100, 3000)", ()).unwrap();
+    let b = a.try_clone().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let change = b.prepare("UPDATE t SET v = v + 1 WHERE id = $1").unwrap();
+            for id in (100..=3000).cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                change.execute((id,)).unwrap();
+            }
+        });
+        a.execute("BEGIN", ()).unwrap();
+        let ended = a.execute("UPDATE t SET v = v + 1", ()).and_then(|_| a.execute("COMMIT", ()));
+        is_over.store(true, Ordering::Relaxed);
+        if let Err(error) = ended {
+            assert!(matches!(error, Error::Conflict { .. }), "{error}");
+        }
+    });
+}
+
 /// At the other levels, transactions do not wait: the first commit wins.
 #[test]
 fn snapshots_do_not_wait() {
@@ -316,7 +359,8 @@ fn concurrent_transfers_conflict_only_in_deadlocks() {
         });
         let deadlocks: usize = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
         is_over.store(true, Ordering::Relaxed);
-        assert!(deadlocks < THREADS * TRANSFERS * 10);
+        // The other one of two transactions in a deadlock goes on.
+        assert!(deadlocks < THREADS * TRANSFERS * THREADS, "{deadlocks} deadlocks");
     });
     let (sum, transfers): (i64, i64) = setup
         .query_row("SELECT (SELECT sum(balance) FROM account), (SELECT count(*) FROM transfer)", (), |row| {

@@ -310,17 +310,18 @@ impl WriteBatch {
         self.bytes.len() + self.in_memory.len()
     }
 
-    /// Calls `each` with the keys of the messages to a tree, in the order of the batch.
+    /// Calls `each` with the keys of the messages to a tree, in the order of the batch, until it returns false.
     ///
     /// # Errors
     /// [`Error::InvalidBatch`] if the batch is invalid.
-    pub fn keys(&self, tree: TreeId, mut each: impl FnMut(&[u8])) -> Result<()> {
+    pub fn keys(&self, tree: TreeId, mut each: impl FnMut(&[u8]) -> bool) -> Result<()> {
         let mut operations = Operations::new(self.parts()[usize::from(tree.is_memory())]);
         while let Some(operation) = operations.next()? {
             if let Operation::Message { tree: of, key, .. } = operation
                 && of == tree
+                && !each(key)
             {
-                each(key);
+                break;
             }
         }
         Ok(())

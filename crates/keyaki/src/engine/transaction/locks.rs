@@ -2,9 +2,10 @@
 //!
 //! At the level read committed, a statement locks the rows that it changes ([`crate::base::row_locks`]) before it adds its
 //! changes. If another transaction has locked one, or has committed a change of one since the statement's snapshot, the
-//! statement ends without changes, waits, and runs again with a new snapshot. It keeps the locks that it has, so that it ends
-//! at last. The new snapshot includes commits that are not yet durable: transactions that change the same row
-//! one after another share the sync of the log. What they read leaves the program after the sync ([`TransactionSlot::acknowledged`]).
+//! statement ends without changes, waits, and runs again with a new snapshot. It keeps the locks that it has, so that other
+//! statements that lock rows do not make it run for ever. The new snapshot includes commits that are not yet durable:
+//! transactions that change the same row one after another share the sync of the log. Results with rows, and errors, wait for
+//! the sync ([`TransactionSlot::acknowledged`]); numbers of changed rows do not.
 //!
 //! At the other levels, transactions lock free rows only, so that statements at the level read committed wait for them, and find
 //! conflicts at their commits.
@@ -32,14 +33,15 @@ impl Changes {
     pub fn locked_rows(&self, locks: &RowLocks, table: &Table) -> Result<Vec<RowId>> {
         let mut rows = Vec::new();
         let mut add = |tree: TreeId, key: &[u8]| {
-            if rows.len() < ROWS_MAX {
-                rows.push(locks.row(tree, key));
-            }
+            rows.push(locks.row(tree, key));
+            rows.len() < ROWS_MAX
         };
         self.batch.keys(table.def.tree, |key| add(table.def.tree, key))?;
         for (tree, range) in self.absent.iter().flatten() {
-            if let Bound::Included(start) | Bound::Excluded(start) = &range.start {
-                add(*tree, start);
+            if let Bound::Included(start) | Bound::Excluded(start) = &range.start
+                && !add(*tree, start)
+            {
+                break;
             }
         }
         Ok(rows)
@@ -87,7 +89,7 @@ impl TransactionStatement {
     /// Locks the rows that the statement is about to change. `locks` are those of a statement that waits for rows.
     ///
     /// # Errors
-    /// `Conflict` if the statement has to run again, as `locks` tell; `Deadlock`.
+    /// `Conflict` if the statement has to run again ([`StatementLocks::repeat`]); `Deadlock`, `ActiveTransaction`.
     pub fn lock_rows(&self, table: &Table, changes: &Changes, locks: Option<&StatementLocks>) -> Result<()> {
         let mut state = self.state.lock();
         let Some(open) = state.as_mut() else { unreachable!("a transaction ended during the turn of a statement") };

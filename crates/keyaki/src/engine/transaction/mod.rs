@@ -15,8 +15,9 @@
 //!
 //! *Conflicts.* The store finds changes of the same rows, of new unique keys, and of ranges that a serializable
 //! transaction has read. At the level read committed, statements wait for the rows that other transactions have changed
-//! ([`locks`]), so that such transactions have no conflicts with each other. Definitions are checked here: those of tables with changed rows must be the same as when the
-//! transaction read them, and a transaction that changes definitions must be the only one since its snapshot.
+//! ([`locks`]), so that such transactions have no conflicts with each other. Definitions are checked here: those of tables
+//! with changed rows must be the same as when the transaction read them, and a transaction that changes definitions must be
+//! the only one since its snapshot.
 
 mod locks;
 mod parts;
@@ -377,7 +378,9 @@ impl TransactionSlot {
     /// Ends the transaction without its changes. Returns its characteristics; `None` without a transaction.
     pub async fn roll_back(&self) -> Option<Characteristics> {
         let _turn = self.turn.lock().await;
-        self.take().map(|open| open.characteristics)
+        let open = self.take()?;
+        open.holder.inspect(|holder| holder.release());
+        Some(open.characteristics)
     }
 
     fn take(&self) -> Option<Open> {

@@ -137,7 +137,8 @@ async fn query(session: &SqlSession, object: CopyObject) -> Result<SendableRecor
         }
     };
     let plan = state.plan_query(*query).await?;
-    state.run(&plan).await
+    let rows = state.run(&plan).await?;
+    Ok(session.transaction.watch(&session.engine, rows))
 }
 
 /// Writes batches until the end mark. Returns the file, not yet synced, and the number of rows.

@@ -8,7 +8,7 @@
 //! | constraint | checked |
 //! |---|---|
 //! | RESTRICT | after the change that removes the key |
-//! | NO ACTION, and references of new rows | at the end of the statement, or, if the constraint is deferred, at the commit ([`verify_deferred`]) |
+//! | NO ACTION, and references of new rows | at the end of the statement; if deferred, at the commit ([`verify_deferred`]) |
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 //!
 //! Planning takes many times longer than inserting a single row. The literals of each column become one Arrow array: of
 //! the type that DataFusion would infer, or of a type from which assignment yields the same value. [`assign`] then
-//! converts it as for any other source. `now()` and CURRENT_TIMESTAMP are literals, too. Other rows (expressions, literals of different kinds in one column, integers
+//! converts it as for any other source. `now()` and CURRENT_TIMESTAMP are literals, too.
+//! Other rows (expressions, literals of different kinds in one column, integers
 //! beyond 64 bits) take the path through the planner: [`rows`] returns `None`.
 
 use std::cell::LazyCell;
@@ -67,8 +68,10 @@ pub(super) fn rows(table: &Table, columns: &[usize], query: &Query, zone: Zone) 
             }
             None if column.identity.is_some() => None,
             None if column.default.is_none() => Some(Arc::new(NullArray::new(rows.len())) as ArrayRef),
-            None if is_now_by_default(column) => Some(now.clone()),
-            None => constant(table, i).map(|value| repeated(value, rows.len())).transpose()?,
+            None => match constant(table, i) {
+                Some(value) => Some(repeated(value, rows.len())?),
+                None => is_now_by_default(column).then(|| now.clone()),
+            },
         };
         let Some(array) = array else { return Ok(None) };
         arrays.push(assign(&array, &table.def.name, column, zone)?);

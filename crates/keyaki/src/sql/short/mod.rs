@@ -106,9 +106,13 @@ impl ShortPlan {
                 ShortPlan::Upsert(upsert) => upsert.run(session, execution, catalog, values, &arrays).await,
                 ShortPlan::Read(_) => Ok(None),
             };
-            if !repeat::again(session, execution).await? {
-                return changed;
+            if repeat::again(session, execution).await? {
+                continue;
             }
+            if changed.is_err() {
+                session.transaction.acknowledged(&session.engine).await?;
+            }
+            return changed;
         }
     }
 }

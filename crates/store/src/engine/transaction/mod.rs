@@ -168,7 +168,12 @@ impl Transaction {
         let state = self.shared.state.read().clone();
         let checker = self.shared.transactions.checker(&state);
         let mut is_outdated = ranges.iter().any(|(tree, range)| checker.check_range(*tree, range, base).is_err());
-        batch.keys(tree, |key| is_outdated = is_outdated || checker.check_key(tree, key, base).is_err())?;
+        if !is_outdated {
+            batch.keys(tree, |key| {
+                is_outdated = checker.check_key(tree, key, base).is_err();
+                !is_outdated
+            })?;
+        }
         Ok(is_outdated)
     }
 
@@ -234,8 +239,7 @@ impl Transaction {
         self.dependencies.len()
     }
 
-    /// Forgets the ranges behind the first `kept` ones, for a statement that runs again: the program knows nothing of what it
-    /// has read.
+    /// Forgets the ranges behind the first `kept` ones, for a statement that runs again and has returned nothing.
     pub fn forget_dependencies(&mut self, kept: usize) {
         let forgotten = self.dependencies.drain(kept..).map(|dependency| dependency.bytes()).sum::<usize>();
         self.dependency_bytes -= forgotten;
@@ -308,7 +312,7 @@ impl Transaction {
     /// depends on; errors of [`Store::submit`]. Nothing was changed then.
     pub fn commit(mut self) -> Result<Option<Submitted>> {
         if self.is_read_only() {
-            // The snapshot is that of one moment, and all that it sees is acknowledged.
+            // The snapshot is that of one moment. The program waits for commits that are not acknowledged before it returns rows.
             return Ok(None);
         }
         let submitted = match self.has_spilled() {
