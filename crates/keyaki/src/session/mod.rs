@@ -170,10 +170,9 @@ impl Session {
         let result = execution.run(work).await.map_err(|error| self.sql.transaction.cause(error));
         match &result {
             Ok(_) => sql::on_commit::apply(&self.sql).await,
-            // COMMIT or ROLLBACK was cancelled, or the transaction cannot be committed. They end it nevertheless.
-            Err(_) if execution.ends_transaction() => {
+            // The timeout has cancelled COMMIT or ROLLBACK, which end the transaction nevertheless.
+            Err(Error::TransactionTimeout) if execution.ends_transaction() => {
                 self.sql.transaction.roll_back().await;
-                self.sql.deferred.clear();
             }
             Err(error) => self.sql.transaction.failed(error),
         }

@@ -112,11 +112,17 @@ async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) ->
     let slot = &session.transaction;
     let characteristics = slot.characteristics().ok_or_else(none_in_progress)?;
     let decision = execution.decision();
-    if slot.status() == TransactionStatus::Open
-        && let Err(error) = foreign_keys::verify_deferred(session, execution, None).await
-    {
-        slot.roll_back().await;
-        return Err(error);
+    if slot.status() == TransactionStatus::Open && session.deferred.has_checks() {
+        // From now on, no interrupt ends the statement before the transaction.
+        let verified = match decision.commit() {
+            Ok(()) => foreign_keys::verify_deferred(session, execution, None).await,
+            cancelled => cancelled,
+        };
+        if let Err(error) = verified {
+            slot.roll_back().await;
+            session.deferred.clear();
+            return Err(error);
+        }
     }
     session.deferred.clear();
     let committed = slot.commit(&session.engine, decision).await?;

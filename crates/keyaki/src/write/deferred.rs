@@ -102,6 +102,11 @@ impl Deferred {
         }
     }
 
+    /// True if checks are open.
+    pub fn has_checks(&self) -> bool {
+        !self.0.lock().state.checks.is_empty()
+    }
+
     /// All checks have been made. Statements add later violations again.
     pub fn verified(&self) {
         self.0.lock().state.checks.clear();
