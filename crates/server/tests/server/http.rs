@@ -1,12 +1,10 @@
 //! Figures and states over HTTP.
 
-mod support;
-
 use std::net::SocketAddr;
 
+use crate::support::{Served, code};
 use keyaki::{Database, Options};
 use keyaki_server::{Server, ServerError, ServerOptions};
-use support::{Served, code};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_postgres::error::SqlState;

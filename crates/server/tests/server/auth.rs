@@ -1,11 +1,9 @@
 //! Authentication by passwords, and on Unix sockets.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::raw::{Raw, initial, message, startup};
-use support::{Served, code};
+use crate::support::raw::{Raw, initial, message, startup};
+use crate::support::{Served, code};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, NoTls};
 

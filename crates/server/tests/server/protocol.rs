@@ -1,11 +1,9 @@
 //! Messages that no driver sends.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::Served;
 use keyaki_primitives::Random;
-use support::Served;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -1,18 +1,16 @@
 //! Connections with TLS.
 
-mod support;
-
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
+use crate::support::raw::{Raw, request_tls, startup};
+use crate::support::{Served, code};
 use keyaki::{Database, Options};
 use keyaki_server::{Server, ServerError, ServerOptions, TlsOptions};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
-use support::raw::{Raw, request_tls, startup};
-use support::{Served, code};
 use tempfile::TempDir;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};

@@ -1,11 +1,9 @@
 //! A server and its clients, over the protocol.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Served, code};
 use futures::{StreamExt, TryStreamExt};
-use support::{Served, code};
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;

@@ -1,10 +1,8 @@
 //! COPY FROM STDIN and COPY TO STDOUT.
 
-mod support;
-
+use crate::support::{Served, code};
 use bytes::Bytes;
 use futures::{SinkExt, TryStreamExt};
-use support::{Served, code};
 use tokio_postgres::Client;
 use tokio_postgres::binary_copy::{BinaryCopyInWriter, BinaryCopyOutStream};
 use tokio_postgres::error::SqlState;

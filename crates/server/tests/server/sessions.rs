@@ -1,12 +1,10 @@
 //! Sessions as other sessions see them, and statements that keep the processors busy.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::{Served, code};
 use bytes::Bytes;
 use futures::SinkExt;
-use support::{Served, code};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
