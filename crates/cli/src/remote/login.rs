@@ -1,6 +1,7 @@
 //! The startup of a connection, its authentication, and requests to cancel a statement.
 //!
-//! The password leaves this program only within SCRAM-SHA-256 and MD5 exchanges, or in clear text over an encrypted connection.
+//! The password leaves this program only within SCRAM-SHA-256 and MD5 exchanges, or in clear text to a server with a
+//! verified certificate.
 
 use std::collections::HashMap;
 use std::io;
@@ -187,9 +188,10 @@ impl Login<'_> {
             _ if binds => return Err(Error::Refused(unbound.into())),
             Message::AuthenticationOk => return Ok(()),
             Message::AuthenticationCleartextPassword => {
-                if !self.is_encrypted {
+                let is_verified = matches!(self.address.ssl_mode, SslMode::VerifyCa | SslMode::VerifyFull);
+                if !self.is_encrypted || !is_verified {
                     return Err(Error::Refused(
-                        "the server requests the password in clear text over a connection that is not encrypted \
+                        "the server requests the password in clear text, but its certificate is not verified \
                          (use sslmode=verify-full)"
                             .into(),
                     ));

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 
 use super::transaction::TransactionStatus;
-use crate::base::interrupt::Interrupts;
+use crate::base::interrupt::{Interrupts, Started};
 use crate::{Error, Result};
 
 /// Bytes of a statement that are shown, at most.
@@ -215,6 +215,16 @@ impl Activity {
     pub fn attach(&self, address: Option<SocketAddr>, control: Arc<dyn SessionControl>) {
         let mut owner = self.owner.lock();
         (owner.address, owner.control) = (address, Some(control));
+    }
+
+    /// The interrupts of the session until now.
+    pub fn interrupts_so_far(&self) -> Started {
+        self.interrupts.start()
+    }
+
+    /// True if the session was interrupted since then, or terminated.
+    pub fn is_interrupted(&self, since: Started) -> bool {
+        self.is_terminated.load(Ordering::Relaxed) || self.interrupts.since(since)
     }
 
     /// Cancels the running statements.

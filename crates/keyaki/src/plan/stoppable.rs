@@ -266,7 +266,8 @@ fn in_task(mut rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
     let sender = builder.tx();
     builder.spawn(async move {
         while let Some(batch) = rows.next().await {
-            if sender.send(batch).await.is_err() {
+            let is_last = batch.is_err();
+            if sender.send(batch).await.is_err() || is_last {
                 break;
             }
         }

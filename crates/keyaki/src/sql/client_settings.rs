@@ -59,6 +59,12 @@ const SETTINGS: [(&str, &str, Values); 22] = [
     ("transaction_deferrable", "off", Only(&["off", "false", "no", "0"])),
 ];
 
+const APPLICATION: &str = "application_name";
+const APPLICATION_BYTES_MAX: usize = 63;
+/// Maximum number of settings of the program, and of the bytes of each.
+const OWN_MAX: usize = 1000;
+const OWN_BYTES_MAX: usize = 16 << 10;
+
 /// The version of PostgreSQL whose protocol and catalog clients may expect.
 pub const POSTGRESQL_VERSION: &str = "15.0";
 
@@ -76,7 +82,31 @@ fn is_own(name: &str) -> bool {
     prefix.is_some_and(|prefix| !prefix.is_empty() && !["keyaki", "datafusion"].contains(&prefix))
 }
 
+/// The name of an application, which other sessions see: as in PostgreSQL, up to 63 bytes without control characters.
+fn application_name(value: &str) -> String {
+    let name: String =
+        value.chars().map(|c| if c.is_control() { '?' } else { c }).take(APPLICATION_BYTES_MAX).collect();
+    name[..name.floor_char_boundary(APPLICATION_BYTES_MAX)].into()
+}
+
 impl ClientSettings {
+    /// Checks that a setting of the program may have a value.
+    ///
+    /// # Errors
+    /// `InvalidParameter`.
+    fn check_size(&self, name: &str, value: &str) -> Result<()> {
+        let is_valid =
+            name.len() + value.len() <= OWN_BYTES_MAX && (self.own.len() < OWN_MAX || self.own.contains_key(name));
+        match is_valid {
+            true => Ok(()),
+            false => Err(Error::InvalidParameter {
+                name: name.chars().take(APPLICATION_BYTES_MAX).collect(),
+                value: value.chars().take(APPLICATION_BYTES_MAX).collect(),
+                expected: format!("at most {OWN_MAX} settings with a prefix, of {OWN_BYTES_MAX} bytes each"),
+            }),
+        }
+    }
+
     /// Sets a setting. False if there is none with this name, in lower case.
     ///
     /// # Errors
@@ -84,6 +114,7 @@ impl ClientSettings {
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool> {
         let Some((name, default, values)) = SETTINGS.iter().find(|(known, ..)| *known == name) else {
             if is_own(name) {
+                self.check_size(name, value)?;
                 self.own.insert(name.into(), value.into());
             }
             return Ok(is_own(name));
@@ -95,6 +126,7 @@ impl ClientSettings {
         };
         let (is_valid, kept) = match values {
             _ if lower == "default" => (true, None),
+            Any if *name == APPLICATION => (true, Some(application_name(value))),
             Any => (true, Some(value.to_string())),
             OneOf(known) => (known.contains(&lower.as_str()), Some(lower.clone())),
             Only(spellings) => (spellings.iter().any(is_spelling), None),

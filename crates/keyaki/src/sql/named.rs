@@ -36,12 +36,19 @@ fn missing(name: &str) -> Error {
     Error::NotFound { kind: ObjectKind::PreparedStatement, name: name.into() }
 }
 
+/// Maximum number of prepared statements of a session.
+const STATEMENTS_MAX: usize = 10_000;
+
 /// Adds a statement.
 ///
 /// # Errors
-/// `AlreadyExists`.
+/// `AlreadyExists`; `PrerequisiteState` if there are too many.
 pub(crate) fn add(session: &SqlSession, name: &str, named: Named) -> Result<()> {
-    match session.named.lock().entry(name.into()) {
+    let mut known = session.named.lock();
+    if known.len() >= STATEMENTS_MAX {
+        return Err(Error::PrerequisiteState(format!("a session has at most {STATEMENTS_MAX} prepared statements")));
+    }
+    match known.entry(name.into()) {
         Entry::Occupied(known) => {
             Err(Error::AlreadyExists { kind: ObjectKind::PreparedStatement, name: known.key().clone() })
         }

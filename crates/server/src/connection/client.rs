@@ -381,6 +381,10 @@ impl Client {
         if matches!(tag.as_str(), "SET" | "RESET" | "COMMIT" | "ROLLBACK" | "DISCARD ALL") {
             self.put_settings()?;
         }
+        if tag.starts_with("DEALLOCATE") || tag == "DISCARD ALL" {
+            // Before a statement with the same name is prepared.
+            self.follow_removals();
+        }
         self.wire.put(&PgWireBackendMessage::CommandComplete(CommandComplete::new(tag)))
     }
 

@@ -271,9 +271,18 @@ pub fn are_alike(described: &[ResultColumn], columns: &[ResultColumn]) -> bool {
     described.len() == columns.len() && described.iter().zip(columns).all(is_alike)
 }
 
+/// True for SET LOCAL, also behind comments.
+fn is_set_local(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    words.any(|word| word.eq_ignore_ascii_case("SET"))
+        && words.next().is_some_and(|word| word.eq_ignore_ascii_case("LOCAL"))
+}
+
 /// True for a statement that begins or ends a transaction, or cannot run inside one.
 pub fn is_outside_transactions(text: &str) -> bool {
     match first_word(text).as_str() {
+        // It holds for the statements that are sent together with it.
+        "SET" if is_set_local(text) => false,
         "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" | "SAVEPOINT" | "RELEASE" | "PREPARE"
         | "DEALLOCATE" | "DISCARD" | "SET" | "RESET" | "SHOW" | "VACUUM" | "ANALYZE" | "CHECKPOINT" | "BACKUP"
         | "EXPORT" | "IMPORT" | "CHECK" | "WARM" | "PIN" | "UNPIN" => true,
@@ -355,5 +364,6 @@ mod tests {
         assert!(is_plain_begin("begin transaction") && !is_plain_begin("BEGIN ISOLATION LEVEL SERIALIZABLE"));
         assert!(is_outside_transactions("CREATE INDEX CONCURRENTLY i ON t (a)"));
         assert!(!is_outside_transactions("CREATE INDEX i ON t (a)"));
+        assert!(is_outside_transactions("SET a = 1") && !is_outside_transactions("set  local a = 1"));
     }
 }

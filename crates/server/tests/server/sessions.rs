@@ -339,3 +339,25 @@ async fn settings_of_transactions() -> Result {
     assert_eq!(app.query_one(sql, &[]).await?.get::<_, &str>(0), "app");
     Ok(())
 }
+
+/// SET LOCAL holds for the statements that are sent together with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn set_local_begins_the_transaction_of_its_query() -> Result {
+    let served = Served::start().await;
+    let client = served.connect().await;
+    let shown = async |sql: &str| -> Result<Vec<String>> {
+        let messages = client.simple_query(sql).await?;
+        let rows = messages.into_iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(String::from),
+            _ => None,
+        });
+        Ok(rows.collect())
+    };
+    assert_eq!(shown("SET LOCAL timezone = 'Asia/Tokyo'; SHOW timezone").await?, ["Asia/Tokyo"]);
+    assert_eq!(shown("SHOW timezone").await?, ["UTC"]);
+    let long = "x".repeat(1000);
+    client.batch_execute(&format!("SET application_name = '{long}'")).await?;
+    assert_eq!(shown("SHOW application_name").await?, [&long[..63]]);
+    assert!(client.batch_execute(&format!("SET app.x = '{}'", "x".repeat(20_000))).await.is_err());
+    Ok(())
+}

@@ -129,10 +129,11 @@ pub(super) fn cancel(source: &Source, process: i64) -> Result<Value> {
 /// function does not wait.
 ///
 /// # Errors
-/// `InsufficientPrivilege`; `OutOfRange` for a negative timeout.
+/// `InsufficientPrivilege`; `OutOfRange` for a negative timeout; `Cancelled` if the waiting session is interrupted or terminated.
 pub(super) fn terminate(source: &Source, process: i64, timeout: i64) -> Result<Value> {
     let timeout = u64::try_from(timeout);
     let timeout = timeout.map_err(|_| Error::Evaluation("\"timeout\" must not be negative".into()))?;
+    let started = source.activity.interrupts_so_far();
     let Some(activity) = signalled(source, process, "terminated")? else { return Ok(false.into()) };
     activity.terminate();
     if timeout == 0 || activity.process == source.activity.process {
@@ -143,17 +144,20 @@ pub(super) fn terminate(source: &Source, process: i64, timeout: i64) -> Result<V
         let is_open =
             || source.engine.sessions.find(activity.process).is_some_and(|found| Arc::ptr_eq(&found, &activity));
         while is_open() {
+            if source.activity.is_interrupted(started) {
+                return Err(Error::Cancelled);
+            }
             if end.is_some_and(|end| Instant::now() >= end) {
-                return false;
+                return Ok(false);
             }
             std::thread::sleep(WAIT);
         }
-        true
+        Ok(true)
     };
     // The session may need this thread to end, unless the runtime has others.
-    Ok(match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait),
+    let has_ended = match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(wait)?,
         _ => true,
-    }
-    .into())
+    };
+    Ok(has_ended.into())
 }

@@ -19,7 +19,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    ObjectName, ObjectNamePart, TableFactor, Value, VisitMut, VisitorMut,
+    ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
 };
 
 use super::functions::{NAME, OID_TYPES, implementation, is_function};
@@ -42,18 +42,59 @@ const TEXTS: [&str; 7] = ["name", "char", "regproc", "regprocedure", "regoper", 
 /// Replaces the forms in a statement.
 ///
 /// # Errors
-/// Errors of the parser.
+/// Errors of the parser; `Unsupported` for signals to sessions in conditions: their operands may be evaluated for more rows
+/// than those that the others select.
 pub(in crate::sql) fn replace(node: &mut impl VisitMut) -> Result<()> {
-    match walk_mut(node, &mut Replace::default()) {
+    let mut replace = Replace::default();
+    match walk_mut(node, &mut replace) {
+        ControlFlow::Continue(()) if replace.signals > replace.selected => {
+            let what = format!("{} other than as a column of SELECT", SIGNALS.join(" and "));
+            Err(Error::Unsupported(what))
+        }
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(error),
     }
 }
 
+/// Functions that signal sessions.
+const SIGNALS: [&str; 2] = ["pg_cancel_backend", "pg_terminate_backend"];
+
 #[derive(Default)]
 struct Replace {
+    /// Number of calls of [`SIGNALS`], and of those that are columns of a select list.
+    signals: usize,
+    selected: usize,
     /// The statement uses [`EXPANDED`]: fields of columns are those of its results.
     expands: bool,
+}
+
+fn is_signal(expr: &Expr) -> bool {
+    let Expr::Function(function) = expr else { return false };
+    let name = match function.name.0.as_slice() {
+        [ObjectNamePart::Identifier(name)] => name,
+        [ObjectNamePart::Identifier(schema), ObjectNamePart::Identifier(name)]
+            if plain_ident(schema) == super::NAME =>
+        {
+            name
+        }
+        _ => return false,
+    };
+    SIGNALS.contains(&plain_ident(name).as_str())
+}
+
+/// Number of signals that are columns of select lists.
+fn selected_signals(body: &SetExpr) -> usize {
+    match body {
+        SetExpr::Select(select) => {
+            let is_selected = |item: &&SelectItem| match item {
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => is_signal(expr),
+                _ => false,
+            };
+            select.projection.iter().filter(is_selected).count()
+        }
+        SetExpr::SetOperation { left, right, .. } => selected_signals(left) + selected_signals(right),
+        _ => 0,
+    }
 }
 
 impl Replace {
@@ -370,7 +411,13 @@ impl VisitorMut for Replace {
         flow(of_factor(factor))
     }
 
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        self.selected += selected_signals(&query.body);
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        self.signals += usize::from(is_signal(expr));
         flow(self.of_expr(expr))
     }
 }
@@ -399,6 +446,21 @@ mod tests {
             ("'pg_catalog.array_in'::regproc", "'array_in'"),
         ] {
             assert_eq!(replaced(sql), expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn signals_are_columns_of_select_lists() {
+        for (sql, is_valid) in [
+            ("SELECT pg_terminate_backend(pid), pg_cancel_backend(1) AS c FROM pg_stat_activity WHERE pid > 1", true),
+            ("SELECT * FROM (SELECT pg_catalog.pg_terminate_backend(pid) FROM a UNION SELECT false) t", true),
+            ("SELECT pid FROM pg_stat_activity WHERE pid > 1 AND pg_terminate_backend(pid)", false),
+            ("SELECT pid > 1 AND pg_terminate_backend(pid) FROM pg_stat_activity", false),
+            ("SELECT pg_terminate_backend(pid) FROM a ORDER BY Pg_Cancel_Backend(pid)", false),
+            ("SELECT CASE WHEN pid > 1 THEN pg_cancel_backend(pid) END FROM pg_stat_activity", false),
+        ] {
+            let mut query = crate::sql::parse_query(sql).unwrap();
+            assert_eq!(replace(&mut query).is_ok(), is_valid, "{sql}");
         }
     }
 
