@@ -83,7 +83,7 @@ Benches and their default sizes:
   joins     selective joins, cold and warm, against DuckDB, SQLite, PostgreSQL and MariaDB; simulated devices (--scale 1)
   load      loading lineitem with a primary key and two indexes, against DuckDB (--scale 1)
   oltp      small statements by key, against SQLite and DuckDB; bulk inserts, against SQLite (--rows 1000000)
-  server    clients of `keyaki serve` (pgbench, COPY, results, idle connections), against PostgreSQL (--scale 1); --cold: lookups in 10 times the memory
+  server    clients of `keyaki serve` (pgbench, COPY, results, idle connections; --cold: lookups in ten times the memory), against PostgreSQL (--scale 1)
   store     the key-value store against RocksDB, redb, fjall and LMDB: inserts, gets, scans, upserts, recovery, indexes; small files, against a file system (--keys 20000000 --files 3000000)
   masstree  the in-memory ordered map against others: sorting, construction, lookups, scans, mixed work (--keys 10000000 --threads 2 --workloads bytes10)
   vast      the static search tree against others: lookups, ranges, compression, displacement, threads (--log 24 --distributions poisson8)
