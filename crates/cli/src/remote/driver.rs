@@ -281,13 +281,13 @@ impl Running {
         }
     }
 
-    /// True if nobody waits for the result.
+    /// True if the receiver of the result was dropped.
     fn is_abandoned(&self) -> bool {
         let is_dropped = self.batches.as_ref().is_some_and(Batches::is_closed);
         (is_dropped || self.answer.as_ref().is_some_and(oneshot::Sender::is_closed)) && !self.is_cancelled
     }
 
-    /// Waits until nobody waits for the result.
+    /// Waits until the receiver of the result is dropped.
     async fn abandoned(&mut self) {
         match (&self.batches, &mut self.answer) {
             (Some(batches), _) => batches.closed().await,

@@ -229,7 +229,7 @@ impl Login<'_> {
             _ if !has_plain => {
                 return Err(Error::Refused("the server requests an unsupported method of authentication".into()));
             }
-            // The server can detect that somebody has removed the other mechanism from its offer.
+            // The server can detect that the other mechanism was removed from its offer on the way.
             Some(_) => (SCRAM_SHA_256, Binding::unrequested()),
             None => (SCRAM_SHA_256, Binding::unsupported()),
         };

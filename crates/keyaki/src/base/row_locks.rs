@@ -289,7 +289,7 @@ impl Drop for Wait {
 pub(crate) struct WaitTimeout(Weak<Waiter>);
 
 impl WaitTimeout {
-    /// Ends the wait if `is_due`, unless the row was granted. Returns true if the wait goes on.
+    /// Ends the wait if `is_due`, unless the row was granted. Returns false if the wait has ended.
     pub fn expire(&self, is_due: bool) -> bool {
         let Some(waiter) = self.0.upgrade() else { return false };
         if is_due {
@@ -404,7 +404,7 @@ mod tests {
         a.release();
         assert!(is_granted(&wait), "the row passes over the waiter that has left");
         let late = lock(&b, row(1)).unwrap();
-        assert!(late.timeout().expire(false), "it goes on");
+        assert!(late.timeout().expire(false), "the wait has not ended");
         assert!(!late.timeout().expire(true));
         let mut granted = std::pin::pin!(late.granted());
         let ended = granted.as_mut().poll(&mut Context::from_waker(Waker::noop()));

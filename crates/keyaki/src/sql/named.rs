@@ -1,5 +1,5 @@
-//! Prepared statements with names: those of PREPARE, and those that a server keeps for its client. They share one namespace, as
-//! in PostgreSQL: EXECUTE, DEALLOCATE and `pg_prepared_statements` see both.
+//! Named prepared statements of PREPARE and of a server's protocol. They share one namespace, as in PostgreSQL: EXECUTE,
+//! DEALLOCATE and `pg_prepared_statements` see both.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -14,8 +14,7 @@ const OUTDATED_RUNS_MAX: usize = 50;
 /// The timer of a wait that has ended is freed after at most this time.
 const TIMER_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Makes a statement that changes rows wait for those that other transactions have changed, at the level read committed.
-/// The caller runs the statement until [`again`] returns false.
+/// At the level read committed, makes a statement wait for rows that other transactions have changed. The caller runs the statement until [`again`] returns false.
 pub(super) fn begin(session: &SqlSession, execution: &Execution<'_>) {
     let holder = match session.transaction.is_open() {
         _ if session.options.lock().row_locks == Switch::Off => None,

@@ -42,8 +42,8 @@ const TEXTS: [&str; 7] = ["name", "char", "regproc", "regprocedure", "regoper", 
 /// Replaces the forms in a statement.
 ///
 /// # Errors
-/// Errors of the parser; `Unsupported` for signals to sessions in conditions: their operands may be evaluated for more rows
-/// than those that the others select.
+/// Errors of the parser; `Unsupported` for signals to sessions in conditions: an operand of AND may be evaluated for rows that
+/// another operand excludes.
 pub(in crate::sql) fn replace(node: &mut impl VisitMut) -> Result<()> {
     let mut replace = Replace::default();
     match walk_mut(node, &mut replace) {
@@ -61,8 +61,9 @@ const SIGNALS: [&str; 2] = ["pg_cancel_backend", "pg_terminate_backend"];
 
 #[derive(Default)]
 struct Replace {
-    /// Number of calls of [`SIGNALS`], and of those that are columns of a select list.
+    /// Number of calls of [`SIGNALS`].
     signals: usize,
+    /// Number of calls of [`SIGNALS`] that are columns of a select list.
     selected: usize,
     /// The statement uses [`EXPANDED`]: fields of columns are those of its results.
     expands: bool,
