@@ -34,6 +34,10 @@ impl<'a> Reader<'a> {
     pub fn malformed(&self, detail: impl Into<String>) -> Malformed {
         Malformed { position: self.position(), detail: detail.into() }
     }
+    /// Number of bytes that remain.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -471,6 +471,11 @@ impl<'a> Operations<'a> {
         Operations { reader: Reader::new(bytes) }
     }
 
+    /// Bytes behind the operations returned so far.
+    pub fn remaining(&self) -> usize {
+        self.reader.len()
+    }
+
     /// The next operation; `None` at the end.
     ///
     /// # Errors

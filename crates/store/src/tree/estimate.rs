@@ -35,7 +35,7 @@ impl TreeView {
     pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
         if self.tree.is_memory() {
             let mut found = self.version.active.estimate(range, self.sequence);
-            let own = self.own.as_ref().map_or(0.0, |(own, statement)| own.messages.net_rows(range, *statement));
+            let own = self.own.as_ref().map_or(0.0, |(own, statement)| own.messages().net_rows(range, *statement));
             found.rows = (found.rows + own).max(0.0);
             return found;
         }

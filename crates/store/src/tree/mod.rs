@@ -61,7 +61,7 @@ pub(crate) use heads::KeyHeads;
 pub(crate) use leaf::{LeafIndex, LeafWalk};
 pub(crate) use merge::Merge;
 pub(crate) use node::{InnerNode, Node, Part, Run};
-pub(crate) use own_writes::{OwnBuffer, OwnWrites};
+pub(crate) use own_writes::{OwnBuffer, OwnWrites, checked};
 pub use policy::{FlushPolicy, FlushStep, NodeSizes};
 pub(crate) use read_set::ReadSet;
 pub(crate) use row_counts::{Delta, RowCounts};

@@ -319,7 +319,7 @@ impl TreeView {
 
     /// The buffer of the view's transaction.
     pub(crate) fn own_buffer(&self) -> Option<(&Arc<RootBuffer>, u64)> {
-        self.own.as_ref().map(|(own, statement)| (&own.messages, *statement))
+        self.own.as_ref().map(|(own, statement)| (own.messages(), *statement))
     }
 
     /// The runs of the view's transaction, newest first: older than its buffer, and newer than the committed buffers.

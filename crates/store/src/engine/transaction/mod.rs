@@ -26,14 +26,12 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use keyaki_masstree::pin;
-
 use crate::base::{Direction, Error, KeyRange, Registration, Result, TreeId};
 use crate::codec::Codecs;
 use crate::engine::{Shared, Store, Submitted};
 use crate::message::{Operation, Operations, WriteBatch};
 use crate::pages::{BlockingPages, block_on};
-use crate::tree::{BatchBounds, OwnBuffer, OwnWrites, ReadSet, Snapshot, StoreVersion, TreeVersion, TreeView};
+use crate::tree::{BatchBounds, OwnBuffer, OwnWrites, ReadSet, Snapshot, StoreVersion, TreeVersion, TreeView, checked};
 use spills::Spill;
 
 /// Uncommitted writes on top of a snapshot. Dropping a transaction rolls it back.
@@ -483,34 +481,34 @@ fn apply(own: &mut OwnWrites, batch: &WriteBatch, statement: u64, starts: [usize
     for ((bytes, start), end) in batch.parts().into_iter().zip(starts).zip(ends) {
         let mut operations = Operations::new(&bytes[start..end]);
         let mut next = checked(operations.next());
+        let mut first = start;
         while let Some(operation) = next.take() {
             match operation {
                 Operation::Message { tree, .. } => {
-                    let buffer = own.tree_mut(tree);
-                    let guard = pin();
-                    let mut writer = buffer.messages.writer(statement, &guard);
-                    next = Some(operation);
-                    while let Some(Operation::Message { tree: same, key, message, prior }) = next
+                    // All consecutive messages to the tree.
+                    let mut last = end - operations.remaining();
+                    next = checked(operations.next());
+                    while let Some(Operation::Message { tree: same, .. }) = next
                         && same == tree
                     {
-                        writer.insert(key, message, prior);
-                        buffer.add(statement, message.delta(prior));
+                        last = end - operations.remaining();
                         next = checked(operations.next());
                     }
+                    own.tree_mut(tree).write(statement, &bytes[first..last]);
+                    first = last;
                 }
                 Operation::DropTree { tree } => {
                     own.remove(tree);
+                    first = end - operations.remaining();
                     next = checked(operations.next());
                 }
-                Operation::CreateTree { .. } | Operation::ExtendTree { .. } => next = checked(operations.next()),
+                Operation::CreateTree { .. } | Operation::ExtendTree { .. } => {
+                    first = end - operations.remaining();
+                    next = checked(operations.next());
+                }
             }
         }
     }
-}
-
-/// The operation of a batch that was checked when it was written.
-fn checked(operation: Result<Option<Operation<'_>>>) -> Option<Operation<'_>> {
-    operation.unwrap_or_else(|error| panic!("a checked batch is invalid: {error}"))
 }
 
 impl Drop for Transaction {

@@ -123,7 +123,7 @@ impl Transaction {
     /// Bytes in memory that [`Transaction::spill`] would free.
     pub fn spillable_bytes(&self) -> usize {
         let buffers = self.own.trees().filter(|(tree, _)| !tree.is_memory());
-        self.batch.parts()[0].len() + buffers.map(|(_, buffer)| buffer.messages.bytes()).sum::<usize>()
+        self.batch.parts()[0].len() + buffers.map(|(_, buffer)| buffer.bytes()).sum::<usize>()
     }
 
     /// Moves the messages to trees on disk from memory to the data file. `savepoints` are those to which the transaction may
@@ -229,11 +229,11 @@ impl Transaction {
             }
         }
         let mut trees = BTreeMap::new();
-        for (tree, buffer) in own.trees().filter(|(tree, buffer)| !tree.is_memory() && !buffer.messages.is_empty()) {
+        for (tree, buffer) in own.trees().filter(|(tree, buffer)| !tree.is_memory() && !buffer.messages().is_empty()) {
             let version = existing.trees.get(&tree).ok_or(Error::TreeNotFound(tree))?;
             let level = version.sample.as_ref().map_or(0, |sample| sample.level);
             let flusher = self.shared.flusher(tree, version).for_transaction();
-            let (run, sample) = flusher.spill(&buffer.messages, level)?;
+            let (run, sample) = flusher.spill(buffer.messages(), level)?;
             let base = bases.get(&tree).copied().unwrap_or(self.first_base);
             let runs = Runs { runs: vec![run], delta: buffer.delta_in_memory(), base };
             trees.insert(tree, SpilledTree { runs, sample });
