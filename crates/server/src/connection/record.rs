@@ -16,7 +16,7 @@ pub fn executed(client: &mut Client, text: &str, started: Instant, result: &Resu
     let elapsed = started.elapsed();
     let sqlstate = result.as_ref().err().map(|failure| failure.code());
     let metrics = &client.shared.metrics;
-    metrics.executed(&first_word(text), elapsed, sqlstate);
+    metrics.executed(first_word(text).as_str(), elapsed, sqlstate);
     let traffic = client.wire.take_traffic();
     metrics.transferred(traffic.received, traffic.sent);
     if client.shared.options.log_statements_slower_than.is_none_or(|limit| elapsed < limit) {

@@ -52,7 +52,7 @@ struct Place<'a> {
 
 async fn run<'a>(client: &mut Client, text: &'a str, at: &mut Place<'a>) -> Result<()> {
     // Most texts are one statement: they are not split, because execution looks them up in the plan cache first.
-    if !text.contains(';') && !first_word(text).is_empty() {
+    if !text.contains(';') && !first_word(text).as_str().is_empty() {
         if returns_changes(text) {
             // It is committed after its rows are encoded.
             client.begin_implicit(text).await?;
@@ -94,7 +94,7 @@ async fn run<'a>(client: &mut Client, text: &'a str, at: &mut Place<'a>) -> Resu
 
 /// Executes a statement and sends its rows. Returns its tag.
 async fn execute(client: &mut Client, text: &str) -> Result<String> {
-    if first_word(text) == "COPY"
+    if first_word(text).as_str() == "COPY"
         && let Some(copy) = client.session.program_copy(text)?
     {
         return copying::run(client, copy).await;

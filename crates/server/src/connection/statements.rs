@@ -210,8 +210,30 @@ impl Rows {
     }
 }
 
-/// The leading word of a statement, in upper case; empty for a statement that begins otherwise.
-pub fn first_word(text: &str) -> String {
+/// A word in upper case. What is behind its first 16 characters is lost.
+#[derive(Debug, Clone, Copy)]
+pub struct Word {
+    characters: [u8; 16],
+    len: usize,
+}
+
+impl Word {
+    fn new(text: &str) -> Word {
+        let mut characters = [0; 16];
+        let len = text.len().min(characters.len());
+        characters[..len].copy_from_slice(&text.as_bytes()[..len]);
+        characters.make_ascii_uppercase();
+        Word { characters, len }
+    }
+
+    /// The word; empty unless it consists of ASCII characters.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.characters[..self.len]).unwrap_or_default()
+    }
+}
+
+/// The leading word of a statement; empty for a statement that begins otherwise.
+pub fn first_word(text: &str) -> Word {
     let mut text = text;
     loop {
         text = text.trim_start_matches(|c: char| c.is_whitespace() || c == '(');
@@ -224,7 +246,7 @@ pub fn first_word(text: &str) -> String {
         }
     }
     let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
-    text[..end].to_ascii_uppercase()
+    Word::new(&text[..end])
 }
 
 /// The tag of a statement that has returned rows.
@@ -293,6 +315,11 @@ pub fn is_outside_transactions(text: &str) -> bool {
 
 /// The tag of a statement that controls transactions and has no effect in this state; `None` for others.
 pub fn no_effect(text: &str, status: TransactionStatus) -> Option<(&'static str, &'static str, &'static str)> {
+    const BEGINNINGS: [&str; 6] = ["BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"];
+    let first = text.split_whitespace().next()?;
+    if !BEGINNINGS.iter().any(|word| word.eq_ignore_ascii_case(first)) {
+        return None;
+    }
     let words: Vec<String> = text.split_whitespace().map(str::to_ascii_uppercase).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let words = words.strip_suffix(&["WORK"]).or(words.strip_suffix(&["TRANSACTION"])).unwrap_or(&words);
@@ -326,10 +353,11 @@ mod tests {
 
     #[test]
     fn first_words() {
-        assert_eq!(first_word("  -- x\n /* y */ (select 1)"), "SELECT");
-        assert_eq!(first_word("insert into t"), "INSERT");
-        assert_eq!(first_word("-- only a comment"), "");
-        assert_eq!(first_word(""), "");
+        assert_eq!(first_word("  -- x\n /* y */ (select 1)").as_str(), "SELECT");
+        assert_eq!(first_word("insert into t").as_str(), "INSERT");
+        assert_eq!(first_word("-- only a comment").as_str(), "");
+        assert_eq!(first_word("").as_str(), "");
+        assert_eq!(first_word("concurrently_behind x").as_str(), "CONCURRENTLY_BEH");
     }
 
     #[test]
