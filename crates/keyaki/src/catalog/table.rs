@@ -75,8 +75,8 @@ impl TableTree {
 const CHANGED_ROWS_MIN: u64 = 1000;
 /// The statistics are collected again after changes of this share of the rows: one tenth.
 const CHANGED_SHARE: u64 = 10;
-/// Minimum time between two collections, except for tables that have doubled.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum time between two collections, except for tables that have doubled: prepared statements are planned anew after each.
+const INTERVAL: Duration = Duration::from_secs(10);
 
 impl Table {
     /// Derives the schemas and column mappings.

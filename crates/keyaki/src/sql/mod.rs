@@ -445,11 +445,7 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
         Sql::Set(set) => settings::set(session, set),
         Sql::Reset(reset) => settings::reset(session, &reset),
         Sql::ShowVariable { variable } => settings::show(session, &variable),
-        Sql::StartTransaction { .. }
-        | Sql::Commit { .. }
-        | Sql::Rollback { .. }
-        | Sql::Savepoint { .. }
-        | Sql::ReleaseSavepoint { .. } => transaction::run(session, execution, statement).await,
+        _ if transaction::is_control(&statement) => transaction::run(session, execution, statement).await,
         other => unsupported(&match alternative(&other) {
             Some(alternative) => format!("{} ({alternative})", first_words(&other)),
             None => first_words(&other),

@@ -6,8 +6,9 @@
 //! replace the placeholders in the syntax tree, each inside a cast to exactly the parameter's type.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, Int16Array, Int32Array, Int64Array};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{
@@ -191,6 +192,9 @@ pub(crate) fn check_count(expected: usize, given: usize) -> Result<()> {
 /// # Errors
 /// `Context` with the parameter: `InvalidText`, `OutOfRange`, `DatatypeMismatch`, `CannotCast`.
 pub(crate) fn bind(index: usize, value: ValueRef<'_>, ty: Option<&DataType>, zone: Zone) -> Result<ArrayRef> {
+    if let Some(array) = ty.and_then(|ty| integer(value, ty)) {
+        return Ok(array);
+    }
     if let ValueRef::Interval { months, days, micros } = value
         && intervals::of_parts(months, days, micros).is_none()
     {
@@ -198,6 +202,17 @@ pub(crate) fn bind(index: usize, value: ValueRef<'_>, ty: Option<&DataType>, zon
         return Err(error.within(format!("parameter ${}", index + 1)));
     }
     bind_array(index, &value.to_array(), ty, zone)
+}
+
+/// An integer as an array of an integer type; `None` for values that it does not have, and for other types.
+fn integer(value: ValueRef<'_>, ty: &DataType) -> Option<ArrayRef> {
+    let ValueRef::Integer(value) = value else { return None };
+    Some(match ty {
+        DataType::Int16 => Arc::new(Int16Array::from_value(value.try_into().ok()?, 1)),
+        DataType::Int32 => Arc::new(Int32Array::from_value(value.try_into().ok()?, 1)),
+        DataType::Int64 => Arc::new(Int64Array::from_value(value, 1)),
+        _ => return None,
+    })
 }
 
 /// As [`bind`], with a value in an array.

@@ -18,7 +18,9 @@ use super::short::{ShortPlan, parameter_index};
 use super::split::Statement;
 use super::state::StatementState;
 use super::template::Template;
-use super::{Outcome, Parsed, SqlSession, columns, dispatch, dml, documents, parameters, queries, roles, run_parsed};
+use super::{
+    Outcome, Parsed, SqlSession, columns, dispatch, dml, documents, parameters, queries, roles, run_parsed, transaction,
+};
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
 use crate::catalog::Catalog;
@@ -343,6 +345,12 @@ impl Prepared {
         values: &[ValueRef<'_>],
     ) -> Result<Executed> {
         parameters::check_count(self.parameters, values.len())?;
+        if let Body::Sql(sql) = &self.body
+            && transaction::is_control(sql)
+        {
+            // Boxed, because the futures of the short path are small.
+            return Box::pin(transaction::run(session, execution, (**sql).clone())).await.map(Executed::Outcome);
+        }
         let description = self.describe(session).await?;
         let zone = session.zone();
         // An operand keeps its value: it is not rounded to the type of the other operand.

@@ -11,7 +11,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::Statement as Sql;
 use futures::StreamExt;
 
-use super::{Outcome, SqlSession};
+use super::{Outcome, SqlSession, transaction};
 use crate::base::interrupt::Execution;
 use crate::engine::queries::{Query, Reads, RunningQuery, Status};
 use crate::values::zone::STORED;
@@ -23,20 +23,16 @@ const HIDDEN: &str = "<insufficient privilege>";
 /// False for statements that control transactions and settings, which would displace others, and for EXECUTE, whose prepared
 /// statement is recorded.
 pub(super) fn is_recorded(statement: &Sql) -> bool {
-    !matches!(
+    let of_session = matches!(
         statement,
-        Sql::StartTransaction { .. }
-            | Sql::Commit { .. }
-            | Sql::Rollback { .. }
-            | Sql::Savepoint { .. }
-            | Sql::ReleaseSavepoint { .. }
-            | Sql::Set(_)
+        Sql::Set(_)
             | Sql::Reset(_)
             | Sql::ShowVariable { .. }
             | Sql::Prepare { .. }
             | Sql::Execute { .. }
             | Sql::Deallocate { .. }
-    )
+    );
+    !of_session && !transaction::is_control(statement)
 }
 
 /// Runs a statement and records it under its text until the end of its rows, unless the text is `None`.

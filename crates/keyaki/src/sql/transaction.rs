@@ -24,8 +24,26 @@ use crate::write::deferred::ConstraintName;
 use crate::write::statistics;
 use crate::{Error, ObjectKind, Result};
 
+/// True for statements that control transactions.
+pub(super) fn is_control(statement: &Sql) -> bool {
+    matches!(
+        statement,
+        Sql::StartTransaction { .. }
+            | Sql::Commit { .. }
+            | Sql::Rollback { .. }
+            | Sql::Savepoint { .. }
+            | Sql::ReleaseSavepoint { .. }
+    )
+}
+
 /// Executes a statement that controls transactions.
+///
+/// # Errors
+/// `FailedTransaction` unless the statement ends the transaction or makes it continue; errors of the commit.
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, statement: Sql) -> Result<Outcome> {
+    if !is_allowed_after_failure(&statement) {
+        session.transaction.check()?;
+    }
     let slot = &session.transaction;
     match statement {
         Sql::StartTransaction { modes, begin, modifier, statements, exception, has_end_keyword, transaction: _ } => {

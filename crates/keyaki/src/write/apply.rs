@@ -60,8 +60,10 @@ struct ChangedTree<'a> {
     id: TreeId,
     schema: &'a Arc<Schema>,
     encoding: &'a TableTree,
-    /// Number of leading key columns that are unique, and the name of the constraint.
-    unique: Option<(usize, String)>,
+    /// Number of leading key columns that are unique.
+    unique: Option<usize>,
+    /// `None` for the table's own tree.
+    index: Option<&'a IndexDef>,
     predicate: Option<&'a Predicate>,
 }
 
@@ -227,11 +229,11 @@ impl TableChange {
         snapshot: &Snapshot,
         absent: &mut Option<Vec<(TreeId, KeyRange)>>,
     ) -> Result<()> {
-        let Some((unique, constraint)) = &tree.unique else { return Ok(()) };
+        let Some(unique) = tree.unique else { return Ok(()) };
         if self.new.len == 0 {
             return Ok(());
         }
-        let (codec, columns) = (&tree.encoding.keys, &tree.encoding.columns[..*unique]);
+        let (codec, columns) = (&tree.encoding.keys, &tree.encoding.columns[..unique]);
         let new_columns = self.new.of_tree(columns)?;
         let (unique_old, unique_new);
         // The primary key is the whole key of the table's tree, and has no nulls.
@@ -250,7 +252,7 @@ impl TableChange {
             Some(key) => Some(key),
             // A tree that this statement creates is not in the snapshot and is empty.
             None => match snapshot.tree(tree.id) {
-                Ok(view) => find_existing(new, old, *unique, store, &view)?,
+                Ok(view) => find_existing(new, old, unique, store, &view)?,
                 Err(keyaki_store::Error::TreeNotFound(_)) => None,
                 Err(error) => return Err(error.into()),
             },
@@ -268,7 +270,7 @@ impl TableChange {
         Err(Error::Constraint {
             kind: if tree.id == self.table.def.tree { ConstraintKind::PrimaryKey } else { ConstraintKind::Unique },
             table: self.table.def.name.to_string(),
-            name: constraint.clone(),
+            name: tree.index.map_or_else(|| self.table.def.primary_key_name(), |index| index.name.clone()),
             key: Some(describe(tree.schema, &new_columns, row)?),
         })
     }
@@ -335,22 +337,23 @@ pub(crate) fn row_keys(table: &Table, rows: &TableRows) -> Result<Keys> {
 }
 
 fn main_tree(table: &Table) -> ChangedTree<'_> {
-    let constraint = table.def.primary_key_name();
     ChangedTree {
         id: table.def.tree,
         schema: &table.schema,
         encoding: &table.trees[0],
-        unique: (!table.def.hidden_rowid).then(|| (table.schema.key_columns(), constraint)),
+        unique: (!table.def.hidden_rowid).then(|| table.schema.key_columns()),
+        index: None,
         predicate: None,
     }
 }
 
-fn index_tree<'a>(table: &'a Table, position: usize, index: &IndexDef) -> Result<ChangedTree<'a>> {
+fn index_tree<'a>(table: &'a Table, position: usize, index: &'a IndexDef) -> Result<ChangedTree<'a>> {
     Ok(ChangedTree {
         id: index.tree,
         schema: &table.index_schemas[position],
         encoding: &table.trees[position + 1],
-        unique: index.unique.then(|| (index.keys.len(), index.name.clone())),
+        unique: index.unique.then(|| index.keys.len()),
+        index: Some(index),
         predicate: table.predicate(position)?,
     })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, IntervalMonthDayNanoType, Time64MicrosecondType};
+use arrow::datatypes::{DataType, Int32Type, Int64Type, IntervalMonthDayNanoType, Time64MicrosecondType};
 use arrow::util::display::FormatOptions;
 use keyaki_store::{ColumnType, ListType};
 
@@ -154,6 +154,9 @@ fn convert(values: &ArrayRef, column: &ColumnDef, zone: Zone) -> Result<ArrayRef
     if *source == target {
         return Ok(canonical(values));
     }
+    if let Some(narrowed) = narrowed(values, &target) {
+        return Ok(narrowed);
+    }
     if let DataType::Dictionary(_, inner) = source {
         return convert(&cast_with_options(values, inner, &CAST)?, column, zone);
     }
@@ -161,6 +164,13 @@ fn convert(values: &ArrayRef, column: &ColumnDef, zone: Zone) -> Result<ArrayRef
         return Err(mismatch(column, source));
     }
     cast(values, &target, zone).map_err(|error| error.of_column(&column.name))
+}
+
+/// BIGINT as INTEGER, the type of sums and of literals; `None` if a value does not fit, and for other types.
+fn narrowed(values: &ArrayRef, target: &DataType) -> Option<ArrayRef> {
+    let values = values.as_primitive_opt::<Int64Type>().filter(|_| *target == DataType::Int32)?;
+    let narrowed = values.try_unary::<_, Int32Type, _>(i32::try_from).ok()?;
+    Some(Arc::new(narrowed))
 }
 
 fn mismatch(column: &ColumnDef, source: &DataType) -> Error {

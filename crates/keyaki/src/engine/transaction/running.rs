@@ -97,10 +97,14 @@ impl Running {
     ///
     /// # Errors
     /// `Conflict`.
-    fn check_definitions(&self, newest: &Catalog) -> Result<()> {
+    fn check_definitions(&self, newest: &Arc<Catalog>) -> Result<()> {
+        if Arc::ptr_eq(&self.base, newest) {
+            return Ok(());
+        }
         let differs = |name: &RelationName| {
-            let def = |catalog: &Catalog| catalog.tables.get(name).map(|table| table.def.clone());
-            def(&self.base) != def(newest) || references(&self.base, name) != references(newest, name)
+            let (old, new) = (self.base.tables.get(name), newest.tables.get(name));
+            old.map(|table| &table.def) != new.map(|table| &table.def)
+                || !references(&self.base, name).eq(references(newest, name))
         };
         let changed = match self.defines() {
             false => self.changed.keys().find(|name| differs(name)).map(RelationName::to_string),
@@ -248,8 +252,11 @@ fn first_difference<T: PartialEq>(
 }
 
 /// The foreign keys that refer to a table, which changes of its rows are checked for.
-fn references(catalog: &Catalog, table: &RelationName) -> Vec<(RelationName, ForeignKeyDef)> {
-    catalog.referencing(table).map(|(other, key)| (other.def.name.clone(), key.clone())).collect()
+fn references<'a>(
+    catalog: &'a Catalog,
+    table: &'a RelationName,
+) -> impl Iterator<Item = (&'a RelationName, &'a ForeignKeyDef)> {
+    catalog.referencing(table).map(|(other, key)| (&other.def.name, key))
 }
 
 /// The catalog of a transaction, with the newest statistics of the tables that it has not redefined, and the temporary
