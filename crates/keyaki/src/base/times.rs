@@ -44,6 +44,9 @@ pub(crate) enum ZoneText<'a> {
 /// # Errors
 /// `Range` for dates and times that do not exist, `Syntax` for other texts.
 pub(crate) fn parse(text: &str) -> Parsed<Timestamp<'_>> {
+    if let Some(days) = plain_date(text) {
+        return Ok(Timestamp { days: days?, seconds: 0, fraction: "", zone: ZoneText::None });
+    }
     let (text, before_christ) = without_era(text.trim_ascii());
     let (text, sign) = match text.as_bytes().first() {
         Some(b'-') => (&text[1..], -1),
@@ -80,6 +83,18 @@ pub(crate) fn parse(text: &str) -> Parsed<Timestamp<'_>> {
         _ => return Err(Problem::Syntax),
     }
     Ok(parsed)
+}
+
+/// A date in the form `2024-01-31`; `None` for other texts.
+fn plain_date(text: &str) -> Option<Parsed<i64>> {
+    let &[y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = text.as_bytes() else { return None };
+    let number = |digits: &[u8]| {
+        digits
+            .iter()
+            .try_fold(0_i64, |number, byte| byte.is_ascii_digit().then(|| 10 * number + i64::from(byte - b'0')))
+    };
+    let (year, month, day) = (number(&[y1, y2, y3, y4])?, number(&[m1, m2])?, number(&[d1, d2])?);
+    Some(days_from_date(year, month as u32, day as u32).ok_or(Problem::Range))
 }
 
 /// The text without an era at its end, and true for `BC`.

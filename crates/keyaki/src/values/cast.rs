@@ -27,7 +27,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, PrimitiveArray, StringViewArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Float32Type, Float64Type, IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit,
+    ArrowPrimitiveType, DataType, Decimal128Type, Float32Type, Float64Type, IntervalMonthDayNanoType,
+    Time64MicrosecondType, TimeUnit,
 };
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
@@ -173,6 +174,9 @@ pub(crate) fn try_cast(values: &ArrayRef, to: &DataType, zone: Zone) -> Result<A
 
 /// Decimals from texts, also from those with an exponent, which Arrow does not read.
 fn decimals(texts: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    if let Some(decimals) = short_decimals(texts.as_string_view(), to) {
+        return Ok(decimals);
+    }
     let plain = arrow(texts, to)?;
     if plain.null_count() == texts.null_count() {
         return Ok(plain);
@@ -180,6 +184,59 @@ fn decimals(texts: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let plain = |text: &str| plain_decimal(text).unwrap_or_else(|| text.to_string());
     let texts: StringViewArray = texts.as_string_view().iter().map(|text| text.map(plain)).collect();
     arrow(&(Arc::new(texts) as ArrayRef), to)
+}
+
+/// Decimals from texts that [`short_decimal`] reads all; `None` otherwise, and if one is too large. Arrow reads each text as a
+/// number of 256 bits.
+fn short_decimals(texts: &StringViewArray, to: &DataType) -> Option<ArrayRef> {
+    let &DataType::Decimal128(precision, scale) = to else { return None };
+    let end = 10_i128.checked_pow(precision.into())?;
+    let places = usize::try_from(scale).ok()?;
+    let value = |text: Option<&str>| match text {
+        None => Some(0),
+        Some(text) => short_decimal(text, places).filter(|value| (1 - end..end).contains(value)),
+    };
+    let values = texts.iter().map(value).collect::<Option<Vec<_>>>()?;
+    let decimals = PrimitiveArray::<Decimal128Type>::new(values.into(), texts.nulls().cloned());
+    Some(Arc::new(decimals.with_precision_and_scale(precision, scale).ok()?))
+}
+
+/// A number of at most 18 digits, with a sign or without and at most `places` digits behind a point, in units of `places` digits;
+/// `None` for other texts.
+fn short_decimal(text: &str, places: usize) -> Option<i128> {
+    const DIGITS_MAX: usize = 18;
+    const POWERS: [i64; DIGITS_MAX + 1] = {
+        let mut powers = [1; DIGITS_MAX + 1];
+        let mut exponent = 1;
+        while exponent <= DIGITS_MAX {
+            powers[exponent] = 10 * powers[exponent - 1];
+            exponent += 1;
+        }
+        powers
+    };
+    let (sign, digits) = match text.as_bytes() {
+        [b'-', digits @ ..] => (-1, digits),
+        [b'+', digits @ ..] | digits => (1, digits),
+    };
+    let point = digits.iter().position(|byte| *byte == b'.').unwrap_or(digits.len());
+    let (whole, fraction) = (&digits[..point], digits.get(point + 1..));
+    if whole.is_empty() || fraction.is_some_and(<[u8]>::is_empty) {
+        return None;
+    }
+    let fraction = fraction.unwrap_or_default();
+    if whole.len() + fraction.len() > DIGITS_MAX {
+        return None;
+    }
+    let mut value = 0_i64;
+    for byte in whole.iter().chain(fraction) {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = 10 * value + i64::from(digit);
+    }
+    let power = *POWERS.get(places.checked_sub(fraction.len())?)?;
+    Some(sign * i128::from(value) * i128::from(power))
 }
 
 /// The text of a number without an exponent; `None` for other texts, and for numbers of more than 76 digits.
@@ -401,6 +458,19 @@ mod tests {
             // A lower scale rounds alike.
             let lower = to(decimal(vec![value], scale), &DataType::Decimal128(38, 0)).unwrap();
             prop_assert_eq!(lower.as_primitive::<arrow::datatypes::Decimal128Type>().value(0), expected);
+        }
+
+        #[test]
+        fn short_decimals_are_those_of_arrow(text in "[+-]?[0-9]{0,19}(\\.[0-9]{0,6})?", precision in 1_u8..39, scale in 0_i8..5) {
+            let ty = DataType::Decimal128(precision.max(scale as u8), scale);
+            let texts = StringViewArray::from_iter_values([&text]);
+            if let Some(own) = short_decimals(&texts, &ty) {
+                let arrow = arrow(&(Arc::new(texts) as ArrayRef), &ty).unwrap();
+                prop_assert_eq!(&own, &arrow);
+            } else {
+                let read = short_decimal(&text, scale as usize);
+                prop_assert!(read.is_none_or(|value| value.to_string().trim_start_matches('-').len() > precision.into()));
+            }
         }
 
         #[test]
