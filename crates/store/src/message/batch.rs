@@ -327,6 +327,25 @@ impl WriteBatch {
         Ok(())
     }
 
+    /// Calls `each` with the tree and the key of each message, and with true for a deletion, until it returns false. Messages to
+    /// trees on disk come first.
+    ///
+    /// # Errors
+    /// [`Error::InvalidBatch`] if the batch is invalid.
+    pub fn messages(&self, mut each: impl FnMut(TreeId, &[u8], bool) -> bool) -> Result<()> {
+        for part in self.parts() {
+            let mut operations = Operations::new(part);
+            while let Some(operation) = operations.next()? {
+                if let Operation::Message { tree, key, message, .. } = operation
+                    && !each(tree, key, matches!(message, MessageBytes::Delete))
+                {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The operations on trees on disk, and those on memory trees.
     pub(crate) fn parts(&self) -> [&[u8]; 2] {
         [&self.bytes, &self.in_memory]

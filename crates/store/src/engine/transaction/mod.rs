@@ -56,6 +56,8 @@ pub struct Transaction {
     /// The bounds of numbers with all writes before the ends.
     bounds: (BatchBounds, [usize; 2]),
     dependencies: Vec<Dependency>,
+    /// The dependencies before this one cannot be forgotten: they may stand for earlier ones.
+    widened: usize,
     dependency_bytes: usize,
     /// The ranges read, if the transaction is serializable.
     reads: Option<Arc<ReadSet>>,
@@ -111,6 +113,7 @@ impl Store {
             marks: Vec::new(),
             bounds: (BatchBounds::default(), [0, 0]),
             dependencies: Vec::new(),
+            widened: 0,
             dependency_bytes: 0,
             reads: None,
         }
@@ -165,7 +168,13 @@ impl Transaction {
         // A flush after this keeps the buffers of the state; those of an earlier one are in the checker.
         let state = self.shared.state.read().clone();
         let checker = self.shared.transactions.checker(&state);
-        let mut is_outdated = ranges.iter().any(|(tree, range)| checker.check_range(*tree, range, base).is_err());
+        let changed = |(tree, range): &(TreeId, KeyRange)| match range.as_point() {
+            // No other transaction sees a tree that this one has created.
+            _ if !self.base.state.trees.contains_key(tree) => false,
+            Some(key) => checker.check_key(*tree, key, base).is_err(),
+            None => checker.check_range(*tree, range, base).is_err(),
+        };
+        let mut is_outdated = ranges.iter().any(changed);
         if !is_outdated {
             batch.keys(tree, |key| {
                 is_outdated = checker.check_key(tree, key, base).is_err();
@@ -237,8 +246,13 @@ impl Transaction {
         self.dependencies.len()
     }
 
-    /// Forgets the ranges behind the first `kept` ones, for a statement that runs again and has returned nothing.
+    /// Forgets the ranges behind the first `kept` ones, for a statement that runs again and has returned nothing, or for changes
+    /// that are undone. Those that stand for several ranges stay.
     pub fn forget_dependencies(&mut self, kept: usize) {
+        let kept = kept.max(self.widened);
+        if kept >= self.dependencies.len() {
+            return;
+        }
         let forgotten = self.dependencies.drain(kept..).map(|dependency| dependency.bytes()).sum::<usize>();
         self.dependency_bytes -= forgotten;
     }

@@ -259,6 +259,7 @@ impl Transaction {
         self.dependencies.retain(|dependency| !counts.contains_key(&dependency.tree));
         let wide = |(tree, (_, base))| Dependency { tree, range: KeyRange::all(), base, on: Content::All };
         self.dependencies.extend(counts.into_iter().map(wide));
+        self.widened = self.dependencies.len();
         self.dependencies.shrink_to_fit();
         self.dependency_bytes = self.dependencies.iter().map(Dependency::bytes).sum();
     }
