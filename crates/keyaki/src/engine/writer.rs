@@ -13,6 +13,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::Engine;
 use super::transaction::{TransactionSlot, TransactionStatement};
 use crate::base::interrupt::{Decision, Stage};
+use crate::base::row_locks::LockMode;
 use crate::catalog::{Catalog, Table, put_roles_format, remove_positions};
 use crate::{Error, Result};
 
@@ -63,6 +64,34 @@ impl Writer {
     /// True if the writes are those of an open transaction.
     pub fn is_in_transaction(&self) -> bool {
         matches!(self.scope, Scope::Transaction(_))
+    }
+
+    /// False if the writer keeps other transactions waiting to its end: it must not wait for them.
+    pub fn may_wait(&self) -> bool {
+        match &self.scope {
+            Scope::Transaction(statement) => statement.may_wait(),
+            // The statement releases the writer lock before it waits.
+            Scope::Database(_) => true,
+        }
+    }
+
+    /// The positions of the keys of rows that a commit has changed since the snapshot of the statement.
+    ///
+    /// # Errors
+    /// `Conflict` if there are any and the transaction keeps its snapshot.
+    pub fn outdated(&self, keys: &[(TreeId, KeyRange)]) -> Result<Vec<usize>> {
+        match &self.scope {
+            Scope::Transaction(statement) => statement.outdated(keys),
+            // No other statement commits while this one has the writer lock.
+            Scope::Database(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Makes the next statement of the transaction see the newest commits, for a statement that runs again.
+    pub fn run_again(&self) {
+        if let Scope::Transaction(statement) = &self.scope {
+            statement.run_again();
+        }
     }
 
     /// The writer of a part of the changes of a statement in a transaction, which ends with [`Writer::end_parts`].
@@ -286,6 +315,20 @@ impl Engine {
     pub fn depend_on(&self, writer: &Writer, tree: TreeId, range: KeyRange) {
         if let Scope::Transaction(statement) = &writer.scope {
             statement.depend_on(tree, range);
+        }
+    }
+
+    /// Locks a key that rows refer to, or that the statement removes. Statements that do not wait for rows lock it if it is free,
+    /// in a transaction.
+    ///
+    /// # Errors
+    /// `Conflict` if the statement has to run again ([`crate::base::row_locks::Repeat`]); `Deadlock`, `ActiveTransaction`.
+    pub fn lock_key(&self, writer: &Writer, tree: TreeId, key: &[u8], mode: LockMode) -> Result<()> {
+        let lock = (self.row_locks.row(tree, key), mode);
+        match (&writer.scope, writer.decision.locks()) {
+            (Scope::Transaction(statement), locks) => statement.lock_key(lock, locks),
+            (Scope::Database(_), Some(locks)) if !locks.lock([lock])? => Err(Error::Conflict { relation: None }),
+            (Scope::Database(_), _) => Ok(()),
         }
     }
 

@@ -59,6 +59,7 @@ mod information_schema;
 mod interval_literals;
 mod json_calls;
 pub(crate) mod local;
+mod locking;
 pub(crate) mod named;
 mod names;
 mod normalize;
@@ -290,7 +291,8 @@ fn parse_any(statement: &Statement<'_>) -> Result<Parsed> {
                 }
                 _ => None,
             };
-            if let Some(tokens) = tokens {
+            let locking = locking::in_clauses(tokens.as_deref().unwrap_or(&statement.tokens));
+            if let Some(tokens) = locking.or(tokens) {
                 parser = split::parser(tokens);
             }
             let mut sql = parser.parse_statement().map_err(syntax)?;
@@ -369,14 +371,16 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
     let unsupported = |what: &str| Err(Error::Unsupported(what.into()));
     match statement {
         Sql::ShowTables { terse: _, history: false, extended: false, full: false, external: false, show_options } => {
-            query(session, show::tables(session, &show_options)?).await
+            query(session, execution, show::tables(session, &show_options)?).await
         }
-        Sql::Query(_) | Sql::ShowColumns { .. } | Sql::ShowFunctions { .. } => query(session, statement).await,
+        Sql::Query(_) | Sql::ShowColumns { .. } | Sql::ShowFunctions { .. } => {
+            query(session, execution, statement).await
+        }
         Sql::ExplainTable { describe_alias: _, hive_format: None, has_table_keyword: _, table_name } => {
             describe::relation(session, &table_name).await
         }
         Sql::ShowCreate { obj_type, obj_name } => show::show_create(session, &obj_type, &obj_name),
-        Sql::Explain { statement: ref inner, ref options, query_plan, estimate, describe_alias, .. } => {
+        Sql::Explain { statement: ref inner, ref options, query_plan, estimate, describe_alias, analyze, .. } => {
             if options.is_some() || query_plan || estimate {
                 return unsupported("options of EXPLAIN other than ANALYZE, VERBOSE and FORMAT");
             }
@@ -384,7 +388,10 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
                 Sql::Query(ref described) if describe_alias != DescribeAlias::Explain => {
                     describe::query(session, Query::clone(described)).await
                 }
-                Sql::Query(_) => query(session, statement).await,
+                Sql::Query(_) if analyze && locking::is_locking(&statement) => {
+                    unsupported("EXPLAIN ANALYZE of queries with FOR UPDATE and FOR SHARE")
+                }
+                Sql::Query(_) => query(session, execution, locking::without(&statement)?).await,
                 _ if describe_alias != DescribeAlias::Explain => {
                     unsupported("DESCRIBE of statements other than queries (use EXPLAIN)")
                 }
@@ -457,6 +464,8 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
 async fn change(session: &SqlSession, execution: &Execution<'_>, statement: Sql) -> Result<Outcome> {
     repeat::begin(session, execution);
     let may_repeat = execution.decision().locks().is_some();
+    let mut statement = statement;
+    let _locked = Box::pin(locking::resolve(session, execution, &mut statement)).await?;
     let mut statement = Some(statement);
     loop {
         let this = if may_repeat { statement.clone() } else { statement.take() };
@@ -565,7 +574,10 @@ async fn constants(session: &SqlSession, values: Vec<Expr>) -> Result<Vec<arrow:
     Ok(first.columns().iter().map(|column| column.slice(0, 1)).collect())
 }
 
-async fn query(session: &SqlSession, mut statement: Sql) -> Result<Outcome> {
+async fn query(session: &SqlSession, execution: &Execution<'_>, mut statement: Sql) -> Result<Outcome> {
+    if locking::is_locking(&statement) {
+        return Box::pin(locking::query(session, execution, statement)).await;
+    }
     let state = StatementState::reading(session)?;
     set_config::apply(session, &mut statement)?;
     let plan = state.plan(statement).await?;

@@ -293,7 +293,7 @@ impl VisitorMut for Substitution<'_> {
 }
 
 /// An expression with exactly the type and value of an array of one value.
-fn literal(array: &ArrayRef) -> Result<Expr> {
+pub(super) fn literal(array: &ArrayRef) -> Result<Expr> {
     let text = |text: String| Expr::Value(SqlValue::SingleQuotedString(text).into());
     let number = |number: String| Expr::Value(SqlValue::Number(number, false).into());
     let value = crate::base::value::value_at(array, 0).map(ValueRef::to_owned);

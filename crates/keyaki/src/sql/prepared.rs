@@ -3,6 +3,7 @@
 //! A query is executed on the short path if it has that form, else from its [`Template`]. All other statements replace the
 //! parameters in the syntax tree, and are planned by each execution.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,6 +13,7 @@ use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::sql::sqlparser::ast::{Expr, SetExpr, Statement as Sql, Value as SqlValue};
 use parking_lot::Mutex;
 
+use super::locking::LockingRead;
 use super::names::SearchPath;
 use super::roles::Acting;
 use super::short::{ShortPlan, parameter_index};
@@ -19,7 +21,8 @@ use super::split::Statement;
 use super::state::StatementState;
 use super::template::Template;
 use super::{
-    Outcome, Parsed, SqlSession, columns, dispatch, dml, documents, parameters, queries, roles, run_parsed, transaction,
+    Outcome, Parsed, SqlSession, columns, dispatch, dml, documents, locking, parameters, queries, roles, run_parsed,
+    transaction,
 };
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
@@ -42,6 +45,8 @@ pub(crate) struct Prepared {
     /// assignment cast.
     assigned: Vec<bool>,
     description: Mutex<Option<Arc<Description>>>,
+    /// The statement has queries with FOR UPDATE or FOR SHARE.
+    is_locking: bool,
     /// The text may contain a password, and is not recorded.
     is_secret: bool,
 }
@@ -73,6 +78,8 @@ pub(crate) struct Description {
     short: Option<ShortPlan>,
     /// For queries that are not short.
     template: Option<Template>,
+    /// The locking clauses of the query.
+    locking: Option<locking::Clauses>,
 }
 
 impl Description {
@@ -110,13 +117,22 @@ impl Description {
     ///
     /// # Errors
     /// Errors of the query.
-    async fn execute_template(&self, session: &SqlSession, values: &[ArrayRef]) -> Result<Option<Outcome>> {
+    async fn execute_template(
+        &self,
+        session: &SqlSession,
+        execution: &Execution<'_>,
+        values: &[ArrayRef],
+    ) -> Result<Option<Outcome>> {
         let types = self.parameters.iter().map(Option::as_ref);
         let Some(template) = self.template.as_ref().filter(|_| types.eq(values.iter().map(|v| Some(v.data_type()))))
         else {
             return Ok(None);
         };
         session.transaction.check()?;
+        if let Some(clauses) = &self.locking {
+            let template = (template, &self.catalog);
+            return Box::pin(locking::query_of_template(session, execution, clauses, template, values)).await;
+        }
         let state = StatementState::reading(session)?;
         if !Arc::ptr_eq(&state.catalog, &self.catalog) {
             return Ok(None);
@@ -168,6 +184,7 @@ impl Prepared {
                 parameters: 0,
                 assigned: Vec::new(),
                 description: Mutex::default(),
+                is_locking: false,
                 is_secret: roles::has_secret(statement),
             }),
         }
@@ -183,15 +200,17 @@ impl Prepared {
         let parameters = parameters::count(&sql)?.max(declared.len());
         let mut assigned = assigned_parameters(&sql, parameters);
         assigned[..declared.len()].fill(true);
+        let is_locking = locking::is_locking(&sql);
         let body = Body::Sql(Box::new(sql));
         let description = Mutex::default();
         let (text, shown) = (text.into(), shown(text));
-        Ok(Prepared { text, shown, body, declared, parameters, assigned, description, is_secret: false })
+        let is_secret = false;
+        Ok(Prepared { text, shown, body, declared, parameters, assigned, description, is_locking, is_secret })
     }
 
-    /// True for queries, which change nothing.
+    /// True for queries that change nothing and lock no rows.
     pub fn is_query(&self) -> bool {
-        matches!(&self.body, Body::Sql(sql) if matches!(**sql, Sql::Query(_)))
+        !self.is_locking && matches!(&self.body, Body::Sql(sql) if matches!(**sql, Sql::Query(_)))
     }
 
     /// Number of parameters.
@@ -271,23 +290,35 @@ impl Prepared {
                     columns: None,
                     short: None,
                     template: None,
+                    locking: None,
                 });
             }
         };
+        let locking = locking::of_query(sql)?;
+        let planned = if self.is_locking { Cow::Owned(locking::without(sql)?) } else { Cow::Borrowed(&**sql) };
+        // Queries within the statement are executed before it.
+        let has_own_plan = !self.is_locking || (locking.is_some() && locking::is_outermost(sql));
+        let sql = planned.as_ref();
         let acting = session.acting();
         let state = StatementState::reading(session)?;
         let (catalog, zone, path) = (state.catalog.clone(), state.zone, state.path.clone());
         let mut template = None;
-        let (columns, short) = match &**sql {
+        let (columns, short) = match sql {
             Sql::Query(query)
                 if !matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_)) =>
             {
-                match state.plan((**sql).clone()).await {
+                match state.plan(sql.clone()).await {
                     Ok(plan) => {
                         add_types(&mut types, &plan);
                         parameters::add_cast_types(sql, &mut types);
-                        let short = ShortPlan::of_query(&plan, &state, &types);
-                        template = if short.is_none() { Template::of(&plan) } else { None };
+                        let short = match &locking {
+                            Some(clauses) => {
+                                let read = LockingRead::compile(&plan, &state, clauses, &types);
+                                read.map(|read| ShortPlan::Lock(Box::new(read)))
+                            }
+                            None => ShortPlan::of_query(&plan, &state, &types),
+                        };
+                        template = if short.is_none() && has_own_plan { Template::of(&plan) } else { None };
                         let schema = documents::typed(columns::shown_schema(plan.schema().inner()), &plan);
                         (Some(columns::in_zone(&schema, state.zone)), short)
                     }
@@ -314,7 +345,8 @@ impl Prepared {
             _ => (None, None),
         };
         parameters::add_cast_types(sql, &mut types);
-        Ok(Description { version, zone, path, acting, catalog, parameters: types, columns, short, template })
+        let short = short.filter(|_| has_own_plan);
+        Ok(Description { version, zone, path, acting, catalog, parameters: types, columns, short, template, locking })
     }
 
     /// True for errors that may disappear once the parameters have values.
@@ -372,7 +404,7 @@ impl Prepared {
         // Boxed: the futures of the long path have tens of kilobytes, and a caller may move them.
         let work = Box::pin(async {
             if session.plan_cache() != PlanCacheMode::Off
-                && let Some(outcome) = description.execute_template(session, &arrays).await?
+                && let Some(outcome) = description.execute_template(session, execution, &arrays).await?
             {
                 return Ok(outcome);
             }

@@ -7,10 +7,10 @@ use super::SqlSession;
 use crate::Result;
 use crate::base::interrupt::Execution;
 use crate::base::options::{Isolation, Switch};
-use crate::base::row_locks::{Repeat, StatementLocks};
+use crate::base::row_locks::{Repeat, StatementLocks, Wait};
 
 /// A statement whose rows writers without locks change each time it runs fails after this many runs.
-const OUTDATED_RUNS_MAX: usize = 50;
+pub(super) const OUTDATED_RUNS_MAX: usize = 50;
 /// The timer of a wait that has ended is freed after at most this time.
 const TIMER_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -20,7 +20,7 @@ pub(super) fn begin(session: &SqlSession, execution: &Execution<'_>) {
         _ if session.options.lock().row_locks == Switch::Off => None,
         true => session.transaction.waiting_holder(),
         false if session.characteristics().isolation == Isolation::ReadCommitted => {
-            Some(Arc::new(session.engine.row_locks.holder()))
+            Some(Arc::new(session.engine.row_locks.holder(session.activity.process)))
         }
         false => None,
     };
@@ -44,16 +44,22 @@ pub(super) async fn again(session: &SqlSession, execution: &Execution<'_>) -> Re
             return Ok(false);
         }
         Some(Repeat::Now) => return Ok(locks.count_outdated() < OUTDATED_RUNS_MAX),
-        Some(Repeat::After(wait)) => {
-            if let Some(timeout) = session.options.lock().lock_timeout {
-                let (deadline, waiting) = (Instant::now() + timeout, wait.timeout());
-                session.engine.timers.schedule(Instant::now() + timeout.min(TIMER_INTERVAL), move || {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    waiting.expire(left.is_zero()).then(|| left.min(TIMER_INTERVAL))
-                });
-            }
-            wait.granted().await?;
-        }
+        Some(Repeat::After(wait)) => granted(session, wait).await?,
     }
     Ok(true)
+}
+
+/// Waits for a row.
+///
+/// # Errors
+/// `LockTimeout`.
+pub(super) async fn granted(session: &SqlSession, wait: Wait) -> Result<()> {
+    if let Some(timeout) = session.options.lock().lock_timeout {
+        let (deadline, waiting) = (Instant::now() + timeout, wait.timeout());
+        session.engine.timers.schedule(Instant::now() + timeout.min(TIMER_INTERVAL), move || {
+            let left = deadline.saturating_duration_since(Instant::now());
+            waiting.expire(left.is_zero()).then(|| left.min(TIMER_INTERVAL))
+        });
+    }
+    wait.granted().await
 }

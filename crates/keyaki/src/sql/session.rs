@@ -87,8 +87,10 @@ pub(crate) struct SqlSession {
 impl SqlSession {
     pub fn new(engine: Arc<Engine>, plans: Arc<PlanCache>) -> Self {
         let interrupts = Arc::<Interrupts>::default();
+        let activity = engine.sessions.new_activity(interrupts.clone());
         SqlSession {
-            activity: engine.sessions.new_activity(interrupts.clone()),
+            transaction: TransactionSlot::of(activity.process),
+            activity,
             interrupts,
             is_blocking: AtomicBool::new(false),
             slot: engine.moments.assign(),
@@ -109,7 +111,6 @@ impl SqlSession {
             files: Mutex::default(),
             client_settings: Mutex::default(),
             planning: Mutex::default(),
-            transaction: TransactionSlot::default(),
             has_on_commit: AtomicBool::new(false),
             acting: Mutex::default(),
             has_role: AtomicBool::new(false),

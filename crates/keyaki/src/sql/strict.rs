@@ -41,7 +41,7 @@ impl Visitor for Strict {
     type Break = String;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<String> {
-        refuse_if(!query.locks.is_empty(), "FOR UPDATE and FOR SHARE (use BEGIN IMMEDIATE, or SERIALIZABLE)")?;
+        refuse_if(!query.locks.is_empty(), "FOR UPDATE and FOR SHARE in this statement")?;
         refuse_if(query.for_clause.is_some(), "FOR XML and FOR JSON")?;
         refuse_if(query.settings.is_some() || query.format_clause.is_some(), "SETTINGS and FORMAT of a query")?;
         refuse_if(is_change(query), NESTED_CHANGE)?;

@@ -328,12 +328,20 @@ pub(crate) fn distinct_rows(table: &Table, rows: &TableRows) -> Result<Vec<u32>>
 
 /// The encoded primary keys, or hidden rowids, of rows.
 pub(crate) fn row_keys(table: &Table, rows: &TableRows) -> Result<Keys> {
+    present_keys(table, rows, |_| false)
+}
+
+/// As [`row_keys`], without the rows that are missing.
+///
+/// # Errors
+/// As [`row_keys`].
+pub(crate) fn present_keys(table: &Table, rows: &TableRows, is_missing: impl Fn(usize) -> bool) -> Result<Keys> {
     if rows.len == 0 {
         return Ok(Keys::default());
     }
     let tree = main_tree(table);
     let columns = rows.of_tree(tree.key_columns())?;
-    Ok(Keys::encode(&tree.encoding.keys, &columns, rows.len, |_| false))
+    Ok(Keys::encode(&tree.encoding.keys, &columns, rows.len, is_missing))
 }
 
 fn main_tree(table: &Table) -> ChangedTree<'_> {

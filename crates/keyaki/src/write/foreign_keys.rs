@@ -26,6 +26,7 @@ use super::apply::{TableChange, describe_key, first_key};
 use super::origin::Origin;
 use super::rows::{Keys, TableRows};
 use super::{WriteStatement, bulk};
+use crate::base::row_locks::LockMode;
 use crate::catalog::{Catalog, ForeignKeyDef, Table, TableTree};
 use crate::engine::Engine;
 use crate::{Error, Result};
@@ -241,7 +242,7 @@ impl ForeignKey {
     /// Blocks.
     ///
     /// # Errors
-    /// `Cancelled`, errors of the store.
+    /// `Conflict` if the statement has to wait for a transaction that removes one; `Cancelled`, errors of the store.
     pub fn missing(&self, statement: &WriteStatement, snapshot: &Snapshot, keys: &KeyRows) -> Result<KeyRows> {
         keys.select(&self.missing_rows(statement, snapshot, keys)?.into())
     }
@@ -258,12 +259,32 @@ impl ForeignKey {
                 None => false,
             };
             match exists {
-                true => engine.depend_on_existence(&statement.writer, tree.id, range),
+                true => {
+                    engine.lock_key(&statement.writer, tree.id, encoded.get(i), LockMode::KeyShare)?;
+                    engine.depend_on_existence(&statement.writer, tree.id, range);
+                }
                 false => missing.push(encoded.row(i) as u32),
             }
             statement.writer.decision.check()?;
         }
         Ok(missing)
+    }
+
+    /// Locks keys that a change removes from the referenced table, for rows that refer to them. Those of its rows are locked with
+    /// the change.
+    ///
+    /// # Errors
+    /// `Conflict` if the statement has to wait for a transaction with such a row; `Internal`.
+    pub fn lock_removed(&self, statement: &WriteStatement, keys: &KeyRows) -> Result<()> {
+        let tree = self.referenced_tree()?;
+        if tree.id == self.referenced.def.tree {
+            return Ok(());
+        }
+        let encoded = tree.keys(keys);
+        for i in distinct(&encoded) {
+            statement.engine.lock_key(&statement.writer, tree.id, encoded.get(i), LockMode::Update)?;
+        }
+        Ok(())
     }
 
     /// The first of the keys that rows refer to, found by an index. In a transaction, rows that refer to the other keys

@@ -414,10 +414,11 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
     ("ALTER TABLE t ADD COLUMN id INT", "42701", "column \"id\" of relation \"t\" already exists"),
     ("ALTER TABLE t DROP CONSTRAINT x", "42704", "constraint \"x\" of relation \"t\" does not exist"),
     (
-        "SELECT * FROM t FOR UPDATE",
+        "CREATE VIEW locked AS SELECT * FROM t FOR UPDATE",
         "0A000",
-        "not supported: FOR UPDATE and FOR SHARE (use BEGIN IMMEDIATE, or SERIALIZABLE)",
+        "not supported: FOR UPDATE and FOR SHARE in this statement",
     ),
+    ("SELECT * FROM t FOR UPDATE OF missing", "42P01", "missing FROM-clause entry for table \"missing\""),
     (
         "SELECT * FROM t TABLESAMPLE SYSTEM (10)",
         "0A000",

@@ -24,6 +24,10 @@ fn two(indexed: bool) -> (Connection, Connection) {
         first.execute("CREATE INDEX c_p ON c (p)", ()).unwrap();
     }
     let second = first.try_clone().unwrap();
+    // The sessions share a thread: their statements must not wait for each other.
+    for connection in [&first, &second] {
+        connection.execute("SET keyaki.row_locks = 'off'", ()).unwrap();
+    }
     (first, second)
 }
 

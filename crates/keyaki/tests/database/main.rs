@@ -18,6 +18,7 @@ mod files;
 mod foreign_keys;
 mod generated;
 mod large_transactions;
+mod locking_queries;
 mod memory;
 mod memory_indexes;
 mod open;

@@ -5,6 +5,7 @@
 mod auth;
 mod copy;
 mod http;
+mod locks;
 mod protocol;
 mod sessions;
 mod statements;

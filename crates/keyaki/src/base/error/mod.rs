@@ -419,6 +419,15 @@ pub enum Error {
     /// Another transaction has changed a row, and has not ended within `lock_timeout`.
     #[error("canceling statement due to lock timeout")]
     LockTimeout,
+    /// Another transaction has locked a row, and the statement does not wait.
+    #[error("could not obtain lock on row in relation \"{relation}\"")]
+    LockNotAvailable {
+        /// The table.
+        relation: String,
+    },
+    /// A transaction locks too many rows.
+    #[error("a transaction locks at most 65536 rows with FOR UPDATE and FOR SHARE")]
+    TooManyLocks,
     /// The statement cannot run inside a transaction, or no longer.
     #[error("{0}")]
     ActiveTransaction(String),

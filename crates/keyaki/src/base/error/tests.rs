@@ -319,6 +319,8 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
         ),
         (Error::Deadlock, "40P01", "deadlock detected (retry the transaction)"),
         (Error::LockTimeout, "55P03", "canceling statement due to lock timeout"),
+        (Error::LockNotAvailable { relation: "t".into() }, "55P03", "could not obtain lock on row in relation \"t\""),
+        (Error::TooManyLocks, "53200", "a transaction locks at most 65536 rows with FOR UPDATE and FOR SHARE"),
         (
             Error::AffectedTwice { statement: "ON CONFLICT DO UPDATE" },
             "21000",
@@ -435,9 +437,11 @@ fn number(error: &Error) -> usize {
         E::Terminated => 81,
         E::Deadlock => 82,
         E::LockTimeout => 83,
+        E::LockNotAvailable { .. } => 84,
+        E::TooManyLocks => 85,
     }
 }
-const VARIANTS: usize = 84;
+const VARIANTS: usize = 86;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

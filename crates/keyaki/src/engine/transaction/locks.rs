@@ -7,8 +7,9 @@
 //! transactions that change the same row one after another share the sync of the log. Results with rows, and errors, wait for
 //! the sync ([`TransactionSlot::acknowledged`]); numbers of changed rows do not.
 //!
-//! At the other levels, transactions lock free rows only, so that statements at the level read committed wait for them, and find
-//! conflicts at their commits.
+//! At the other levels, changes lock free rows only, so that statements at the level read committed wait for them, and find
+//! conflicts at their commits. Queries with FOR UPDATE and FOR SHARE wait at all levels ([`crate::sql`]): each row that they lock
+//! is a condition of the commit.
 //!
 //! *Invariant.* A statement that waits for a row holds neither the writer lock nor its turn in the transaction.
 
@@ -16,32 +17,45 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use keyaki_store::TreeId;
+use keyaki_store::{KeyRange, TreeId, WriteBatch};
 
 use super::{Open, TransactionSlot, TransactionStatement};
 use crate::base::options::Isolation;
-use crate::base::row_locks::{LockHolder, ROWS_MAX, RowId, RowLocks, StatementLocks};
+use crate::base::row_locks::{LockHolder, LockMode, ROWS_MAX, RowId, RowLocks, StatementLocks};
 use crate::catalog::Table;
 use crate::engine::{Changes, Engine};
 use crate::{Error, Result};
 
+/// The tree of an empty batch.
+const NO_TREE: TreeId = TreeId::new(0);
+
 impl Changes {
-    /// The rows of a table that the changes concern, and its new unique keys, up to [`ROWS_MAX`].
+    /// The rows of a table that the changes concern, and its new unique keys, up to [`ROWS_MAX`]. Rows stay in place if they
+    /// keep all keys that other rows may refer to.
     ///
     /// # Errors
     /// `Store` if the batch is invalid.
-    pub fn locked_rows(&self, locks: &RowLocks, table: &Table) -> Result<Vec<RowId>> {
+    pub fn locked_rows(&self, locks: &RowLocks, table: &Table) -> Result<Vec<(RowId, LockMode)>> {
         let mut rows = Vec::new();
-        let mut add = |tree: TreeId, key: &[u8]| {
-            rows.push(locks.row(tree, key));
+        let mut removes_keys = false;
+        let is_unique = |tree: TreeId| table.def.indexes.iter().any(|index| index.unique && index.tree == tree);
+        self.batch.messages(|tree, key, is_deletion| {
+            if tree == table.def.tree {
+                let mode = if is_deletion { LockMode::Update } else { LockMode::NoKeyUpdate };
+                rows.push((locks.row(tree, key), mode));
+            }
+            removes_keys |= is_deletion && is_unique(tree);
             rows.len() < ROWS_MAX
-        };
-        self.batch.keys(table.def.tree, |key| add(table.def.tree, key))?;
+        })?;
+        if removes_keys {
+            rows.iter_mut().for_each(|(_, mode)| *mode = LockMode::Update);
+        }
         for (tree, range) in self.absent.iter().flatten() {
-            if let Bound::Included(start) | Bound::Excluded(start) = &range.start
-                && !add(*tree, start)
-            {
+            if rows.len() >= ROWS_MAX {
                 break;
+            }
+            if let Bound::Included(start) | Bound::Excluded(start) = &range.start {
+                rows.push((locks.row(*tree, start), LockMode::Update));
             }
         }
         Ok(rows)
@@ -52,8 +66,18 @@ impl TransactionSlot {
     /// The holder of the locks of a statement; `None` if the open transaction does not wait for rows.
     pub fn waiting_holder(&self) -> Option<Arc<LockHolder>> {
         let state = self.state.lock();
-        let open = state.as_ref().filter(|open| open.characteristics.isolation == Isolation::ReadCommitted)?;
-        open.holder.clone()
+        let waits = |open: &&Open| open.characteristics.isolation == Isolation::ReadCommitted && open.lock.is_none();
+        state.as_ref().filter(waits)?.holder.clone()
+    }
+
+    /// The holder of the locks of queries; `None` without an open transaction.
+    pub fn query_holder(&self, engine: &Engine) -> Option<Arc<LockHolder>> {
+        if !self.is_open() {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let holder = &mut state.as_mut()?.holder;
+        Some(holder.get_or_insert_with(|| Arc::new(engine.row_locks.holder(self.session))).clone())
     }
 
     /// Waits until all commits that the transaction has seen are acknowledged.
@@ -86,6 +110,63 @@ impl TransactionSlot {
 }
 
 impl TransactionStatement {
+    /// False if the transaction keeps other commits waiting: it must not wait for a row.
+    pub fn may_wait(&self) -> bool {
+        self.state.lock().as_ref().is_some_and(|open| open.lock.is_none())
+    }
+
+    /// The positions of the keys of rows that a commit has changed since the snapshot.
+    ///
+    /// # Errors
+    /// `Conflict` if there are any and the transaction keeps its snapshot.
+    pub fn outdated(&self, keys: &[(TreeId, KeyRange)]) -> Result<Vec<usize>> {
+        let state = self.state.lock();
+        let Some(open) = state.as_ref() else { unreachable!("a transaction ended during the turn of a statement") };
+        let (Some(running), None) = (&open.running, &open.lock) else { return Ok(Vec::new()) };
+        let nothing = WriteBatch::new();
+        let is_outdated = |keys| running.store.is_outdated(NO_TREE, &nothing, keys);
+        if !is_outdated(keys)? {
+            return Ok(Vec::new());
+        }
+        if open.characteristics.isolation != Isolation::ReadCommitted {
+            return Err(Error::Conflict { relation: None });
+        }
+        let mut outdated = Vec::new();
+        for (position, key) in keys.iter().enumerate() {
+            if is_outdated(std::slice::from_ref(key))? {
+                outdated.push(position);
+            }
+        }
+        Ok(outdated)
+    }
+
+    /// Makes the next statement see the newest commits, for a statement that runs again.
+    pub fn run_again(&self) {
+        if let Some(open) = self.state.lock().as_mut() {
+            open.needs_newest = open.characteristics.isolation == Isolation::ReadCommitted;
+        }
+    }
+
+    /// Locks a row or a key. `locks` are those of a statement that waits for rows.
+    ///
+    /// # Errors
+    /// As [`TransactionStatement::lock_rows`].
+    pub fn lock_key(&self, lock: (RowId, LockMode), locks: Option<&StatementLocks>) -> Result<()> {
+        let mut state = self.state.lock();
+        let Some(open) = state.as_mut() else { unreachable!("a transaction ended during the turn of a statement") };
+        match (locks, &open.holder) {
+            (None, holder) => {
+                holder.as_ref().inspect(|holder| holder.lock_free([lock]));
+                return Ok(());
+            }
+            (Some(locks), _) if locks.lock([lock])? => return Ok(()),
+            (Some(_), _) => {}
+        }
+        open.needs_newest = true;
+        self.is_repeated.store(true, Ordering::Relaxed);
+        Err(Error::Conflict { relation: None })
+    }
+
     /// Locks the rows that the statement is about to change. `locks` are those of a statement that waits for rows.
     ///
     /// # Errors

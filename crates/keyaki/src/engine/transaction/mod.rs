@@ -70,6 +70,8 @@ pub enum TransactionStatus {
 /// The place of a session's transaction.
 #[derive(Debug, Default)]
 pub(crate) struct TransactionSlot {
+    /// The number of the session.
+    session: i32,
     /// Held by a statement that writes, begins or ends the transaction.
     turn: Arc<tokio::sync::Mutex<()>>,
     state: Arc<Mutex<Option<Open>>>,
@@ -95,7 +97,7 @@ struct Open {
     deadline: Option<Instant>,
     /// Held from BEGIN IMMEDIATE to the end.
     lock: Option<Lock>,
-    /// Has the locks of the changed rows; `None` with `lock`, which no other commit passes.
+    /// Has the locks of the changed rows; with `lock`, which no other commit passes, only those of queries.
     holder: Option<Arc<LockHolder>>,
     /// The next statement sees commits that are not acknowledged yet: it has waited for them.
     needs_newest: bool,
@@ -108,6 +110,9 @@ struct Open {
 struct NamedSavepoint {
     name: String,
     point: Point,
+    /// Numbers of locked rows, and of ranges that the transaction depended on.
+    locked: usize,
+    dependencies: usize,
 }
 
 /// A point to which the transaction can return.
@@ -154,6 +159,11 @@ impl Drop for TransactionStatement {
 }
 
 impl TransactionSlot {
+    /// The slot of the session with a number.
+    pub fn of(session: i32) -> TransactionSlot {
+        TransactionSlot { session, ..TransactionSlot::default() }
+    }
+
     /// The state of the transaction.
     pub fn status(&self) -> TransactionStatus {
         match self.state.lock().as_ref() {
@@ -343,7 +353,7 @@ impl TransactionSlot {
             is_failed: false,
             has_timed_out: false,
             deadline: characteristics.timeout.map(|timeout| Instant::now() + timeout),
-            holder: lock.is_none().then(|| Arc::new(engine.row_locks.holder())),
+            holder: lock.is_none().then(|| Arc::new(engine.row_locks.holder(self.session))),
             lock,
             needs_newest: false,
             has_seen_newest: false,
@@ -403,10 +413,10 @@ impl TransactionSlot {
             (true, false) => return Ok(None),
             (false, _) => {}
         }
-        let Some(running) = running else { return Ok(Some(Committed::default())) };
-        if running.is_read_only() {
+        let Some(running) = running.filter(|running| !running.is_read_only()) else {
+            holder.inspect(|holder| holder.release());
             return Ok(Some(Committed::default()));
-        }
+        };
         let lock = match lock {
             Some(lock) => lock,
             None => engine.lock_writer().await,
@@ -436,8 +446,9 @@ impl TransactionSlot {
         let mut state = self.state.lock();
         let open = state.as_mut().ok_or_else(|| no_transaction("SAVEPOINT"))?;
         let running = open.start(engine)?;
-        let point = Point::of(running);
-        open.savepoints.push(NamedSavepoint { name, point });
+        let (point, dependencies) = (Point::of(running), running.store.dependencies());
+        let locked = open.holder.as_ref().map_or(0, |holder| holder.len());
+        open.savepoints.push(NamedSavepoint { name, point, locked, dependencies });
         Ok(())
     }
 
@@ -455,8 +466,8 @@ impl TransactionSlot {
         Ok(())
     }
 
-    /// Undoes all changes since the newest savepoint with this name, and removes all later savepoints. A failed
-    /// transaction continues.
+    /// Undoes all changes since the newest savepoint with this name, releases the rows that were locked since then, and removes
+    /// all later savepoints. A failed transaction continues.
     ///
     /// # Errors
     /// `NoActiveTransaction`; `NotFound` without such a savepoint.
@@ -471,6 +482,11 @@ impl TransactionSlot {
         open.savepoints.truncate(place + 1);
         if let (Some(running), Some(savepoint)) = (open.running.as_mut(), open.savepoints.last()) {
             savepoint.point.restore(running);
+            // A serializable transaction depends on all that the program has read.
+            if open.characteristics.isolation != Isolation::Serializable {
+                running.store.forget_dependencies(savepoint.dependencies);
+            }
+            open.holder.as_ref().inspect(|holder| holder.release_after(savepoint.locked));
         }
         open.is_failed = false;
         Ok(())

@@ -98,6 +98,7 @@ async fn commit_referenced(
     for key in &keys {
         let removed = key.removed(&change)?;
         for removed in [&removed.deleted, &removed.updated] {
+            key.lock_removed(&statement, removed)?;
             is_referenced |= find_reference(session, &statement, catalog, &snapshot, key, removed).await?.is_some();
         }
         if is_referenced {

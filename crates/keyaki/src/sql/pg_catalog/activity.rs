@@ -29,6 +29,7 @@ pub(super) fn micros(time: SystemTime) -> i64 {
 
 /// Adds the rows of `pg_stat_activity`.
 pub(super) fn add(source: &Source, rows: &mut Rows) {
+    let waiting = source.engine.row_locks.waiting();
     for activity in source.engine.sessions.list() {
         let (owner, current) = (activity.owner(), activity.current());
         let is_visible = sees(source, &owner);
@@ -38,7 +39,11 @@ pub(super) fn add(source: &Source, rows: &mut Rows) {
             true => current.text.as_deref().unwrap_or_default(),
             false => HIDDEN,
         };
-        let waits = |name: &str| shown((!current.is_active()).then_some(name).into());
+        let waits = |client: &str, row: &str| {
+            let waits =
+                if current.is_active() { waiting.contains(&activity.process).then_some(row) } else { Some(client) };
+            shown(waits.into())
+        };
         rows.add(&[
             ("datid", DATABASE.into()),
             ("datname", CATALOG_NAME.into()),
@@ -53,8 +58,8 @@ pub(super) fn add(source: &Source, rows: &mut Rows) {
             ("xact_start", shown(current.transaction_start.map(micros).into())),
             ("query_start", shown(current.statement_start.map(micros).into())),
             ("state_change", shown(micros(current.changed_at).into())),
-            ("wait_event_type", waits("Client")),
-            ("wait_event", waits("ClientRead")),
+            ("wait_event_type", waits("Client", "Lock")),
+            ("wait_event", waits("ClientRead", "tuple")),
             ("state", shown(current.state().into())),
             ("backend_xid", Value::Null),
             ("backend_xmin", Value::Null),

@@ -22,7 +22,7 @@ use super::objects::{Kind, Relation, Source};
 use super::others::UTF8;
 use super::procedures::Procedure;
 use super::shapes::{Letter, Value};
-use super::{activity, definitions, privileges, rows, types};
+use super::{activity, definitions, locks, privileges, rows, types};
 use crate::catalog::RelationName;
 use crate::engine::CATALOG_NAME;
 use crate::sql::client_settings::POSTGRESQL_VERSION;
@@ -129,6 +129,9 @@ static SPECS: &[Spec] = &[
         Ok(relation.and_then(|relation| rows::comment(relation, 0)).or_else(schema).into())
     }),
     spec("pg_backend_pid", 0..=0, Letter::Int4, |source, _| Ok(source.activity.process.into())),
+    spec("pg_blocking_pids", 1..=1, Letter::Int4s, |source, args| {
+        Ok(args[0].number().map_or(Value::Null, |process| locks::blocking(source, process)))
+    }),
     spec("pg_cancel_backend", 1..=1, Letter::Bool, |source, args| {
         args[0].number().map_or(Ok(Value::Null), |process| activity::cancel(source, process))
     }),

@@ -8,6 +8,7 @@
 //! | [`definitions`] | the texts of definitions: of constraints, indexes and views |
 //! | [`rows`], [`others`] | the rows of the relations |
 //! | [`activity`] | sessions, and functions that cancel and end them |
+//! | [`locks`] | locks of rows |
 //! | [`functions`] | functions of the catalog |
 //! | [`privileges`] | functions about privileges |
 //! | [`procedures`] | the functions of `pg_proc` |
@@ -20,6 +21,7 @@
 mod activity;
 mod definitions;
 mod functions;
+mod locks;
 mod objects;
 mod others;
 mod privileges;

@@ -3,7 +3,7 @@
 use super::objects::{CATALOG_SCHEMA, DATABASE, Kind, OWNER, OWNER_NAME, Relation, Source};
 use super::rows::METHODS;
 use super::shapes::{Rows, Shape};
-use super::{activity, definitions, procedures, types};
+use super::{activity, definitions, locks, procedures, types};
 use crate::catalog::RoleDef;
 use crate::engine::CATALOG_NAME;
 
@@ -42,6 +42,7 @@ pub(super) fn add(source: &Source, shape: &Shape, rows: &mut Rows) {
         "pg_prepared_statements" => prepared_statements(source, rows),
         "pg_proc" => procedures::add(source, rows),
         "pg_stat_activity" => activity::add(source, rows),
+        "pg_locks" => locks::add(source, rows),
         "pg_stat_user_tables" | "pg_stat_all_tables" => statistics(source, rows),
         _ => {}
     }

@@ -203,6 +203,7 @@ fn system_attributes(rows: &mut Rows, shape: &Shape) {
             Letter::Time => "timestamptz",
             Letter::Text => "text",
             Letter::Int2s => "_int2",
+            Letter::Int4s => "_int4",
             Letter::Oids => "_oid",
             Letter::Texts => "_text",
             Letter::Int2Vector => "int2vector",

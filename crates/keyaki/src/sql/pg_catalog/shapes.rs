@@ -18,7 +18,7 @@
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{
-    ArrayRef, BooleanArray, Float32Array, Float64Array, Int16Array, Int16Builder, Int32Array, Int64Array,
+    ArrayRef, BooleanArray, Float32Array, Float64Array, Int16Array, Int16Builder, Int32Array, Int32Builder, Int64Array,
     LargeListBuilder, ListBuilder, RecordBatch, RecordBatchOptions, StringArray, StringBuilder,
     TimestampMicrosecondArray, UInt32Array, UInt32Builder,
 };
@@ -84,6 +84,7 @@ pub(super) enum Letter {
     Float8,
     Time,
     Int2s,
+    Int4s,
     Oids,
     Texts,
     Int2Vector,
@@ -103,6 +104,7 @@ impl Letter {
             "d" => Letter::Float8,
             "z" => Letter::Time,
             "S" => Letter::Int2s,
+            "I" => Letter::Int4s,
             "O" => Letter::Oids,
             "T" => Letter::Texts,
             "V" => Letter::Int2Vector,
@@ -125,6 +127,7 @@ impl Letter {
             Letter::Float8 => DataType::Float64,
             Letter::Time => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
             Letter::Int2s => list(DataType::Int16),
+            Letter::Int4s => list(DataType::Int32),
             Letter::Oids => list(DataType::UInt32),
             Letter::Texts => list(DataType::Utf8),
             Letter::Int2Vector => vector(DataType::Int16),
@@ -156,6 +159,11 @@ impl Letter {
                 all().for_each(|v| lists.append_option(v.numbers().map(|list| list.iter().map(|&n| Some(n as i16)))));
                 Arc::new(lists.finish())
             }
+            Letter::Int4s => {
+                let mut lists = ListBuilder::new(Int32Builder::new());
+                all().for_each(|v| lists.append_option(v.numbers().map(|list| list.iter().map(|&n| Some(n as i32)))));
+                Arc::new(lists.finish())
+            }
             Letter::Oids => {
                 let mut lists = ListBuilder::new(UInt32Builder::new());
                 all().for_each(|v| lists.append_option(v.numbers().map(|list| list.iter().map(|&n| Some(n as u32)))));
@@ -185,7 +193,7 @@ impl Letter {
             Letter::Bool => Value::Bool(false),
             Letter::Oid | Letter::Int2 | Letter::Int4 | Letter::Int8 => Value::Number(0),
             Letter::Float4 | Letter::Float8 => Value::Real(0.0),
-            Letter::Text | Letter::Time | Letter::Int2s | Letter::Oids | Letter::Texts => Value::Null,
+            Letter::Text | Letter::Time | Letter::Int2s | Letter::Int4s | Letter::Oids | Letter::Texts => Value::Null,
             Letter::Int2Vector | Letter::OidVector => Value::Numbers(Vec::new()),
         }
     }

@@ -19,6 +19,8 @@
 //! | [`expressions`] | expressions over rows and parameters |
 //! | [`steps`], [`aggregate`] | filters, projections, aggregates, sorts and limits over the rows found |
 //! | [`insert`], [`upsert`], [`change`] | INSERT … VALUES, with ON CONFLICT; UPDATE and DELETE |
+//!
+//! Queries with FOR UPDATE and FOR SHARE are those of [`LockingRead`].
 
 mod access;
 mod aggregate;
@@ -41,6 +43,7 @@ use arrow::datatypes::DataType;
 use datafusion::logical_expr::LogicalPlan;
 
 use super::columns::in_zone;
+use super::locking::LockingRead;
 use super::parameters::bind_all;
 use super::prepared::Executed;
 use super::state::StatementState;
@@ -60,6 +63,7 @@ pub(crate) use upsert::{BlindUpsert, Upsert};
 #[derive(Debug)]
 pub(crate) enum ShortPlan {
     Read(Box<Read>),
+    Lock(Box<LockingRead>),
     Insert(Insert),
     Change(Box<Change>),
     Upsert(Box<Upsert>),
@@ -98,13 +102,16 @@ impl ShortPlan {
             ShortPlan::Insert(_) => Vec::new(),
             _ => bind_all(values, types, session.zone())?,
         };
+        if let ShortPlan::Lock(read) = self {
+            return Box::pin(read.run(session, execution, catalog, &arrays)).await;
+        }
         repeat::begin(session, execution);
         loop {
             let changed = match self {
                 ShortPlan::Insert(insert) => insert.run(session, execution, catalog, values).await,
                 ShortPlan::Change(change) => change.run(session, execution, catalog, &arrays).await,
                 ShortPlan::Upsert(upsert) => upsert.run(session, execution, catalog, values, &arrays).await,
-                ShortPlan::Read(_) => Ok(None),
+                ShortPlan::Read(_) | ShortPlan::Lock(_) => Ok(None),
             };
             if repeat::again(session, execution).await? {
                 continue;
