@@ -77,6 +77,25 @@ class SqlAlchemy(ServedTest):
             session.delete(document)
             session.commit()
 
+    def test_locked_rows(self):
+        with Session(self.engine) as session, Session(self.engine) as other:
+            session.add_all([Author(name=name) for name in ("Lea", "Max", "Zoe")])
+            session.commit()
+            lea = session.scalars(sa.select(Author).where(Author.name == "Lea").with_for_update()).one()
+            with self.assertRaises(sa.exc.OperationalError) as raised:
+                other.scalars(sa.select(Author).where(Author.id == lea.id).with_for_update(nowait=True)).all()
+            self.assertEqual(raised.exception.orig.sqlstate, "55P03")
+            other.rollback()
+            free = sa.select(Author.name).where(Author.name.in_(["Lea", "Max", "Zoe"])).order_by(Author.name).limit(2)
+            self.assertEqual(other.scalars(free.with_for_update(skip_locked=True)).all(), ["Max", "Zoe"])
+            joined = sa.select(Author.name).outerjoin(Book).where(Author.name == "Zoe")
+            self.assertEqual(other.scalars(joined.with_for_update(of=Author, key_share=True)).all(), ["Zoe"])
+            self.assertEqual(session.scalars(joined.with_for_update(read=True, key_share=True)).all(), ["Zoe"])
+            session.rollback()
+            other.rollback()
+            session.execute(sa.delete(Author).where(Author.name.in_(["Lea", "Max", "Zoe"])))
+            session.commit()
+
     def test_core_returns_generated_keys(self):
         authors = Author.__table__
         with self.engine.begin() as connection:
