@@ -62,6 +62,7 @@ pub use base::elements::Elements;
 pub use base::from_sql::FromSql;
 pub use base::interrupt::InterruptHandle;
 pub use base::json_fields::is_json;
+pub use base::notices::{Notice, Severity};
 pub use base::options::{
     CacheGovernor, ExecutionMode, Isolation, JoinMode, Options, PlanCacheMode, SessionOptions, Switch,
 };
@@ -72,6 +73,7 @@ pub use base::value::{Value, ValueRef};
 pub use base::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};
 pub use catalog::IndexMethod;
 pub use engine::cache::{CacheCalibration, CacheStatus, PinInfo, calibrate_caches};
+pub use engine::notifications::Notification;
 pub use engine::sessions::SessionControl;
 pub use engine::transaction::TransactionStatus;
 pub use session::{

@@ -12,6 +12,7 @@ pub(crate) mod identifiers;
 pub(crate) mod interrupt;
 pub(crate) mod intervals;
 pub(crate) mod json_fields;
+pub(crate) mod notices;
 pub(crate) mod options;
 pub(crate) mod progress;
 pub(crate) mod row_locks;

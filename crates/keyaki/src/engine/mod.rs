@@ -27,6 +27,7 @@ pub(crate) mod cache;
 mod index_builds;
 mod memory_index;
 mod moment;
+pub(crate) mod notifications;
 pub(crate) mod queries;
 mod query_memory;
 mod read_only;
@@ -67,6 +68,7 @@ use crate::{CacheGovernor, Error, ObjectKind, Options, Result};
 use base_state::base_state;
 use index_builds::IndexBuilds;
 use memory_index::{no_memory, rebuild};
+use notifications::Notifications;
 use queries::Queries;
 use read_only::{Follower, not_built};
 use sequences::Sequences;
@@ -154,6 +156,8 @@ pub(crate) struct Engine {
     pub meters: Arc<Meters>,
     /// The timeouts of transactions.
     pub timers: Timers,
+    /// The channels of NOTIFY.
+    pub notifications: Notifications,
     /// The locks of rows that transactions and statements have changed.
     pub row_locks: Arc<RowLocks>,
 }
@@ -269,6 +273,7 @@ impl Engine {
             sessions: Sessions::default(),
             meters,
             timers: Timers::default(),
+            notifications: Notifications::default(),
             row_locks: Arc::default(),
             writer: Arc::default(),
             calibration: Mutex::new(Arc::new(calibration)),

@@ -26,6 +26,9 @@ pub trait SessionControl: Debug + Send + Sync {
     /// The running statement is being cancelled. The statements of the session are interrupted afterwards.
     fn cancel(&self);
 
+    /// A notification has arrived that the session has not taken yet.
+    fn notify(&self) {}
+
     /// The session is being terminated: its statements fail from now on. The running one is interrupted afterwards.
     fn terminate(&self);
 }
@@ -215,6 +218,14 @@ impl Activity {
     pub fn attach(&self, address: Option<SocketAddr>, control: Arc<dyn SessionControl>) {
         let mut owner = self.owner.lock();
         (owner.address, owner.control) = (address, Some(control));
+    }
+
+    /// Tells the owner that a notification has arrived.
+    pub fn notify(&self) {
+        let control = self.owner.lock().control.clone();
+        if let Some(control) = control {
+            control.notify();
+        }
     }
 
     /// The interrupts of the session until now.

@@ -7,7 +7,7 @@ use super::Session;
 use crate::Result;
 use crate::engine::sessions::SessionControl;
 use crate::engine::transaction::TransactionStatus;
-use crate::sql::local;
+use crate::sql::{cursors, local};
 
 impl Session {
     /// The number of the session: its `pid` in `pg_stat_activity`, and the result of `pg_backend_pid()`.
@@ -33,6 +33,7 @@ impl Session {
     pub(super) fn begin(&self, text: Arc<str>) -> Result<Active<'_>> {
         // The transaction may have ended without a statement.
         local::end(&self.sql);
+        cursors::end(&self.sql);
         // A session that was terminated keeps no rows locked.
         self.sql.activity.begin(text).inspect_err(|error| self.sql.transaction.failed(error))?;
         Ok(Active(self))
@@ -46,6 +47,7 @@ impl Drop for Active<'_> {
     fn drop(&mut self) {
         let sql = &self.0.sql;
         local::end(sql);
+        cursors::end(sql);
         let is_open = sql.transaction.is_open();
         sql.activity.end(Some(if is_open { sql.transaction.status() } else { TransactionStatus::Idle }));
     }

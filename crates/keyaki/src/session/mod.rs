@@ -11,6 +11,7 @@
 //! | [`params`], [`rows`], [`arrow_rows`], [`columns`] | values of parameters; results as rows and as Arrow batches |
 //! | [`transaction`] | transactions of connections |
 //! | [`activity`] | what sessions do, for other sessions |
+//! | [`messages`] | notices, notifications and cursors, for the owner of a session |
 //! | [`appender`] | rows in bulk |
 //! | [`repair`] | salvage of a damaged database |
 //! | [`roles`] | roles for servers, and sessions that act as a role |
@@ -25,6 +26,7 @@ mod columns;
 mod connection;
 mod database;
 mod load;
+mod messages;
 mod params;
 mod prepared;
 mod repair;
@@ -169,12 +171,19 @@ impl Session {
     async fn run_part<T>(&self, execution: &Execution<'_>, work: impl Future<Output = Result<T>>) -> Result<T> {
         let result = execution.run(work).await.map_err(|error| self.sql.transaction.cause(error));
         match &result {
-            Ok(_) => sql::on_commit::apply(&self.sql).await,
+            Ok(_) => {
+                sql::on_commit::apply(&self.sql).await;
+                sql::channels::end_statement(&self.sql, true);
+            }
             // The timeout has cancelled COMMIT or ROLLBACK, which end the transaction nevertheless.
             Err(Error::TransactionTimeout) if execution.ends_transaction() => {
                 self.sql.transaction.roll_back().await;
+                sql::channels::end_statement(&self.sql, false);
             }
-            Err(error) => self.sql.transaction.failed(error),
+            Err(error) => {
+                self.sql.transaction.failed(error);
+                sql::channels::end_statement(&self.sql, false);
+            }
         }
         result
     }

@@ -23,7 +23,7 @@ use super::roles::words::{accept, role_name};
 use super::roles::{Owned, RoleName, change_owner};
 use super::sequence_options::{Form, Options};
 use super::split::Statement;
-use super::{Outcome, SqlSession, access, renames, views};
+use super::{Outcome, SqlSession, access, notices, renames, views};
 use crate::base::interrupt::Execution;
 use crate::base::syntax;
 use crate::catalog::{Catalog, DocumentKind, Privileges, RelationName, SequenceDef, TEMPORARY_PREFIX, Table, put};
@@ -172,7 +172,10 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, alter: 
     let name = session.relation(&catalog, &name)?;
     let done = Ok(Outcome::done(kind.tag()));
     match check_exists(&catalog, kind, &name) {
-        Err(Error::NotFound { .. }) if if_exists => return done,
+        Err(Error::NotFound { .. }) if if_exists => {
+            notices::missing(session, "relation", &name.to_string());
+            return done;
+        }
         found => found?,
     }
     access::owner(session, &catalog, &name)?;

@@ -21,6 +21,8 @@ pub(super) async fn run(session: &SqlSession, object: DiscardObject) -> Result<O
             settings::reset_session(session);
             restore_role(session);
             named::deallocate_all(session);
+            session.cursors.close_all();
+            session.channels.unlisten_all();
             plans(session);
             sequences(session);
             temporary(session).await;

@@ -66,6 +66,7 @@ pub(super) fn define(session: &SqlSession, catalog: &Catalog, create: &CreateInd
         }
     };
     if create.if_not_exists && catalog.index(&name).is_some() {
+        super::notices::relation_exists(session, &name);
         return Ok(None);
     }
     catalog.check_free(&name)?;

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{ContextModifier, Set};
 use super::names::SearchPath;
 use super::roles::Acting;
 use super::roles::acting::set_role;
-use super::{Outcome, SqlSession, settings};
+use super::{Outcome, SqlSession, notices, settings};
 use crate::values::zone::Zone;
 use crate::{Error, Result};
 
@@ -82,6 +82,7 @@ pub(super) fn set(session: &SqlSession, set: &Set) -> Result<Option<Outcome>> {
     let Some((name, set)) = without_local(set) else { return Ok(None) };
     let done = Ok(Some(Outcome::done("SET")));
     if !session.transaction.is_open() {
+        notices::outside_of_transactions(session, "SET LOCAL");
         return done;
     }
     if settings::is_of_transaction(&name) {

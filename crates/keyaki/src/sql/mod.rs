@@ -37,12 +37,14 @@ mod backup;
 mod cache;
 mod calls;
 mod casts;
+pub(crate) mod channels;
 mod check;
 mod client_settings;
 mod columns;
 mod concurrent_index;
 mod constants;
 pub(crate) mod copy;
+pub(crate) mod cursors;
 mod ddl;
 mod describe;
 mod discard;
@@ -63,6 +65,7 @@ mod locking;
 pub(crate) mod named;
 mod names;
 mod normalize;
+pub(crate) mod notices;
 pub(crate) mod on_commit;
 mod ordered;
 mod outcome;
@@ -144,6 +147,7 @@ enum Parsed {
     CreateSequence(Box<sequences::CreateSequence>),
     Role(Box<roles::RoleStatement>),
     Constraints(transaction::SetConstraints),
+    Cursor(cursors::CursorStatement),
     Sql(Box<Sql>),
 }
 
@@ -166,6 +170,7 @@ impl Parsed {
             | Parsed::CreateSequence(_)
             | Parsed::Role(_)
             | Parsed::Constraints(_)
+            | Parsed::Cursor(_)
             | Parsed::Sql(_) => return None,
         })
     }
@@ -227,6 +232,7 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
         }
         Parsed::Role(role) => Box::pin(roles::run(session, execution, *role)).await,
         Parsed::Constraints(set) => Box::pin(transaction::set_constraints(session, execution, set)).await,
+        Parsed::Cursor(statement) => Box::pin(cursors::run(session, statement)).await,
         Parsed::CreateSequence(create) => sequences::create(session, execution, *create).await,
         Parsed::Sql(sql) if matches!(*sql, Sql::Prepare { .. }) => dispatch(session, execution, *sql).await,
         Parsed::Sql(sql) => match parameters::count(&sql)? {
@@ -269,6 +275,7 @@ fn parse_any(statement: &Statement<'_>) -> Result<Parsed> {
         ["CHECK", ..] => Parsed::Check(check::parse(&mut parser)?),
         ["VACUUM", ..] => Parsed::Vacuum(vacuum::parse(&mut parser)?),
         ["SET", "CONSTRAINTS", ..] => Parsed::Constraints(transaction::parse_constraints(&mut parser)?),
+        ["FETCH" | "MOVE" | "CLOSE", ..] => Parsed::Cursor(cursors::parse(&mut parser)?),
         ["WARM", ..] => Parsed::Cache(cache::parse(cache::Action::Warm, &mut parser)?),
         ["PIN", ..] => Parsed::Cache(cache::parse(cache::Action::Pin, &mut parser)?),
         ["UNPIN", ..] => Parsed::Cache(cache::parse(cache::Action::Unpin, &mut parser)?),
@@ -447,6 +454,10 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
             output: false,
             default: false,
         } if into.is_empty() && using.is_empty() => Box::pin(execute(session, execution, &name, parameters)).await,
+        Sql::Declare { stmts } => Box::pin(cursors::declare(session, stmts)).await,
+        Sql::LISTEN { channel } => channels::listen(session, &channel),
+        Sql::UNLISTEN { channel } => channels::unlisten(session, &channel),
+        Sql::NOTIFY { channel, payload } => channels::notify(session, &channel, payload.as_deref()),
         Sql::Deallocate { name, prepare: _ } => named::deallocate(session, &name),
         Sql::Discard { object_type } => discard::run(session, object_type).await,
         Sql::Set(set) => settings::set(session, set),
@@ -497,7 +508,6 @@ fn alternative(statement: &Sql) -> Option<&'static str> {
         }
         Sql::CreateExtension(_) => "all functions are built in",
         Sql::LockTables { .. } | Sql::Lock(_) => "use BEGIN IMMEDIATE",
-        Sql::Declare { .. } | Sql::Fetch { .. } => "results are read row by row as they are computed",
         _ => return None,
     })
 }
@@ -581,7 +591,12 @@ async fn query(session: &SqlSession, execution: &Execution<'_>, mut statement: S
     let state = StatementState::reading(session)?;
     set_config::apply(session, &mut statement)?;
     let plan = state.plan(statement).await?;
+    let outbox = if session.transaction.is_open() { None } else { state.outbox() };
     let rows = state.run(&plan).await?;
+    let rows = match outbox {
+        Some(outbox) => channels::watched(session, outbox, rows),
+        None => rows,
+    };
     Ok(Outcome::Rows(session.transaction.watch(&session.engine, rows)))
 }
 

@@ -38,15 +38,22 @@ fn missing(name: &str) -> Error {
 
 /// Maximum number of prepared statements of a session.
 const STATEMENTS_MAX: usize = 10_000;
+/// Maximum bytes of the texts of the prepared statements of a session.
+const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// Adds a statement.
 ///
 /// # Errors
-/// `AlreadyExists`; `PrerequisiteState` if there are too many.
+/// `AlreadyExists`; `PrerequisiteState` if there are too many; `LimitExceeded` if their texts are too long.
 pub(crate) fn add(session: &SqlSession, name: &str, named: Named) -> Result<()> {
     let mut known = session.named.lock();
     if known.len() >= STATEMENTS_MAX {
         return Err(Error::PrerequisiteState(format!("a session has at most {STATEMENTS_MAX} prepared statements")));
+    }
+    let bytes: usize = known.values().map(|known| known.text.len()).sum();
+    if bytes + named.text.len() > TEXT_BYTES_MAX {
+        let limit = TEXT_BYTES_MAX >> 20;
+        return Err(Error::LimitExceeded(format!("the prepared statements of a session have at most {limit} MiB")));
     }
     match known.entry(name.into()) {
         Entry::Occupied(known) => {

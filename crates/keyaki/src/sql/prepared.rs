@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::physical_plan::memory::MemoryStream;
-use datafusion::sql::sqlparser::ast::{Expr, SetExpr, Statement as Sql, Value as SqlValue};
+use datafusion::sql::sqlparser::ast::{Expr, ObjectNamePart, SetExpr, Statement as Sql, Value as SqlValue};
 use parking_lot::Mutex;
 
 use super::locking::LockingRead;
@@ -21,8 +21,8 @@ use super::split::Statement;
 use super::state::StatementState;
 use super::template::Template;
 use super::{
-    Outcome, Parsed, SqlSession, columns, dispatch, dml, documents, locking, parameters, queries, roles, run_parsed,
-    transaction,
+    Outcome, Parsed, SqlSession, columns, cursors, dispatch, dml, documents, locking, named, names, parameters, queries,
+    roles, run_parsed, transaction,
 };
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
@@ -49,6 +49,8 @@ pub(crate) struct Prepared {
     is_locking: bool,
     /// The text may contain a password, and is not recorded.
     is_secret: bool,
+    /// The cursor of FETCH.
+    fetches: Option<String>,
 }
 
 #[derive(Debug)]
@@ -186,6 +188,7 @@ impl Prepared {
                 description: Mutex::default(),
                 is_locking: false,
                 is_secret: roles::has_secret(statement),
+                fetches: cursors::fetched_cursor(statement.text),
             }),
         }
     }
@@ -204,8 +207,19 @@ impl Prepared {
         let body = Body::Sql(Box::new(sql));
         let description = Mutex::default();
         let (text, shown) = (text.into(), shown(text));
-        let is_secret = false;
-        Ok(Prepared { text, shown, body, declared, parameters, assigned, description, is_locking, is_secret })
+        let (is_secret, fetches) = (false, None);
+        Ok(Prepared {
+            text,
+            shown,
+            body,
+            declared,
+            parameters,
+            assigned,
+            description,
+            is_locking,
+            is_secret,
+            fetches,
+        })
     }
 
     /// True for queries that change nothing and lock no rows.
@@ -223,8 +237,8 @@ impl Prepared {
     /// # Errors
     /// Errors of planning, for example `NotFound` and `UndefinedColumn`.
     pub async fn describe(&self, session: &SqlSession) -> Result<Arc<Description>> {
-        if session.has_overrides() {
-            // Its plans are not those of other sessions.
+        if session.has_overrides() || self.is_indirect() {
+            // Its plans are not those of other sessions. An indirect one is that of another object at any time.
             return Box::pin(self.described(session)).await.map(Arc::new);
         }
         if self.is_planned() && session.transaction.is_open() {
@@ -269,7 +283,33 @@ impl Prepared {
     /// True for statements whose description depends on the catalog.
     fn is_planned(&self) -> bool {
         let Body::Sql(sql) = &self.body else { return false };
-        matches!(**sql, Sql::Query(_) | Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_) | Sql::Merge(_))
+        let is_cursor = cursors::declared_query(sql).is_some();
+        is_cursor || matches!(**sql, Sql::Query(_) | Sql::Insert(_) | Sql::Update(_) | Sql::Delete(_) | Sql::Merge(_))
+    }
+
+    /// True for EXECUTE and FETCH: their columns are those of a prepared statement and a cursor.
+    fn is_indirect(&self) -> bool {
+        match &self.body {
+            Body::Sql(sql) => matches!(**sql, Sql::Execute { .. }),
+            Body::Own => self.fetches.is_some(),
+        }
+    }
+
+    /// The columns of EXECUTE and FETCH; `None` if the prepared statement or the cursor does not exist.
+    async fn indirect_columns(&self, session: &SqlSession) -> Result<Option<SchemaRef>> {
+        if let Some(cursor) = &self.fetches {
+            return Ok(session.cursors.columns(cursor));
+        }
+        let Body::Sql(sql) = &self.body else { return Ok(None) };
+        let Sql::Execute { name: Some(name), .. } = &**sql else { return Ok(None) };
+        let [ObjectNamePart::Identifier(name)] = name.0.as_slice() else { return Ok(None) };
+        // Its execution reports that it is missing.
+        let Ok(prepared) = named::find(session, &names::plain_ident(name)) else { return Ok(None) };
+        // PREPARE does not prepare EXECUTE, but clients of a server do.
+        if prepared.is_indirect() {
+            return Ok(None);
+        }
+        Ok(Box::pin(prepared.describe(session)).await?.columns.clone())
     }
 
     async fn described(&self, session: &SqlSession) -> Result<Description> {
@@ -279,6 +319,7 @@ impl Prepared {
         let sql = match &self.body {
             Body::Sql(sql) if self.is_planned() => sql,
             _ => {
+                let columns = self.indirect_columns(session).await?;
                 let (catalog, zone, path) = (session.engine.catalog.read().clone(), session.zone(), session.path());
                 return Ok(Description {
                     version,
@@ -287,7 +328,7 @@ impl Prepared {
                     acting: session.acting(),
                     catalog,
                     parameters: types,
-                    columns: None,
+                    columns,
                     short: None,
                     template: None,
                     locking: None,
@@ -303,6 +344,13 @@ impl Prepared {
         let state = StatementState::reading(session)?;
         let (catalog, zone, path) = (state.catalog.clone(), state.zone, state.path.clone());
         let mut template = None;
+        if let Some(query) = cursors::declared_query(sql) {
+            match state.plan_query(query.clone()).await {
+                Ok(plan) => add_types(&mut types, &plan),
+                Err(error) if self.is_about_parameters(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let (columns, short) = match sql {
             Sql::Query(query)
                 if !matches!(*query.body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_)) =>

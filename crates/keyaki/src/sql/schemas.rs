@@ -15,7 +15,7 @@ use keyaki_store::WriteBatch;
 
 use super::names::{SearchPath, new_schema_name, schema_name};
 use super::state::StatementState;
-use super::{Outcome, SqlSession, access, ddl, renames, roles, sequences};
+use super::{Outcome, SqlSession, access, ddl, notices, renames, roles, sequences};
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, DocumentKind, PUBLIC, RelationName, put_schema, remove};
 use crate::{Error, ObjectKind, Result};
@@ -33,7 +33,10 @@ pub(super) async fn create(
     let writer = session.writer(execution, "CREATE SCHEMA").await?;
     let (catalog, _) = session.engine.latest(&writer);
     match catalog.has_schema(&name) {
-        true if if_not_exists => return Ok(Outcome::done("CREATE SCHEMA")),
+        true if if_not_exists => {
+            notices::schema_exists(session, &name);
+            return Ok(Outcome::done("CREATE SCHEMA"));
+        }
         true => return Err(Error::AlreadyExists { kind: ObjectKind::Schema, name }),
         false => {}
     }
@@ -91,7 +94,7 @@ pub(super) async fn drop(
     let mut schemas = Vec::new();
     for name in names {
         match existing(&catalog, name, "drop") {
-            Err(Error::NotFound { .. }) if if_exists => {}
+            Err(Error::NotFound { name, .. }) if if_exists => notices::missing(session, "schema", &name),
             name => {
                 let name = name?;
                 access::schema_owner(session, &catalog, &name)?;
@@ -127,6 +130,9 @@ pub(super) async fn drop(
         changed.schema_comments.remove(&schema);
         changed.schema_access.remove(&schema);
     }
+    if cascades {
+        notices::cascaded(session, &catalog, &changed, &[]);
+    }
     if !batch.is_empty() {
         session.engine.commit_catalog(&writer, batch, changed).await?;
     }
@@ -145,7 +151,10 @@ pub(super) async fn alter(session: &SqlSession, execution: &Execution<'_>, alter
     let writer = session.writer(execution, "ALTER SCHEMA").await?;
     let (catalog, _) = session.engine.latest(&writer);
     let old = match existing(&catalog, &alter.name, "rename") {
-        Err(Error::NotFound { .. }) if alter.if_exists => return Ok(Outcome::done("ALTER SCHEMA")),
+        Err(Error::NotFound { name, .. }) if alter.if_exists => {
+            notices::missing(session, "schema", &name);
+            return Ok(Outcome::done("ALTER SCHEMA"));
+        }
         name => name?,
     };
     access::schema_owner(session, &catalog, &old)?;
@@ -179,7 +188,10 @@ async fn change_owner(
     let writer = session.writer(execution, "ALTER SCHEMA").await?;
     let (catalog, _) = session.engine.latest(&writer);
     let name = match known(&catalog, &alter.name) {
-        Err(Error::NotFound { .. }) if alter.if_exists => return Ok(Outcome::done("ALTER SCHEMA")),
+        Err(Error::NotFound { name, .. }) if alter.if_exists => {
+            notices::missing(session, "schema", &name);
+            return Ok(Outcome::done("ALTER SCHEMA"));
+        }
         name => name?,
     };
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));

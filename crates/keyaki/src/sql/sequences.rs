@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 
 use super::names::{SearchPath, relation_name, shown_sql, stored_name};
 use super::sequence_options::Options;
-use super::{Outcome, SqlSession, access, qualify};
+use super::{Outcome, SqlSession, access, notices, qualify};
 use crate::base::interrupt::Execution;
 use crate::catalog::{
     Access, Authority, Catalog, ColumnDef, DocumentKind, IdentityDef, Privileges, RelationName, SequenceDef, Table,
@@ -339,6 +339,7 @@ pub(super) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
     let name = session.new_relation(&catalog, &name, is_temporary)?;
     let def = options.create(name.clone(), ColumnType::Int64)?;
     if if_not_exists && catalog.sequence(&name).is_some() {
+        notices::relation_exists(session, &name);
         return Ok(Outcome::done("CREATE SEQUENCE"));
     }
     catalog.check_free(&name)?;
@@ -372,7 +373,10 @@ pub(super) async fn drop(
                     let action = format!("drop sequence \"{name}\"");
                     return Err(Error::DependentColumn { action, dependent });
                 }
-                _ if if_exists => continue,
+                _ if if_exists => {
+                    notices::missing(session, "sequence", &name.to_string());
+                    continue;
+                }
                 _ => return Err(Error::NotFound { kind: ObjectKind::Sequence, name: name.to_string() }),
             }
         }

@@ -7,7 +7,9 @@ use datafusion::sql::sqlparser::ast::{ObjectName, ObjectNamePart};
 use keyaki_store::Snapshot;
 use parking_lot::Mutex;
 
+use super::channels::Channels;
 use super::client_settings::ClientSettings;
+use super::cursors::Cursors;
 use super::file_access::FileAccess;
 use super::local::Former;
 use super::named::NamedStatements;
@@ -18,6 +20,7 @@ use super::sequences::Taken;
 use super::settings;
 use super::state::Planning;
 use crate::base::interrupt::{Execution, Interrupts};
+use crate::base::notices::Notices;
 use crate::base::options::{ExecutionMode, Isolation, JoinMode, PlanCacheMode, SessionOptions, Switch};
 use crate::base::progress::{NoProgress, Progress};
 use crate::catalog::{Authority, Catalog, RelationName, RoleDef};
@@ -53,6 +56,12 @@ pub(crate) struct SqlSession {
     pub client_settings: Mutex<ClientSettings>,
     /// Prepared statements with names.
     pub named: NamedStatements,
+    /// The cursors.
+    pub cursors: Arc<Cursors>,
+    /// The notices that the owner of the session has not taken yet.
+    pub notices: Notices,
+    /// The channels of LISTEN and NOTIFY.
+    pub channels: Arc<Channels>,
     /// Number of removals of prepared statements by SQL.
     pub named_removals: AtomicU64,
     /// The former values of settings that SET LOCAL has changed.
@@ -90,6 +99,9 @@ impl SqlSession {
         let activity = engine.sessions.new_activity(interrupts.clone());
         SqlSession {
             transaction: TransactionSlot::of(activity.process),
+            channels: Arc::new(Channels::new(engine.clone(), activity.clone())),
+            cursors: Arc::default(),
+            notices: Notices::default(),
             activity,
             interrupts,
             is_blocking: AtomicBool::new(false),
@@ -365,6 +377,7 @@ pub(crate) fn login(session: &SqlSession, role: &RoleDef) {
 
 impl Drop for SqlSession {
     fn drop(&mut self) {
+        self.channels.unlisten_all();
         if let Some(schema) = self.path.get_mut().temporary() {
             self.engine.temporary.end(schema.clone());
         }

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use datafusion::catalog::information_schema::InformationSchemaProvider;
@@ -30,6 +30,7 @@ use keyaki_device::calibrate::Calibration;
 use keyaki_store::Snapshot;
 use parking_lot::{Mutex, RwLock};
 
+use super::channels::Outbox;
 use super::file_access::FileAccess;
 use crate::base::tree::{PlanTree, Tree};
 use crate::catalog::{Authority, Catalog, PUBLIC, Privileges, RelationName, Table};
@@ -120,6 +121,8 @@ pub(crate) struct StatementState {
     files: Arc<FileAccess>,
     tables: Arc<StatementTables>,
     views_begun: Mutex<HashSet<RelationName>>,
+    /// The statement calls functions that do more than return a value.
+    acts: AtomicBool,
     /// Number of WITH queries and calls of functions in FROM with internal names.
     named: AtomicUsize,
 }
@@ -165,7 +168,8 @@ impl StatementState {
         pg_catalog::register_for(&mut state, tables.pg_catalog.clone())?;
         let (views_begun, named) = (Mutex::default(), AtomicUsize::default());
         let files = session.files();
-        Ok(StatementState { catalog, snapshot, state, zone, path, authority, files, tables, views_begun, named })
+        let acts = AtomicBool::new(false);
+        Ok(StatementState { catalog, snapshot, state, zone, path, authority, files, tables, views_begun, acts, named })
     }
 
     /// The same statement over another snapshot: `now()` stays.
@@ -178,6 +182,12 @@ impl StatementState {
             self.state.execution_props().query_execution_start_time;
         sequences::keep_permitted(&self.state, &other.state);
         Ok(other)
+    }
+
+    /// The messages of the planned statement, apart from those of the session; `None` if it calls no function that sends any.
+    pub fn outbox(&self) -> Option<Arc<Outbox>> {
+        let acts = self.acts.load(Ordering::Relaxed);
+        acts.then(|| self.tables.pg_catalog.outbox.get_or_init(Arc::default).clone())
     }
 
     /// Registers an additional table, visible only to this statement. `name` is a view or starts with a reserved
@@ -273,7 +283,9 @@ impl StatementState {
             super::shadowed::rename(&mut statement);
             super::recursion::limited(&mut statement)?;
             columns::name(&mut statement);
-            pg_catalog::replace(&mut statement)?;
+            if pg_catalog::replace(&mut statement)? {
+                self.acts.store(true, Ordering::Relaxed);
+            }
             synonyms::replace(&mut statement)?;
             super::windows::inline(&mut statement)?;
             super::grouping_sets::combine(&mut statement)?;

@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use super::dml::foreign_keys;
 use super::names::plain_ident;
-use super::{Outcome, SqlSession};
+use super::{Outcome, SqlSession, cursors};
 use crate::base::interrupt::{Decision, Execution};
 use crate::base::options::Isolation;
 use crate::base::syntax;
@@ -72,6 +72,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             execution.set_ending();
             let ended = slot.roll_back().await.ok_or_else(none_in_progress)?;
             session.deferred.clear();
+            session.channels.discard();
             if chain {
                 super::local::restore(session);
                 slot.begin(&session.engine, &session.interrupts, chained(session, ended), false).await?;
@@ -82,11 +83,15 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             let name = plain_ident(&name);
             slot.roll_back_to(&name).await?;
             session.deferred.roll_back_to(&name);
+            session.cursors.roll_back_to(&name);
+            session.channels.roll_back_to(&name);
             Ok(Outcome::done("ROLLBACK"))
         }
         Sql::Savepoint { name } => {
             let name = plain_ident(&name);
             slot.save(&session.engine, name.clone()).await?;
+            session.cursors.save(&name);
+            session.channels.save(&name);
             session.deferred.save(name);
             Ok(Outcome::done("SAVEPOINT"))
         }
@@ -94,6 +99,8 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             let name = plain_ident(&name);
             slot.release(&name).await?;
             session.deferred.release(&name);
+            session.cursors.release(&name);
+            session.channels.release(&name);
             Ok(Outcome::done("RELEASE"))
         }
         other => Err(Error::Unsupported(other.to_string())),
@@ -137,16 +144,28 @@ async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) ->
             cancelled => cancelled,
         };
         if let Err(error) = verified {
-            slot.roll_back().await;
-            session.deferred.clear();
+            roll_back(session).await;
             return Err(error);
         }
     }
+    if session.cursors.may_have_any()
+        && slot.status() == TransactionStatus::Open
+        && let Err(error) = Box::pin(cursors::hold(session)).await
+    {
+        roll_back(session).await;
+        return Err(error);
+    }
     session.deferred.clear();
+    let number = slot.number();
     let committed = slot.commit(&session.engine, decision).await?;
     let tag = if committed.is_some() { "COMMIT" } else { "ROLLBACK" };
-    if let Some(committed) = committed {
-        finish(session, decision, committed).await?;
+    match committed {
+        Some(committed) => {
+            cursors::keep(session, number);
+            finish(session, decision, committed).await?;
+            session.channels.publish();
+        }
+        None => session.channels.discard(),
     }
     if chain {
         super::on_commit::apply(session).await;
@@ -154,6 +173,13 @@ async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) ->
         slot.begin(&session.engine, &session.interrupts, chained(session, characteristics), false).await?;
     }
     Ok(Outcome::done(tag))
+}
+
+/// Rolls back the transaction that cannot be committed.
+async fn roll_back(session: &SqlSession) {
+    session.transaction.roll_back().await;
+    session.deferred.clear();
+    session.channels.discard();
 }
 
 /// The characteristics of a transaction that follows one with these, with the timeout of the session.

@@ -21,6 +21,7 @@ use keyaki_store::WriteBatch;
 use super::access;
 use super::columns::shown_schema;
 use super::names::{new_name, plain_ident, quoted};
+use super::notices;
 use super::state::StatementState;
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, DocumentKind, RelationName, ViewDef, put, put_new, remove};
@@ -65,6 +66,7 @@ async fn define(
         false => session.new_relation(&catalog, &create.name, create.temporary)?,
     };
     if create.if_not_exists && catalog.views.contains_key(&name) {
+        notices::relation_exists(session, &name);
         return Ok(Outcome::done(tag));
     }
     match catalog.views.get(&name).filter(|_| create.or_replace) {
@@ -327,14 +329,18 @@ pub(crate) async fn drop(
                     hint: Some("use DROP TABLE"),
                 });
             }
-            None if if_exists => {}
+            None if if_exists => notices::missing(session, "view", &name.to_string()),
             None => return Err(Error::NotFound { kind: ObjectKind::View, name: name.to_string() }),
         }
         dropped.push(name);
     }
-    let state = StatementState::new(session, catalog, snapshot)?;
+    let state = StatementState::new(session, catalog.clone(), snapshot)?;
     match cascades {
-        true => drop_users(&state, dropped, &mut changed, &mut batch)?,
+        true => {
+            let named = dropped.clone();
+            drop_users(&state, dropped, &mut changed, &mut batch)?;
+            notices::cascaded(session, &catalog, &changed, &named);
+        }
         false => check_unused(&state, &dropped)?,
     }
     if !batch.is_empty() {

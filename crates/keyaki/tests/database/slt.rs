@@ -208,11 +208,12 @@ async fn run_files(configuration: Configuration) {
     let only = std::env::var("SLT").unwrap_or_default();
     let mut failures = Vec::new();
     // Files with transactions of their own.
-    const OWN: [&str; 4] = ["transactions.slt", "locking.slt", "search_path.slt", "session_state.slt"];
+    const OWN: [&str; 5] = ["cursors.slt", "transactions.slt", "locking.slt", "search_path.slt", "session_state.slt"];
     let has_own = |file: &Path| OWN.iter().any(|name| file.ends_with(name));
     let in_transactions = configuration.transactions != Transactions::Own;
-    // A file whose statements need one session.
-    let needs_session = |file: &Path| file.ends_with("session_state.slt") || file.ends_with("locking.slt");
+    // Files whose statements need one session.
+    const ONE_SESSION: [&str; 3] = ["session_state.slt", "locking.slt", "cursors.slt"];
+    let needs_session = |file: &Path| ONE_SESSION.iter().any(|name| file.ends_with(name));
     for file in files().iter().filter(|file| file.to_string_lossy().contains(&only)) {
         let is_refused = in_transactions && has_own(file) || configuration.reopen && needs_session(file);
         if is_refused || !configuration.has_own_statements(file) {

@@ -571,6 +571,9 @@ pub enum Error {
         /// Bytes not used by other pins.
         available: u64,
     },
+    /// A session or transaction needs more of a limited resource than it may have.
+    #[error("{0}")]
+    LimitExceeded(String),
     /// The statement requires another state of an object or setting.
     #[error("{0}")]
     PrerequisiteState(String),

@@ -23,6 +23,8 @@ pub enum ObjectKind {
     Setting,
     /// A prepared statement.
     PreparedStatement,
+    /// A cursor.
+    Cursor,
     /// A savepoint of a transaction.
     Savepoint,
     /// A constraint of a table.
@@ -48,6 +50,7 @@ impl ObjectKind {
             ObjectKind::Database => SqlState::INVALID_CATALOG_NAME,
             ObjectKind::Schema => SqlState::INVALID_SCHEMA_NAME,
             ObjectKind::PreparedStatement => SqlState::UNDEFINED_STATEMENT,
+            ObjectKind::Cursor => SqlState::INVALID_CURSOR_NAME,
             ObjectKind::Savepoint => SqlState::INVALID_SAVEPOINT,
         }
     }
@@ -64,6 +67,7 @@ impl fmt::Display for ObjectKind {
             ObjectKind::Schema => "schema",
             ObjectKind::Setting => "configuration parameter",
             ObjectKind::PreparedStatement => "prepared statement",
+            ObjectKind::Cursor => "cursor",
             ObjectKind::Savepoint => "savepoint",
             ObjectKind::Constraint => "constraint",
             ObjectKind::Sequence => "sequence",

@@ -83,6 +83,8 @@ states! {
     DEPENDENT_OBJECTS_STILL_EXIST = "2BP01";
     /// `invalid_sql_statement_name`: a prepared statement does not exist.
     UNDEFINED_STATEMENT = "26000";
+    /// `invalid_cursor_name`: a cursor does not exist.
+    INVALID_CURSOR_NAME = "34000";
     /// `invalid_savepoint_specification`: a savepoint does not exist.
     INVALID_SAVEPOINT = "3B001";
     /// `invalid_catalog_name`: the database does not exist.
@@ -135,6 +137,8 @@ states! {
     UNDEFINED_TABLE = "42P01";
     /// `undefined_parameter`: a parameter has no value.
     UNDEFINED_PARAMETER = "42P02";
+    /// `duplicate_cursor`
+    DUPLICATE_CURSOR = "42P03";
     /// `duplicate_prepared_statement`
     DUPLICATE_STATEMENT = "42P05";
     /// `duplicate_database`
@@ -226,6 +230,7 @@ impl Error {
         match self {
             Error::Syntax { .. } => SqlState::SYNTAX_ERROR,
             Error::TooComplex(_) => SqlState::STATEMENT_TOO_COMPLEX,
+            Error::LimitExceeded(_) => SqlState::PROGRAM_LIMIT_EXCEEDED,
             Error::Unsupported(_) | Error::FormatVersion { .. } => SqlState::FEATURE_NOT_SUPPORTED,
             Error::InvalidStatement(_) => SqlState::SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION,
             Error::NotFound { kind, .. } => kind.undefined(),
@@ -236,6 +241,7 @@ impl Error {
             Error::UndefinedFunction { .. } => SqlState::UNDEFINED_FUNCTION,
             Error::AlreadyExists { kind: ObjectKind::Database, .. } => SqlState::DUPLICATE_DATABASE,
             Error::AlreadyExists { kind: ObjectKind::PreparedStatement, .. } => SqlState::DUPLICATE_STATEMENT,
+            Error::AlreadyExists { kind: ObjectKind::Cursor, .. } => SqlState::DUPLICATE_CURSOR,
             Error::AlreadyExists { kind: ObjectKind::Schema, .. } => SqlState::DUPLICATE_SCHEMA,
             Error::AlreadyExists { kind: ObjectKind::Constraint | ObjectKind::Role, .. } => SqlState::DUPLICATE_OBJECT,
             Error::AlreadyExists { .. } => SqlState::DUPLICATE_TABLE,

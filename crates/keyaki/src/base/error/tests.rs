@@ -280,6 +280,7 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             "cannot pin \"t\": it takes 2.0 KiB, and 1.0 KiB of the CPU cache are left for pins (three quarters of the \
              cache in total)",
         ),
+        (Error::LimitExceeded("text".into()), "54000", "text"),
         (Error::PrerequisiteState("text".into()), "55000", "text"),
         (
             Error::IndexUnusable { index: "i".into(), cause: "why".into() },
@@ -291,6 +292,8 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
         (Error::DivisionByZero.within("view \"v\""), "22012", "view \"v\": division by zero"),
         (Error::Store(keyaki_store::Error::Closed), "57P01", "the database is closed"),
         (Error::Internal("text".into()), "XX000", "internal error: text"),
+        (Error::NotFound { kind: ObjectKind::Cursor, name: "c".into() }, "34000", "cursor \"c\" does not exist"),
+        (Error::AlreadyExists { kind: ObjectKind::Cursor, name: "c".into() }, "42P03", "cursor \"c\" already exists"),
         (
             Error::NotFound { kind: ObjectKind::PreparedStatement, name: "p".into() },
             "26000",
@@ -439,9 +442,10 @@ fn number(error: &Error) -> usize {
         E::LockTimeout => 83,
         E::LockNotAvailable { .. } => 84,
         E::TooManyLocks => 85,
+        E::LimitExceeded(_) => 86,
     }
 }
-const VARIANTS: usize = 86;
+const VARIANTS: usize = 87;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

@@ -178,6 +178,14 @@ impl TransactionSlot {
         self.is_open.load(Ordering::Acquire)
     }
 
+    /// The number of the open transaction; `None` without one.
+    pub fn number(&self) -> Option<u64> {
+        match self.is_open() {
+            true => self.state.lock().as_ref().map(|open| open.number),
+            false => None,
+        }
+    }
+
     /// False if the next statement sees no commits since the last one: the transaction has its snapshot, or has failed.
     pub fn sees_changes(&self) -> bool {
         !self.is_open()

@@ -28,7 +28,7 @@ use crate::sql::names::{is_temporary, new_name};
 use crate::sql::skipped::like_options;
 use crate::sql::state::StatementState;
 use crate::sql::storage;
-use crate::sql::{Outcome, SqlSession, access, documents, expressions, sequences, synonyms, views};
+use crate::sql::{Outcome, SqlSession, access, documents, expressions, notices, sequences, synonyms, views};
 use crate::write::schema;
 use crate::{Error, ObjectKind, Result};
 
@@ -46,6 +46,7 @@ pub(crate) async fn create_table(
     let (catalog, snapshot) = engine.latest(&writer);
     let name = session.new_relation(&catalog, &create.name, create.temporary)?;
     if create.if_not_exists && catalog.tables.contains_key(&name) {
+        notices::relation_exists(session, &name);
         return Ok(Outcome::done("CREATE TABLE"));
     }
     access::creation(session, &catalog, &name)?;

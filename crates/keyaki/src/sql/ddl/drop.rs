@@ -10,7 +10,7 @@ use super::foreign_keys;
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, DocumentKind, RelationName, Table, put, remove_table};
 use crate::sql::state::StatementState;
-use crate::sql::{Outcome, SqlSession, access, sequences, views};
+use crate::sql::{Outcome, SqlSession, access, notices, sequences, views};
 use crate::{Error, ObjectKind, Result};
 
 pub(crate) async fn drop_table(
@@ -39,7 +39,7 @@ pub(crate) async fn drop_table(
                     hint: Some("use DROP VIEW"),
                 });
             }
-            false if if_exists => {}
+            false if if_exists => notices::missing(session, "table", &name.to_string()),
             false => return Err(Error::NotFound { kind: ObjectKind::Table, name: name.to_string() }),
         }
         dropped.push(name);
@@ -50,9 +50,11 @@ pub(crate) async fn drop_table(
         let cascades = if cascades { Ok(()) } else { Err(action.as_str()) };
         sequences::without_users_of(&mut changed, &mut batch, &table.def, cascades)?;
     }
-    let state = StatementState::new(session, catalog, snapshot)?;
+    let state = StatementState::new(session, catalog.clone(), snapshot)?;
     if cascades {
+        let named = dropped.clone();
         drop_dependents(&state, dropped, &mut changed, &mut batch)?;
+        notices::cascaded(session, &catalog, &changed, &named);
     } else {
         for name in &dropped {
             foreign_keys::check_unreferenced(&changed, name, &[], &format!("drop table \"{name}\""))?;
@@ -119,7 +121,7 @@ pub(crate) async fn drop_index(
                 put(&mut batch, DocumentKind::Table, &table.def.name, &table.def)?;
                 changed.tables.insert(table.def.name.clone(), Arc::new(table));
             }
-            None if if_exists => {}
+            None if if_exists => notices::missing(session, "index", &name.to_string()),
             None => return Err(Error::NotFound { kind: ObjectKind::Index, name: name.to_string() }),
         }
     }

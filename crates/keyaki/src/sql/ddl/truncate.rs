@@ -9,7 +9,7 @@ use keyaki_store::WriteBatch;
 use super::foreign_keys;
 use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, Privileges, RelationName, Table};
-use crate::sql::{Outcome, SqlSession, access};
+use crate::sql::{Outcome, SqlSession, access, notices};
 use crate::write::rebuild::empty;
 use crate::{Error, Result};
 
@@ -24,6 +24,7 @@ pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, tr
     for TruncateTableTarget { name, .. } in &table_names {
         let name = session.relation(&catalog, name)?;
         if if_exists && !catalog.tables.contains_key(&name) && !catalog.views.contains_key(&name) {
+            notices::missing(session, "relation", &name.to_string());
             continue;
         }
         let table = catalog.table(&name)?;

@@ -21,6 +21,7 @@ use datafusion::scalar::ScalarValue;
 use super::objects::{Kind, Relation, Source};
 use super::others::UTF8;
 use super::procedures::Procedure;
+use super::rewrite::LISTENING;
 use super::shapes::{Letter, Value};
 use super::{activity, definitions, locks, privileges, rows, types};
 use crate::catalog::RelationName;
@@ -131,6 +132,16 @@ static SPECS: &[Spec] = &[
     spec("pg_backend_pid", 0..=0, Letter::Int4, |source, _| Ok(source.activity.process.into())),
     spec("pg_blocking_pids", 1..=1, Letter::Int4s, |source, args| {
         Ok(args[0].number().map_or(Value::Null, |process| locks::blocking(source, process)))
+    }),
+    spec(LISTENING, 0..=0, Letter::Texts, |source, _| Ok(source.channels.listening().into())),
+    spec("pg_notify", 2..=2, Letter::Text, |source, args| {
+        let channel = args[0].text().unwrap_or_default();
+        let payload = args[1].text().unwrap_or_default();
+        match source.outbox.get() {
+            Some(outbox) => outbox.notify(channel, payload)?,
+            None => source.channels.notify(channel, payload)?,
+        }
+        Ok("".into())
     }),
     spec("pg_cancel_backend", 1..=1, Letter::Bool, |source, args| {
         args[0].number().map_or(Ok(Value::Null), |process| activity::cancel(source, process))
@@ -444,7 +455,7 @@ pub(super) fn is_function(name: &str) -> bool {
 /// The function of DataFusion for a function of the catalog.
 pub(super) fn implementation(name: &str) -> &'static str {
     match name {
-        "pg_cancel_backend" | "pg_terminate_backend" | "set_config" => ACTION,
+        "pg_cancel_backend" | "pg_notify" | "pg_terminate_backend" | "set_config" => ACTION,
         _ => NAME,
     }
 }

@@ -15,7 +15,9 @@ use crate::catalog::{
 };
 use crate::engine::Engine;
 use crate::engine::sessions::Activity;
+use crate::sql::channels::{Channels, Outbox};
 use crate::sql::client_settings::ClientSettings;
+use crate::sql::cursors::Cursors;
 use crate::sql::named::NamedStatements;
 use crate::sql::names::SearchPath;
 use crate::sql::roles::acting;
@@ -53,6 +55,12 @@ pub(in crate::sql) struct Source {
     pub activity: Arc<Activity>,
     /// The prepared statements of the session.
     pub named: NamedStatements,
+    /// The cursors of the session.
+    pub cursors: Arc<Cursors>,
+    /// The channels of the session.
+    pub channels: Arc<Channels>,
+    /// The messages of a query that is evaluated after its statement. Those of others are added to `channels`.
+    pub outbox: OnceLock<Arc<Outbox>>,
     /// Computed when a relation or function uses them.
     objects: OnceLock<Objects>,
     functions: OnceLock<Vec<Procedure>>,
@@ -76,6 +84,9 @@ impl Source {
             authority,
             activity: session.activity.clone(),
             named: session.named.clone(),
+            cursors: session.cursors.clone(),
+            channels: session.channels.clone(),
+            outbox: OnceLock::new(),
             objects: OnceLock::new(),
             functions: OnceLock::new(),
         }

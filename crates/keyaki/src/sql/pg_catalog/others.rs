@@ -40,6 +40,7 @@ pub(super) fn add(source: &Source, shape: &Shape, rows: &mut Rows) {
         "pg_sequences" => sequences(source, rows),
         "pg_settings" => settings(source, rows),
         "pg_prepared_statements" => prepared_statements(source, rows),
+        "pg_cursors" => cursors(source, rows),
         "pg_proc" => procedures::add(source, rows),
         "pg_stat_activity" => activity::add(source, rows),
         "pg_locks" => locks::add(source, rows),
@@ -279,6 +280,19 @@ fn prepared_statements(source: &Source, rows: &mut Rows) {
             ("prepare_time", activity::micros(named.prepared_at).into()),
             ("parameter_types", named.types.iter().map(|oid| i64::from(*oid)).collect::<Vec<i64>>().into()),
             ("from_sql", named.from_sql.into()),
+        ]);
+    }
+}
+
+fn cursors(source: &Source, rows: &mut Rows) {
+    for (name, cursor) in source.cursors.list() {
+        rows.add(&[
+            ("name", name.as_str().into()),
+            ("statement", cursor.text.as_str().into()),
+            ("is_holdable", cursor.is_holdable.into()),
+            ("is_binary", cursor.is_binary.into()),
+            ("is_scrollable", cursor.scrolls.into()),
+            ("creation_time", activity::micros(cursor.declared_at).into()),
         ]);
     }
 }

@@ -34,42 +34,44 @@ use crate::{Error, Result};
 /// A function that returns no rows.
 const ANCESTORS: &str = "pg_partition_ancestors";
 const UNNEST: &str = "unnest";
+/// A function that returns the channels of the session.
+pub(super) const LISTENING: &str = "pg_listening_channels";
 /// A function of the information schema that returns the elements of an array with their numbers.
 const EXPANDED: &str = "_pg_expandarray";
 /// Types whose values are texts here.
 const TEXTS: [&str; 7] = ["name", "char", "regproc", "regprocedure", "regoper", "cstring", "pg_node_tree"];
 
-/// Replaces the forms in a statement.
+/// Replaces the forms in a statement. True if it calls functions of [`ACTIONS`].
 ///
 /// # Errors
-/// Errors of the parser; `Unsupported` for signals to sessions in conditions: an operand of AND may be evaluated for rows that
+/// Errors of the parser; `Unsupported` for [`ACTIONS`] in conditions: an operand of AND may be evaluated for rows that
 /// another operand excludes.
-pub(in crate::sql) fn replace(node: &mut impl VisitMut) -> Result<()> {
+pub(in crate::sql) fn replace(node: &mut impl VisitMut) -> Result<bool> {
     let mut replace = Replace::default();
     match walk_mut(node, &mut replace) {
-        ControlFlow::Continue(()) if replace.signals > replace.selected => {
-            let what = format!("{} other than as a column of SELECT", SIGNALS.join(" and "));
+        ControlFlow::Continue(()) if replace.actions > replace.selected => {
+            let what = format!("calls of {} other than as a column of SELECT", ACTIONS.join(", "));
             Err(Error::Unsupported(what))
         }
-        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Continue(()) => Ok(replace.actions > 0),
         ControlFlow::Break(error) => Err(error),
     }
 }
 
-/// Functions that signal sessions.
-const SIGNALS: [&str; 2] = ["pg_cancel_backend", "pg_terminate_backend"];
+/// Functions that signal sessions or send notifications.
+const ACTIONS: [&str; 3] = ["pg_cancel_backend", "pg_terminate_backend", "pg_notify"];
 
 #[derive(Default)]
 struct Replace {
-    /// Number of calls of [`SIGNALS`].
-    signals: usize,
-    /// Number of calls of [`SIGNALS`] that are columns of a select list.
+    /// Number of calls of [`ACTIONS`].
+    actions: usize,
+    /// Number of calls of [`ACTIONS`] that are columns of a select list.
     selected: usize,
     /// The statement uses [`EXPANDED`]: fields of columns are those of its results.
     expands: bool,
 }
 
-fn is_signal(expr: &Expr) -> bool {
+fn is_action(expr: &Expr) -> bool {
     let Expr::Function(function) = expr else { return false };
     let name = match function.name.0.as_slice() {
         [ObjectNamePart::Identifier(name)] => name,
@@ -80,20 +82,20 @@ fn is_signal(expr: &Expr) -> bool {
         }
         _ => return false,
     };
-    SIGNALS.contains(&plain_ident(name).as_str())
+    ACTIONS.contains(&plain_ident(name).as_str())
 }
 
-/// Number of signals that are columns of select lists.
-fn selected_signals(body: &SetExpr) -> usize {
+/// Number of actions that are columns of select lists.
+fn selected_actions(body: &SetExpr) -> usize {
     match body {
         SetExpr::Select(select) => {
             let is_selected = |item: &&SelectItem| match item {
-                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => is_signal(expr),
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => is_action(expr),
                 _ => false,
             };
             select.projection.iter().filter(is_selected).count()
         }
-        SetExpr::SetOperation { left, right, .. } => selected_signals(left) + selected_signals(right),
+        SetExpr::SetOperation { left, right, .. } => selected_actions(left) + selected_actions(right),
         _ => 0,
     }
 }
@@ -313,6 +315,9 @@ fn of_function(function: &mut Function) -> Result<Option<Expr>> {
     if name == ANCESTORS {
         return crate::sql::parse_expr("unnest(CAST([] AS BIGINT[]))").map(Some);
     }
+    if name == LISTENING {
+        return crate::sql::parse_expr(&format!("{UNNEST}({NAME}('{LISTENING}'))")).map(Some);
+    }
     if is_sequence_function(&function.name)
         && let FunctionArguments::List(list) = &mut function.args
         && let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(sequence))) = list.args.first_mut()
@@ -396,6 +401,7 @@ fn of_factor(factor: &mut TableFactor) -> Result<()> {
     let is_qualified = name.0.len() == 2;
     unqualify(name);
     let query = match single(name).as_deref() {
+        Some(LISTENING) => "SELECT pg_listening_channels() AS pg_listening_channels",
         Some(ANCESTORS) => "SELECT CAST(NULL AS BIGINT) AS relid, CAST(NULL AS BIGINT) AS ordinality WHERE false",
         Some(UNNEST) if is_qualified && of_options(arguments) => "SELECT CAST(NULL AS TEXT) AS x WHERE false",
         _ => return Ok(()),
@@ -413,12 +419,12 @@ impl VisitorMut for Replace {
     }
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        self.selected += selected_signals(&query.body);
+        self.selected += selected_actions(&query.body);
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
-        self.signals += usize::from(is_signal(expr));
+        self.actions += usize::from(is_action(expr));
         flow(self.of_expr(expr))
     }
 }
@@ -451,11 +457,13 @@ mod tests {
     }
 
     #[test]
-    fn signals_are_columns_of_select_lists() {
+    fn actions_are_columns_of_select_lists() {
         for (sql, is_valid) in [
             ("SELECT pg_terminate_backend(pid), pg_cancel_backend(1) AS c FROM pg_stat_activity WHERE pid > 1", true),
             ("SELECT * FROM (SELECT pg_catalog.pg_terminate_backend(pid) FROM a UNION SELECT false) t", true),
             ("SELECT pid FROM pg_stat_activity WHERE pid > 1 AND pg_terminate_backend(pid)", false),
+            ("SELECT pg_notify('c', a), b FROM t", true),
+            ("SELECT a FROM t WHERE pg_notify('c', a) = ''", false),
             ("SELECT pid > 1 AND pg_terminate_backend(pid) FROM pg_stat_activity", false),
             ("SELECT pg_terminate_backend(pid) FROM a ORDER BY Pg_Cancel_Backend(pid)", false),
             ("SELECT CASE WHEN pid > 1 THEN pg_cancel_backend(pid) END FROM pg_stat_activity", false),

@@ -20,7 +20,7 @@ use crate::catalog::{
 };
 use crate::engine::sequences::Sequences;
 use crate::sql::names::{new_name, quoted};
-use crate::sql::{Outcome, SqlSession, settings};
+use crate::sql::{Outcome, SqlSession, notices, settings};
 use crate::values::cast::cast;
 use crate::values::zone::STORED;
 use crate::{Error, ObjectKind, Result};
@@ -300,7 +300,10 @@ impl Change<'_> {
         }
         for name in names {
             let def = match self.role(name) {
-                Err(Error::NotFound { .. }) if if_exists => continue,
+                Err(Error::NotFound { name, .. }) if if_exists => {
+                    notices::missing(self.session, "role", &name);
+                    continue;
+                }
                 def => def?,
             };
             self.check_may_change(&def.name)?;

@@ -38,7 +38,7 @@ use crate::sql::dml::defaults;
 use crate::sql::names::{new_name, plain_ident};
 use crate::sql::state::StatementState;
 use crate::sql::storage;
-use crate::sql::{Outcome, SqlSession, access, sequences};
+use crate::sql::{Outcome, SqlSession, access, notices, sequences};
 use crate::write::assign::assign;
 use crate::{Error, ObjectKind, Result};
 
@@ -53,6 +53,7 @@ pub(crate) async fn alter_table(session: &SqlSession, execution: &Execution<'_>,
     let (catalog, snapshot) = session.engine.latest(&writer);
     let name = session.relation(&catalog, &name)?;
     if if_exists && !catalog.tables.contains_key(&name) && !catalog.views.contains_key(&name) {
+        notices::missing(session, "relation", &name.to_string());
         return Ok(Outcome::done(TAG));
     }
     access::owner(session, &catalog, &name)?;
@@ -167,7 +168,10 @@ impl<'a> Draft<'a> {
             NewColumn::new(self.state, &self.def.name, column)?;
         if self.def.columns.iter().any(|other| other.name == column.name) {
             return match if_not_exists {
-                true => Ok(()),
+                true => {
+                    notices::column_exists(self.session, &column.name, &self.def.name);
+                    Ok(())
+                }
                 false => Err(Error::ColumnExists { column: column.name, relation: self.def.name.to_string() }),
             };
         }
@@ -193,7 +197,10 @@ impl<'a> Draft<'a> {
     /// Removes a column, with all indexes and constraints that use it.
     fn drop_column(&mut self, name: &str, if_exists: bool) -> Result<()> {
         let column = match self.column(name) {
-            Err(_) if if_exists => return Ok(()),
+            Err(_) if if_exists => {
+                notices::missing_part(self.session, "column", name, &self.def.name);
+                return Ok(());
+            }
             found => found?,
         };
         self.drop_dependents(column)?;
@@ -528,7 +535,11 @@ impl<'a> Draft<'a> {
         self.checks.retain(|check| check != name);
         self.foreign_keys.retain(|key| key != name);
         self.indexes.retain(|index| index != name);
-        match before == (def.checks.len(), def.indexes.len(), def.foreign_keys.len()) && !if_exists {
+        match before == (def.checks.len(), def.indexes.len(), def.foreign_keys.len()) {
+            true if if_exists => {
+                notices::missing_part(self.session, "constraint", name, &def.name);
+                Ok(())
+            }
             true => Err(rename::no_constraint(name, &def.name)),
             false => Ok(()),
         }
