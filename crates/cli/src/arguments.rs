@@ -327,6 +327,9 @@ pub struct ServeArguments {
     /// End connections whose transaction is idle for this time
     #[arg(long, value_name = "TIME")]
     pub idle_transaction_timeout: Option<Time>,
+    /// End connections whose clients receive nothing for this time, although there is something to send
+    #[arg(long, value_name = "TIME", default_value = "10min")]
+    pub send_timeout: Time,
     /// Log statements that take longer than this time; texts that may contain passwords are not shown
     #[arg(long, value_name = "TIME")]
     pub log_statements_slower_than: Option<Time>,
@@ -359,6 +362,7 @@ impl ServeArguments {
             max_connections: self.max_connections as usize,
             statement_timeout: self.statement_timeout.map(|time| time.0),
             idle_transaction_timeout: self.idle_transaction_timeout.map(|time| time.0),
+            send_timeout: Some(self.send_timeout.0),
             log_statements_slower_than: self.log_statements_slower_than.map(|time| time.0),
             shutdown_timeout: self.shutdown_timeout.0,
             ..default

@@ -5,11 +5,15 @@
 //! as everything else that a client sends, and texts must be valid UTF-8.
 
 use std::io;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use pgwire::messages::startup::Startup;
 use pgwire::messages::{DecodeContext, Message, PgWireBackendMessage, PgWireFrontendMessage, ProtocolVersion};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
 
 use crate::failure::{Failure, Result};
 
@@ -56,6 +60,8 @@ pub struct Wire<S> {
     output: BytesMut,
     /// Maximum length of a message.
     message_bytes_max: usize,
+    /// Maximum time in which the socket takes no output.
+    send_timeout: Option<Duration>,
     traffic: Traffic,
 }
 
@@ -67,8 +73,9 @@ pub struct Traffic {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    pub fn new(socket: S, message_bytes_max: usize) -> Wire<S> {
-        Wire { socket, input: BytesMut::new(), output: BytesMut::new(), message_bytes_max, traffic: Traffic::default() }
+    pub fn new(socket: S, message_bytes_max: usize, send_timeout: Option<Duration>) -> Wire<S> {
+        let (input, output) = (BytesMut::new(), BytesMut::new());
+        Wire { socket, input, output, message_bytes_max, send_timeout, traffic: Traffic::default() }
     }
 
     /// Reads more bytes. Cancel safe.
@@ -232,12 +239,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// Sends the output.
     ///
     /// # Errors
-    /// Errors of the socket.
+    /// Errors of the socket; `TimedOut` if the client receives nothing for too long.
     pub async fn flush(&mut self) -> io::Result<()> {
         let len = self.output.len() as u64;
-        self.socket.write_all_buf(&mut self.output).await?;
+        while self.output.has_remaining() {
+            if within(self.send_timeout, self.socket.write_buf(&mut self.output)).await? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
         self.traffic.sent += len;
-        self.socket.flush().await?;
+        within(self.send_timeout, self.socket.flush()).await?;
         self.output.clear();
         if self.output.capacity() > KEPT_BYTES {
             self.output = BytesMut::new();
@@ -253,6 +264,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         // The client may have gone.
         let _ = self.flush().await;
         let _ = self.socket.shutdown().await;
+    }
+}
+
+/// Waits for a step of sending, at most for the time `limit`.
+///
+/// # Errors
+/// Those of the step; `TimedOut`.
+async fn within<T>(limit: Option<Duration>, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let mut step = pin!(step);
+    // Most clients read.
+    match (futures::poll!(step.as_mut()), limit) {
+        (Poll::Ready(result), _) => result,
+        (Poll::Pending, Some(limit)) => timeout(limit, step).await.unwrap_or(Err(io::ErrorKind::TimedOut.into())),
+        (Poll::Pending, None) => step.await,
     }
 }
 

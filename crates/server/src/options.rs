@@ -35,6 +35,8 @@ pub struct ServerOptions {
     pub idle_transaction_timeout: Option<Duration>,
     /// Statements are cancelled after this time.
     pub statement_timeout: Option<Duration>,
+    /// Connections whose clients receive nothing for this time, although the server has something to send, end.
+    pub send_timeout: Option<Duration>,
     /// Statements that take longer are logged.
     pub log_statements_slower_than: Option<Duration>,
     /// Maximum time that a shutdown waits for running statements.
@@ -56,6 +58,7 @@ impl Default for ServerOptions {
             startup_timeout: Duration::from_secs(10),
             idle_transaction_timeout: None,
             statement_timeout: None,
+            send_timeout: Some(Duration::from_secs(600)),
             log_statements_slower_than: None,
             shutdown_timeout: Duration::from_secs(30),
         }

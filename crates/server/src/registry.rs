@@ -19,6 +19,8 @@ pub struct Signal {
     pub terminate: bool,
     /// The connection is to end at once.
     pub abort: bool,
+    /// Number of notifications that have arrived.
+    pub notifications: u64,
     /// `pg_terminate_backend` ends the connection: the running statement is cancelled.
     pub is_terminated: bool,
 }
@@ -30,6 +32,10 @@ struct Control(Arc<watch::Sender<Signal>>);
 impl SessionControl for Control {
     fn cancel(&self) {
         self.0.send_modify(|signal| signal.cancels += 1);
+    }
+
+    fn notify(&self) {
+        self.0.send_modify(|signal| signal.notifications += 1);
     }
 
     fn terminate(&self) {

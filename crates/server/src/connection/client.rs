@@ -8,8 +8,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures::StreamExt;
-use keyaki::{InterruptHandle, Outcome, Prepared, Session, TransactionStatus, Value};
-use pgwire::messages::response::{CommandComplete, NoticeResponse, ReadyForQuery, TransactionStatus as Shown};
+use keyaki::{InterruptHandle, Notification, Outcome, Prepared, Session, Severity, TransactionStatus, Value};
+use pgwire::messages::response::{
+    CommandComplete, NoticeResponse, NotificationResponse, ReadyForQuery, TransactionStatus as Shown,
+};
 use pgwire::messages::startup::ParameterStatus;
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -128,6 +130,9 @@ impl Client {
             if self.registration.signal.borrow_and_update().terminate {
                 return Err(terminated());
             }
+            if self.put_notifications()? {
+                self.flush().await?;
+            }
             tokio::select! {
                 biased;
                 request = self.wire.next() => return request,
@@ -243,6 +248,19 @@ impl Client {
         }
     }
 
+    /// Sends the output. A client that does not read it cannot keep the connection in a shutdown.
+    ///
+    /// # Errors
+    /// Errors of the connection.
+    pub async fn flush(&mut self) -> Result<()> {
+        let Client { wire, registration, .. } = self;
+        tokio::select! {
+            biased;
+            sent = wire.flush() => Ok(sent?),
+            _ = registration.signal.wait_for(|signal| signal.abort) => Err(Failure::Closed(ErrorKind::TimedOut.into())),
+        }
+    }
+
     /// The next rows of a result.
     ///
     /// # Errors
@@ -334,10 +352,46 @@ impl Client {
             return Ok(Some("BEGIN".into()));
         }
         let Some((tag, code, warning)) = no_effect(text, self.session.transaction_status()) else { return Ok(None) };
-        let fields = [(b'S', "WARNING"), (b'V', "WARNING"), (b'C', code), (b'M', warning)];
-        let fields = fields.map(|(field, value)| (field, value.to_string())).to_vec();
-        self.wire.put(&PgWireBackendMessage::NoticeResponse(NoticeResponse::new(fields)))?;
+        self.session.add_notice(Severity::Warning, code, warning);
         Ok(Some(tag.into()))
+    }
+
+    /// Appends the notices of the statements since the last call.
+    ///
+    /// # Errors
+    /// None but for bugs.
+    pub fn put_notices(&mut self) -> Result<()> {
+        for notice in self.session.take_notices() {
+            let severity = notice.severity.name().to_string();
+            let mut fields = vec![
+                (b'S', severity.clone()),
+                (b'V', severity),
+                (b'C', notice.sqlstate.to_string()),
+                (b'M', notice.message),
+            ];
+            fields.extend(notice.detail.map(|detail| (b'D', detail)));
+            fields.iter_mut().for_each(|(_, value)| value.retain(|c| c != '\0'));
+            self.wire.put(&PgWireBackendMessage::NoticeResponse(NoticeResponse::new(fields)))?;
+        }
+        Ok(())
+    }
+
+    /// Appends the notifications that have arrived, unless a transaction is open. True if there are any.
+    ///
+    /// # Errors
+    /// A fatal error (54000) if notifications were lost, because the client has not read them for too long.
+    fn put_notifications(&mut self) -> Result<bool> {
+        if self.session.transaction_status() != TransactionStatus::Idle {
+            return Ok(false);
+        }
+        let lost = |error: keyaki::Error| Failure::fatal(error.sqlstate().code(), error.to_string());
+        let notifications = self.session.take_notifications().map_err(lost)?;
+        let has_any = !notifications.is_empty();
+        for Notification { process, channel, payload } in notifications {
+            let response = NotificationResponse::new(process, channel.to_string(), payload.to_string());
+            self.wire.put(&PgWireBackendMessage::NotificationResponse(response))?;
+        }
+        Ok(has_any)
     }
 
     /// Makes the transaction of several statements one that the client ends, if the statement begins one.
@@ -377,6 +431,7 @@ impl Client {
     /// # Errors
     /// None but for bugs.
     pub fn put_complete(&mut self, tag: String) -> Result<()> {
+        self.put_notices()?;
         // The end of a transaction restores what SET LOCAL has changed.
         if matches!(tag.as_str(), "SET" | "RESET" | "COMMIT" | "ROLLBACK" | "DISCARD ALL") {
             self.put_settings()?;
@@ -416,14 +471,11 @@ impl Client {
         if status == Shown::Idle {
             // Portals end with their transaction.
             self.portals.clear();
+            self.put_notifications()?;
         }
+        self.put_notices()?;
         self.wire.put(&PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status)))?;
-        let Client { wire, registration, .. } = self;
-        tokio::select! {
-            biased;
-            sent = wire.flush() => Ok(sent?),
-            _ = registration.signal.wait_for(|signal| signal.abort) => Err(Failure::Closed(ErrorKind::TimedOut.into())),
-        }
+        self.flush().await
     }
 
     /// Sends the last messages and closes the connection.

@@ -14,7 +14,7 @@ use pgwire::messages::response::EmptyQueryResponse;
 use super::client::{Client, Work};
 use super::statements::{
     Body, Portal, ResultColumn, Rows, State, Statement, are_alike, columns, describes_itself, description, first_word,
-    returns_changes, returns_rows, rows_tag, tag,
+    formats_of_cursor, returns_changes, returns_rows, rows_tag, tag,
 };
 use super::{copying, record};
 use crate::failure::{Failure, Result};
@@ -25,6 +25,8 @@ use crate::values::{Format, parameters};
 const STATEMENTS_MAX: usize = 10_000;
 /// Maximum number of portals of a connection.
 const PORTALS_MAX: usize = 1_000;
+/// Maximum bytes of the values of all portals of a connection.
+const PORTAL_BYTES_MAX: usize = 512 << 20;
 /// The type of requests that end a series.
 const SYNC: u8 = b'S';
 
@@ -36,10 +38,11 @@ pub async fn failed(client: &mut Client, failure: &Failure) -> Result<()> {
     client.is_skipping = true;
     client.fail(failure);
     let text = std::mem::take(&mut client.parsing);
+    client.put_notices()?;
     client.wire.put(&failure.message(&text, 0))?;
     client.end_implicit(true).await?;
     // The client may wait for it before it sends a Sync.
-    Ok(client.wire.flush().await?)
+    client.flush().await
 }
 
 /// Ends a series of requests.
@@ -155,12 +158,13 @@ fn no_portal(name: &str) -> Failure {
 /// Binds a statement to values.
 ///
 /// # Errors
-/// 26000 for an unknown statement, 42P03 for the name of another portal, 08P01 for a wrong number of values or formats; errors
+/// 26000 for an unknown statement, 42P03 for the name of another portal or a cursor, 54000 for too many values, 08P01 for a wrong number of values or formats; errors
 /// of values.
 pub async fn bind(client: &mut Client, request: Bind) -> Result<()> {
     let statement = statement(client, request.statement_name.as_deref()).await?;
     let name = request.portal_name.unwrap_or_default();
-    if !name.is_empty() && client.portals.contains_key(&name) {
+    let is_cursor = || client.session.cursor_columns(&name).is_some();
+    if !name.is_empty() && (client.portals.contains_key(&name) || is_cursor()) {
         return Err(Failure::sql("42P03", format!("portal \"{name}\" already exists")));
     }
     if client.portals.len() >= PORTALS_MAX && !name.is_empty() {
@@ -172,6 +176,15 @@ pub async fn bind(client: &mut Client, request: Bind) -> Result<()> {
         return Err(Failure::protocol(format!(
             "bind message supplies {given} parameters, but prepared statement \"{statement}\" requires {expected}"
         )));
+    }
+    let bytes: usize = request.parameters.iter().flatten().map(|value| value.len()).sum();
+    let others: usize = client.portals.iter().filter(|(of, _)| **of != name).map(|(_, portal)| portal.bytes).sum();
+    if others + bytes > PORTAL_BYTES_MAX {
+        let limit = PORTAL_BYTES_MAX >> 20;
+        return Err(Failure::sql(
+            "54000",
+            format!("the values of the portals of a connection have at most {limit} MiB"),
+        ));
     }
     let formats = Format::for_each(&request.parameter_format_codes, given, "parameter")?;
     let given = request.parameters.iter().zip(&statement.parameters).zip(formats).enumerate();
@@ -185,7 +198,8 @@ pub async fn bind(client: &mut Client, request: Bind) -> Result<()> {
         // Before the statement is executed.
         columns(schema, &request.result_column_format_codes)?;
     }
-    let portal = Portal { statement, values, formats: request.result_column_format_codes, state: State::Bound };
+    let formats = request.result_column_format_codes;
+    let portal = Portal { statement, values, bytes, formats, state: State::Bound };
     client.portals.insert(name, portal);
     client.wire.put(&Message::BindComplete(BindComplete::new()))
 }
@@ -203,7 +217,12 @@ pub async fn describe(client: &mut Client, request: Describe) -> Result<()> {
         let described = described(client, &statement).await?;
         return put_columns(client, described.as_deref());
     }
-    let Some(portal) = client.portals.get(&name) else { return Err(no_portal(&name)) };
+    let Some(portal) = client.portals.get(&name) else {
+        // A cursor of DECLARE is a portal, too.
+        let schema = client.session.cursor_columns(&name).ok_or_else(|| no_portal(&name))?;
+        let described = columns(&schema, formats_of_cursor(&schema))?;
+        return put_columns(client, Some(described.as_slice()));
+    };
     let statement = portal.statement.clone();
     let known = match (&portal.state, &statement.body) {
         (State::Reading(rows), _) => Some(rows.columns.clone()),
@@ -256,6 +275,7 @@ fn put_columns(client: &mut Client, columns: Option<&[ResultColumn]>) -> Result<
 async fn start(client: &mut Client, name: &str) -> Result<Option<String>> {
     let Some(portal) = client.portals.get_mut(name) else { return Err(no_portal(name)) };
     let (statement, values) = (portal.statement.clone(), std::mem::take(&mut portal.values));
+    portal.bytes = 0;
     let formats = std::mem::take(&mut portal.formats);
     // Also after an error.
     portal.state = State::Ended;
@@ -302,12 +322,38 @@ fn set_state(client: &mut Client, name: &str, state: State) {
 /// 34000 for an unknown portal, 55000 for one that was executed; errors of the statement.
 pub async fn execute(client: &mut Client, request: Execute) -> Result<()> {
     let name = request.name.unwrap_or_default();
-    let Some(portal) = client.portals.get(&name) else { return Err(no_portal(&name)) };
-    let statement = portal.statement.clone();
     let started = Instant::now();
+    let Some(portal) = client.portals.get(&name) else {
+        if client.session.cursor_columns(&name).is_none() {
+            return Err(no_portal(&name));
+        }
+        let count = if request.max_rows > 0 { request.max_rows.to_string() } else { "ALL".into() };
+        let text = format!("FETCH FORWARD {count} FROM \"{}\"", name.replace('"', "\"\""));
+        let result = execute_cursor(client, &text, request.max_rows).await;
+        record::executed(client, &text, started, &result);
+        return result;
+    };
+    let statement = portal.statement.clone();
     let result = execute_portal(client, name, request.max_rows, &statement).await;
     record::executed(client, &statement.text, started, &result);
     result
+}
+
+/// Executes FETCH for a request that names a cursor of DECLARE as its portal. The rows are not described.
+async fn execute_cursor(client: &mut Client, text: &str, max_rows: i32) -> Result<()> {
+    client.start();
+    let Outcome::Rows(stream) = client.run(Work::Text(text)).await? else {
+        return Err(Failure::sql("XX000", "FETCH has returned no rows"));
+    };
+    let schema = stream.schema();
+    let mut rows = Rows::new(stream, columns(&schema, formats_of_cursor(&schema))?, client.cancels());
+    client.send(&mut rows, 0).await?;
+    match u64::try_from(max_rows) {
+        Ok(limit @ 1..) if rows.sent == limit => {
+            client.wire.put(&Message::PortalSuspended(PortalSuspended::new())) //
+        }
+        _ => client.put_complete(rows_tag("SELECT", rows.sent)),
+    }
 }
 
 async fn execute_portal(client: &mut Client, name: String, max_rows: i32, statement: &Statement) -> Result<()> {
@@ -363,7 +409,8 @@ pub fn close(client: &mut Client, request: &Close) -> Result<()> {
             client.statements.remove(name);
             client.session.forget_prepared(name);
         }
-        _ => drop(client.portals.remove(name)),
+        _ if client.portals.contains_key(name) => drop(client.portals.remove(name)),
+        _ => client.session.close_cursor(name),
     }
     client.wire.put(&Message::CloseComplete(CloseComplete::new()))
 }

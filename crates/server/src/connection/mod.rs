@@ -89,7 +89,7 @@ async fn request(client: &mut Client) -> Result<bool> {
         Request::Describe(describe) => extended::describe(client, describe).await,
         Request::Execute(execute) => extended::execute(client, execute).await,
         Request::Close(close) => extended::close(client, &close),
-        Request::Flush(_) => client.wire.flush().await.map_err(Failure::from),
+        Request::Flush(_) => client.flush().await,
         // Of a COPY that has failed.
         Request::CopyData(_) | Request::CopyDone(_) | Request::CopyFail(_) => return Ok(true),
         _ => Err(Failure::fatal("08P01", "unexpected message")),

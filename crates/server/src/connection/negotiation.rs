@@ -49,7 +49,7 @@ pub async fn negotiate(shared: &Shared, socket: Socket, peer: Peer) -> Option<Ne
         (socket, _) => (socket, None),
     };
     let is_direct = encryption.is_some();
-    let mut wire = Wire::new(socket, shared.options.message_bytes_max);
+    let mut wire = Wire::new(socket, shared.options.message_bytes_max, shared.options.send_timeout);
     if is_direct && !encryption.as_ref().is_some_and(|encryption| encryption.has_alpn) {
         let problem = "received direct TLS connection request without ALPN protocol negotiation extension";
         refuse(wire, &Failure::fatal("08P01", problem), peer).await;
@@ -61,7 +61,7 @@ pub async fn negotiate(shared: &Shared, socket: Socket, peer: Peer) -> Option<Ne
             Ok(Step::Encrypt) => {
                 let (Socket::Tcp(socket), Some(tls)) = (wire.into_socket(), &shared.tls) else { return None };
                 let encrypted = encrypt(tls, socket, peer).await?;
-                wire = Wire::new(encrypted.0, shared.options.message_bytes_max);
+                wire = Wire::new(encrypted.0, shared.options.message_bytes_max, shared.options.send_timeout);
                 encryption = Some(encrypted.1);
             }
             Ok(Step::Startup(startup)) => return Some(Negotiated { wire, startup, encryption }),

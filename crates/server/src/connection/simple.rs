@@ -7,7 +7,7 @@ use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::response::EmptyQueryResponse;
 
 use super::client::{Client, Work};
-use super::statements::{Rows, columns, description, first_word, returns_changes, rows_tag, tag};
+use super::statements::{Rows, columns, description, first_word, formats_of_cursor, returns_changes, rows_tag, tag};
 use super::{copying, record};
 use crate::failure::Result;
 
@@ -30,6 +30,7 @@ pub async fn query(client: &mut Client, text: &str) -> Result<()> {
             return Err(failure);
         }
         client.fail(&failure);
+        client.put_notices()?;
         client.wire.put(&failure.message(at.text, at.skipped))?;
         client.end_implicit(true).await?;
     }
@@ -101,7 +102,8 @@ async fn execute(client: &mut Client, text: &str) -> Result<String> {
     }
     match client.run(Work::Text(text)).await? {
         Outcome::Rows(stream) => {
-            let columns = columns(&stream.schema(), &[])?;
+            let schema = stream.schema();
+            let columns = columns(&schema, formats_of_cursor(&schema))?;
             client.wire.put(&description(&columns))?;
             let mut rows = Rows::new(stream, columns, client.cancels());
             client.send(&mut rows, 0).await?;

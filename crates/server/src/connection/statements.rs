@@ -82,6 +82,8 @@ impl Recent {
 pub struct Portal {
     pub statement: Arc<Statement>,
     pub values: Vec<Value>,
+    /// Bytes of the values as the client has sent them.
+    pub bytes: usize,
     /// Formats of the result as the client has given them: none, one, or one for each column.
     pub formats: Vec<i16>,
     pub state: State,
@@ -141,6 +143,11 @@ pub fn columns(schema: &SchemaRef, formats: &[i16]) -> Result<Vec<ResultColumn>>
         format,
     });
     Ok(columns.collect())
+}
+
+/// The formats of the rows of a cursor that a client reads without choosing formats.
+pub fn formats_of_cursor(schema: &SchemaRef) -> &'static [i16] {
+    if Session::is_of_binary_cursor(schema) { &[1] } else { &[] }
 }
 
 /// The description of columns.
@@ -253,7 +260,7 @@ pub fn first_word(text: &str) -> Word {
 pub fn rows_tag(text: &str, rows: u64) -> String {
     match first_word(text).as_str() {
         "INSERT" | "REPLACE" => format!("INSERT 0 {rows}"),
-        word @ ("UPDATE" | "DELETE" | "MERGE") => format!("{word} {rows}"),
+        word @ ("UPDATE" | "DELETE" | "MERGE" | "FETCH") => format!("{word} {rows}"),
         word @ ("SHOW" | "EXPLAIN") => word.into(),
         _ => format!("SELECT {rows}"),
     }
@@ -277,8 +284,9 @@ pub fn describes_itself(text: &str) -> bool {
 
 /// True for statements that may return rows whose columns are known only when they are executed.
 pub fn returns_rows(text: &str) -> bool {
-    const WORDS: [&str; 12] = [
-        "BACKUP", "CHECK", "EXECUTE", "EXPORT", "IMPORT", "PIN", "SELECT", "TABLE", "VACUUM", "VALUES", "WARM", "WITH",
+    const WORDS: [&str; 13] = [
+        "BACKUP", "CHECK", "EXECUTE", "EXPORT", "FETCH", "IMPORT", "PIN", "SELECT", "TABLE", "VACUUM", "VALUES",
+        "WARM", "WITH",
     ];
     describes_itself(text) || WORDS.contains(&first_word(text).as_str())
 }
@@ -365,6 +373,7 @@ mod tests {
         assert_eq!(rows_tag("INSERT INTO t VALUES (1) RETURNING a", 1), "INSERT 0 1");
         assert_eq!(rows_tag("WITH q AS (SELECT 1) SELECT * FROM q", 7), "SELECT 7");
         assert_eq!(rows_tag("show timezone", 1), "SHOW");
+        assert_eq!(rows_tag("fetch 2 from c", 2), "FETCH 2");
         let done = |tag: &str, rows| tag_of(&Outcome::Done { tag: tag.into(), rows });
         assert_eq!(done("INSERT", Some(3)), "INSERT 0 3");
         assert_eq!(done("CREATE TABLE", None), "CREATE TABLE");

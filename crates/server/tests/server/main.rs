@@ -4,8 +4,10 @@
 
 mod auth;
 mod copy;
+mod cursors;
 mod http;
 mod locks;
+mod messages;
 mod protocol;
 mod sessions;
 mod statements;
