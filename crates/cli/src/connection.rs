@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use datafusion::error::DataFusionError;
-use keyaki::{InterruptHandle, Outcome, Session, TransactionStatus};
+use keyaki::{InterruptHandle, Notification, Outcome, Session, TransactionStatus};
 
 use crate::failure::{Failure, Result};
-use crate::remote::{self, Canceller, Remote};
+use crate::remote::{self, Canceller, Remote, plain, show_notification};
 
 /// The destination of statements.
 pub enum Connection {
@@ -61,6 +61,24 @@ impl Connection {
     pub async fn settle(&self) {
         if let Connection::Remote(remote) = self {
             remote.settle().await;
+        }
+    }
+
+    /// Writes the notices and notifications of an embedded database to standard error. Those of a server are shown as they
+    /// arrive.
+    pub fn show_messages(&self) {
+        let Connection::Embedded(session) = self else { return };
+        for notice in session.take_notices() {
+            let detail = notice.detail.map(|detail| format!("\n  DETAIL: {detail}")).unwrap_or_default();
+            eprintln!("{}: {}", notice.severity.name(), plain(&format!("{}{detail}", notice.message)));
+        }
+        match session.take_notifications() {
+            Ok(notifications) => {
+                for Notification { process, channel, payload } in notifications {
+                    show_notification(&channel, &payload, process);
+                }
+            }
+            Err(error) => eprintln!("warning: {error}"),
         }
     }
 

@@ -151,7 +151,7 @@ fn run_input(runtime: &Runtime, runner: &mut Runner, arguments: &InputArguments)
 async fn commands(runner: &mut Runner, commands: &[String], on_error: OnError) -> Result<()> {
     let mut result = Ok(());
     for command in commands {
-        match script::run(runner, command.as_bytes(), "-c", on_error).await {
+        match script::run(runner, command.as_bytes(), script::COMMAND, on_error).await {
             Ok(shell::commands::Next::Quit) => break,
             Ok(shell::commands::Next::Continue) => {}
             Err(Failure::Reported) if on_error == OnError::Continue => result = Err(Failure::Reported),

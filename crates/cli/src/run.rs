@@ -19,7 +19,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupt::{Active, Interrupts};
 use crate::output::Mode;
 use crate::pager::Pager;
-use crate::remote::Remote;
+use crate::remote::{CopySource, PlainWriter, Remote};
 use crate::terminal;
 
 /// Destination of results.
@@ -91,7 +91,9 @@ impl Runner {
         let mut active = interrupts.activate();
         let watch = self.watch();
         let interrupter = self.connection.interrupter();
-        let outcome = match active.interrupting(|| interrupter.interrupt(), self.connection.query(sql)).await? {
+        let outcome = active.interrupting(|| interrupter.interrupt(), self.connection.query(sql)).await;
+        self.connection.show_messages();
+        let outcome = match outcome? {
             Outcome::Rows(stream) => self.rows(stream, &mut active, watch, start).await,
             Outcome::Done { tag, rows } => {
                 drop(watch);
@@ -101,14 +103,15 @@ impl Runner {
         if matches!(outcome, Err(Failure::Cancelled)) {
             self.connection.settle().await;
         }
+        self.connection.show_messages();
         outcome
     }
 
-    /// Loads a file on this machine into a table of a server.
+    /// Loads rows of this machine into a table of a server.
     ///
     /// # Errors
     /// As [`Runner::statement`], and errors of the file.
-    pub async fn copy_in(&mut self, sql: &str, file: File) -> Result<()> {
+    pub async fn copy_in(&mut self, sql: &str, source: CopySource) -> Result<()> {
         let start = Instant::now();
         let Connection::Remote(remote) = &self.connection else {
             return Err(Failure::message("only servers load files from their clients"));
@@ -116,7 +119,7 @@ impl Runner {
         let interrupts = self.interrupts.clone();
         let mut active = interrupts.activate();
         let canceller = remote.canceller();
-        match active.interrupting(|| canceller.interrupt(), remote.copy_in(sql, file)).await? {
+        match active.interrupting(|| canceller.interrupt(), remote.copy_in(sql, source)).await? {
             Outcome::Done { tag, rows } => self.done(&tag, rows, start.elapsed()),
             Outcome::Rows(_) => Ok(()),
         }
@@ -149,13 +152,14 @@ impl Runner {
         let to_terminal = matches!(self.target, Target::Stdout).then(terminal::size).flatten();
         let mut format = self.mode.format(stream.schema(), to_terminal.map(|(columns, _)| columns));
         let (mode, timer, footer) = (self.mode, self.timer, self.interactive || self.timer);
-        let mut out = Out { writer: self.writer(to_terminal), watch };
+        let out = Out { writer: self.writer(to_terminal), watch };
+        let mut out = PlainWriter::new(out, to_terminal.is_some());
         let mut rows = 0;
         while let Some(batch) = active.unless_pressed(stream.next()).await.ok_or(Failure::Cancelled)? {
             let batch = batch.map_err(failure_of)?;
             rows += batch.num_rows() as u64;
             if let Err(error) = format.batch(&batch, &mut out) {
-                return out.closed_early(error);
+                return out.into_inner().closed_early(error);
             }
         }
         // The time that the user spends in the pager does not count.
@@ -170,6 +174,7 @@ impl Runner {
             }
             out.flush()
         });
+        let out = out.into_inner();
         match ended {
             Ok(()) => out.finish(),
             Err(error) => out.closed_early(error),

@@ -128,8 +128,41 @@ fn statements_transactions_and_errors() {
     assert!(text(&output.stderr).contains("use .import"), "{output:?}");
     let output = served.sql(&["--mode", "csv", "-c", "COPY (SELECT id, name FROM t ORDER BY id) TO STDOUT"], "");
     assert_eq!(text(&output.stdout), "copy\n1\tone\n2\t\\N\n");
+    let query = "COPY (SELECT a, repeat('x', 100) FROM generate_series(1, 50000) g (a)) TO STDOUT";
+    let output = served.sql(&["--mode", "csv", "-c", query], "");
+    assert_eq!(text(&output.stdout).lines().count(), 50_001);
     let output = served.sql(&["--mode", "csv", "-c", "SELECT a FROM generate_series(1, 100000) g (a)"], "");
     assert_eq!(text(&output.stdout).lines().count(), 100_001);
+}
+
+/// The rows of COPY FROM STDIN are lines of the script.
+#[test]
+fn scripts_with_rows() {
+    let served = Served::start("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT)", &[]);
+    let rows: String = (0..20_000).map(|id| format!("{id}\tname of {id}\n")).collect();
+    let script = format!("COPY t FROM STDIN;\n{rows}\\.\nSELECT count(*) AS n, max(name) AS m FROM t;\n");
+    let output = served.sql(&["--mode", "csv"], &script);
+    assert_eq!((text(&output.stderr), text(&output.stdout)), ("", "n,m\n20000,name of 9999\n"));
+    // The rows of a statement that fails are skipped, and end with the script.
+    let script = "COPY nowhere FROM STDIN;\n1\n\\.\nSELECT 1 AS a;\nCOPY t FROM STDIN;\n7\tagain\n";
+    let output = served.sql(&["--mode", "csv", "--continue-on-error"], script);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), "a\n1\n"), "{output:?}");
+    let errors = text(&output.stderr);
+    assert!(errors.starts_with("error: stdin:1: ") && errors.contains("error: stdin:5: "), "{errors}");
+}
+
+#[test]
+fn notices_and_notifications() {
+    let served = Served::start("CREATE SEQUENCE numbers START WITH 5", &[]);
+    let output = served.sql(&["-c", "DROP TABLE IF EXISTS a; LISTEN c; NOTIFY c, 'hello'; SELECT 1"], "");
+    let messages = text(&output.stderr);
+    assert!(messages.starts_with("NOTICE: table \"a\" does not exist, skipping\n"), "{messages}");
+    assert!(
+        messages.contains("notification on channel \"c\" from process") && messages.contains(": hello"),
+        "{messages}"
+    );
+    let output = served.sql(&["-c", ".schema"], "");
+    assert!(text(&output.stdout).starts_with("CREATE SEQUENCE numbers AS bigint INCREMENT BY 1"), "{output:?}");
 }
 
 #[test]

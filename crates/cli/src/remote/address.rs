@@ -16,10 +16,23 @@ use super::error::{Error, Result};
 
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 const PORT: u16 = 5432;
+/// The value of `sslrootcert` that stands for the authorities that the system trusts.
+const SYSTEM_ROOTS: &str = "system";
 /// Limit of `connect_timeout`, and its value if it is not given.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Longer password files are not read to their end.
 const PASSWORD_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// True for inputs that may contain a password: addresses with one, and definitions of roles with the word.
+pub fn has_password(input: &str) -> bool {
+    let first = input.split_whitespace().next().unwrap_or_default().to_ascii_lowercase();
+    if !(first.starts_with(".o") || matches!(first.as_str(), "create" | "alter")) {
+        return false;
+    }
+    // Also before the first slash of a malformed address.
+    let login = input.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map(|(login, _)| login);
+    login.is_some_and(|login| login.contains(':')) || input.to_ascii_lowercase().contains("password")
+}
 
 /// True for texts that begin as the address of a server.
 pub fn is_address(text: &str) -> bool {
@@ -31,6 +44,8 @@ pub fn is_address(text: &str) -> bool {
 pub enum SslMode {
     /// No encryption.
     Disable,
+    /// Encryption if the server refuses the connection without it.
+    Allow,
     /// Encryption if the server has it.
     Prefer,
     /// Encryption, with any certificate unless there is a file of authorities.
@@ -47,6 +62,7 @@ impl FromStr for SslMode {
     fn from_str(text: &str) -> Result<SslMode> {
         Ok(match text {
             "disable" => SslMode::Disable,
+            "allow" => SslMode::Allow,
             "prefer" => SslMode::Prefer,
             "require" => SslMode::Require,
             "verify-ca" => SslMode::VerifyCa,
@@ -83,12 +99,57 @@ impl FromStr for ChannelBinding {
     }
 }
 
+/// The demands on a server of several ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionAttributes {
+    Any,
+    ReadWrite,
+    ReadOnly,
+    Primary,
+    Standby,
+}
+
+impl SessionAttributes {
+    /// True for a server in this state.
+    pub fn fit(self, is_standby: bool, is_read_only: bool) -> bool {
+        match self {
+            SessionAttributes::Any => true,
+            SessionAttributes::ReadWrite => !is_standby && !is_read_only,
+            SessionAttributes::ReadOnly => is_standby || is_read_only,
+            SessionAttributes::Primary => !is_standby,
+            SessionAttributes::Standby => is_standby,
+        }
+    }
+}
+
+impl FromStr for SessionAttributes {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<SessionAttributes> {
+        Ok(match text {
+            "any" => SessionAttributes::Any,
+            "read-write" => SessionAttributes::ReadWrite,
+            "read-only" => SessionAttributes::ReadOnly,
+            "primary" => SessionAttributes::Primary,
+            "standby" => SessionAttributes::Standby,
+            other => {
+                return Err(Error::Usage(format!(
+                    "invalid target_session_attrs \"{other}\" (any, read-write, read-only, primary, standby)"
+                )));
+            }
+        })
+    }
+}
+
 /// A server, a database, a user, and the settings of the connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
     /// A name, an IP address, or the directory of a Unix socket.
     pub host: String,
     pub port: u16,
+    /// The hosts and ports of servers that are tried after this one.
+    others: Vec<(String, u16)>,
+    pub session_attributes: SessionAttributes,
     pub user: String,
     pub database: String,
     password: Option<String>,
@@ -134,12 +195,18 @@ impl Address {
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, place) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
-        let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, rest)) => (host, rest.strip_prefix(':').unwrap_or(rest)),
-            None => place.split_once(':').unwrap_or((place, "")),
-        };
+        let places =
+            place.split(',').map(|place| match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+                Some((host, rest)) => (host, rest.strip_prefix(':').unwrap_or(rest)),
+                None => place.split_once(':').unwrap_or((place, "")),
+            });
+        let (hosts, ports): (Vec<&str>, Vec<&str>) = places.unzip();
         let mut given = Given(Vec::new());
-        for (name, value) in [("user", user), ("host", host), ("port", port), ("dbname", database)] {
+        let list =
+            |items: Vec<&str>| if items.iter().all(|item| item.is_empty()) { String::new() } else { items.join(",") };
+        let (hosts, ports) = (list(hosts), list(ports));
+        for (name, value) in [("user", user), ("host", hosts.as_str()), ("port", ports.as_str()), ("dbname", database)]
+        {
             given.add(name, value)?;
         }
         given.add("password", password.unwrap_or_default())?;
@@ -150,6 +217,18 @@ impl Address {
             given.add(&decoded(name)?, value)?;
         }
         given.address(variable)
+    }
+
+    /// The addresses of all servers, each alone, in the order in which they are tried.
+    pub fn each(&self) -> impl Iterator<Item = Address> {
+        let first = (self.host.clone(), self.port);
+        let one = move |(host, port)| Address { host, port, others: Vec::new(), ..self.clone() };
+        std::iter::once(first).chain(self.others.iter().cloned()).map(one)
+    }
+
+    /// The address with another demand on the encryption.
+    pub fn with_ssl_mode(&self, ssl_mode: SslMode) -> Address {
+        Address { ssl_mode, ..self.clone() }
     }
 
     /// The password in the address, the environment, or the password file.
@@ -167,6 +246,11 @@ impl Address {
         self.password.clone().or_else(from_file)
     }
 
+    /// True if the authorities that the system trusts verify the server.
+    pub fn has_system_roots(&self) -> bool {
+        self.root_certificates.as_deref() == Some(Path::new(SYSTEM_ROOTS))
+    }
+
     /// The path of the Unix socket; `None` for hosts.
     pub fn socket(&self) -> Option<PathBuf> {
         self.host.starts_with('/').then(|| Path::new(&self.host).join(format!(".s.PGSQL.{}", self.port)))
@@ -178,7 +262,7 @@ struct Given(Vec<(String, String)>);
 
 impl Given {
     fn add(&mut self, name: &str, value: &str) -> Result<()> {
-        const NAMES: [&str; 14] = [
+        const NAMES: [&str; 15] = [
             "application_name",
             "channel_binding",
             "connect_timeout",
@@ -192,6 +276,7 @@ impl Given {
             "sslkey",
             "sslmode",
             "sslrootcert",
+            "target_session_attrs",
             "user",
         ];
         if !NAMES.contains(&name) {
@@ -220,32 +305,43 @@ impl Given {
             None => from_environment("USER")?
                 .ok_or_else(|| Error::Usage("the address has no user (postgres://user@host/database)".into()))?,
         };
-        let port = match find("port", "PGPORT")? {
-            Some(port) => port.parse().map_err(|_| Error::Usage(format!("invalid port \"{port}\" in the address")))?,
-            None => PORT,
-        };
+        let hosts = find("host", "PGHOST")?.unwrap_or_else(|| "localhost".into());
+        let ports = find("port", "PGPORT")?.unwrap_or_default();
+        let mut places = places(&hosts, &ports)?.into_iter();
+        let (host, port) = places.next().ok_or_else(|| Error::Usage("the address has no host".into()))?;
         let seconds = match find("connect_timeout", "PGCONNECT_TIMEOUT")? {
             Some(seconds) => {
                 seconds.parse().map_err(|_| Error::Usage(format!("invalid connect_timeout \"{seconds}\"")))?
             }
             None => 0,
         };
+        let roots = find("sslrootcert", "PGSSLROOTCERT")?.map(PathBuf::from);
+        // As in libpq: anyone can get a certificate of such an authority, but not one for the name of the server.
+        let default_mode = match roots.as_deref() == Some(Path::new(SYSTEM_ROOTS)) {
+            true => SslMode::VerifyFull,
+            false => SslMode::Prefer,
+        };
+        let ssl_mode = find("sslmode", "PGSSLMODE")?.map_or(Ok(default_mode), |mode| mode.parse())?;
+        if default_mode == SslMode::VerifyFull && ssl_mode != SslMode::VerifyFull {
+            return Err(Error::Usage("sslrootcert=system needs sslmode=verify-full".into()));
+        }
         let certificate = find("sslcert", "PGSSLCERT")?.map(PathBuf::from);
         let key = find("sslkey", "PGSSLKEY")?.map(PathBuf::from);
         if certificate.is_some() != key.is_some() {
             return Err(Error::Usage("sslcert and sslkey must be given together".into()));
         }
         Ok(Address {
-            host: find("host", "PGHOST")?.unwrap_or_else(|| "localhost".into()),
+            host,
             port,
+            others: places.collect(),
+            session_attributes: find("target_session_attrs", "PGTARGETSESSIONATTRS")?
+                .map_or(Ok(SessionAttributes::Any), |attributes| attributes.parse())?,
             database: find("dbname", "PGDATABASE")?.unwrap_or_else(|| user.clone()),
             user,
             password: find("password", "PGPASSWORD")?,
             password_file: find("passfile", "PGPASSFILE")?.map(PathBuf::from).or_else(|| in_home(".pgpass")),
-            ssl_mode: find("sslmode", "PGSSLMODE")?.map_or(Ok(SslMode::Prefer), |mode| mode.parse())?,
-            root_certificates: find("sslrootcert", "PGSSLROOTCERT")?
-                .map(PathBuf::from)
-                .or_else(|| in_home(".postgresql/root.crt").filter(|path| path.exists())),
+            ssl_mode,
+            root_certificates: roots.or_else(|| in_home(".postgresql/root.crt").filter(|path| path.exists())),
             certificate,
             key,
             channel_binding: find("channel_binding", "PGCHANNELBINDING")?
@@ -255,6 +351,21 @@ impl Given {
             connect_timeout: if seconds == 0 { TIMEOUT } else { Duration::from_secs(seconds).min(TIMEOUT) },
         })
     }
+}
+
+/// The hosts of a list, each with its port. One port is that of all hosts.
+fn places(hosts: &str, ports: &str) -> Result<Vec<(String, u16)>> {
+    let port = |port: &str| match port {
+        "" => Ok(PORT),
+        port => port.parse().map_err(|_| Error::Usage(format!("invalid port \"{port}\" in the address"))),
+    };
+    let hosts: Vec<&str> = hosts.split(',').collect();
+    let ports = ports.split(',').map(port).collect::<Result<Vec<u16>>>()?;
+    if ports.len() > 1 && ports.len() != hosts.len() {
+        return Err(Error::Usage(format!("the address has {} hosts, but {} ports", hosts.len(), ports.len())));
+    }
+    let host = |host: &str| if host.is_empty() { "localhost".to_string() } else { host.to_string() };
+    Ok(hosts.into_iter().map(host).zip(ports.iter().copied().cycle()).collect())
 }
 
 /// A text without its `%` escapes.
@@ -366,6 +477,44 @@ mod tests {
     }
 
     #[test]
+    fn several_servers() {
+        let each = |text: &str| -> Vec<String> {
+            parse(text, &[]).unwrap().each().map(|address| format!("{}:{}", address.host, address.port)).collect()
+        };
+        assert_eq!(each("postgres://me@a:1,b,[::1]:3/db"), ["a:1", "b:5432", "::1:3"]);
+        assert_eq!(each("postgres://me@/db?host=a,b&port=7"), ["a:7", "b:7"]);
+        assert_eq!(each("postgres://me@a,b/db"), ["a:5432", "b:5432"]);
+        let address = parse("postgres://me@a,b/db?target_session_attrs=read-write", &[]).unwrap();
+        assert!(address.session_attributes.fit(false, false) && !address.session_attributes.fit(false, true));
+        assert!(parse("postgres://me@a,b,c/db?port=1,2", &[]).is_err());
+        assert!(parse("postgres://me@a/db?target_session_attrs=fast", &[]).is_err());
+    }
+
+    #[test]
+    fn passwords_are_found() {
+        for text in [
+            ".open postgres://me:secret@host/db",
+            ".open 'postgres://me:se/cr@et@host:5432/db'",
+            ".open postgres://me@host/db?password=secret",
+            "CREATE ROLE a PassWord 'secret';",
+        ] {
+            assert!(has_password(text), "{text}");
+        }
+        for text in
+            [".open postgres://me@host:5432/db", "SELECT password FROM users;", ".open shop", "CREATE TABLE t (a INT);"]
+        {
+            assert!(!has_password(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn authorities_of_the_system() {
+        let address = parse("postgres://me@host/db?sslrootcert=system", &[]).unwrap();
+        assert!(address.has_system_roots() && address.ssl_mode == SslMode::VerifyFull);
+        assert!(!parse("postgres://me@host/db?sslrootcert=/system", &[]).unwrap().has_system_roots());
+    }
+
+    #[test]
     fn malformed_addresses() {
         for text in [
             "shop",
@@ -378,6 +527,7 @@ mod tests {
             "postgres://me@host/%00",
             "postgres://me@host/%+f",
             "postgres://me@host/db?sslcert=a",
+            "postgres://me@host/db?sslrootcert=system&sslmode=require",
             "postgres://host/db",
         ] {
             assert!(matches!(parse(text, &[]), Err(Error::Usage(_))), "{text}");

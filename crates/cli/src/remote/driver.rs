@@ -4,9 +4,11 @@
 //! server to cancel the query, and reads up to the end of its messages. The task drops its own end when the server is ready
 //! again, so that the state of the transaction is current when the shell has seen the last row.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::Arc;
 
+use arrow::array::StringArray;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -21,6 +23,8 @@ use super::address::Address;
 use super::error::{Error, Result, ServerError};
 use super::login::{self, Key, Opened};
 use super::rows::Rows;
+use super::show_notification;
+use super::texts::plain;
 use super::wire::Wire;
 
 /// Size of a piece of a file that is copied to the server.
@@ -48,8 +52,36 @@ type Batches = mpsc::Sender<Result<RecordBatch>>;
 /// A request of the shell, and the channel of its answer.
 pub enum Request {
     Query { sql: String, answer: Answer },
-    CopyIn { sql: String, file: std::fs::File, answer: Answer },
+    CopyIn { sql: String, source: CopySource, answer: Answer },
     Settle { answer: oneshot::Sender<()> },
+}
+
+/// The input of a COPY FROM STDIN.
+#[derive(Debug)]
+pub enum CopySource {
+    File(std::fs::File),
+    /// Pieces of a script, up to the end of the channel.
+    Pieces(mpsc::Receiver<Vec<u8>>),
+}
+
+impl CopySource {
+    /// The next piece; empty at the end.
+    async fn next(&mut self) -> io::Result<Vec<u8>> {
+        match self {
+            CopySource::File(file) => {
+                let mut piece = vec![0; PIECE_BYTES];
+                let len = file.read(&mut piece)?;
+                piece.truncate(len);
+                Ok(piece)
+            }
+            CopySource::Pieces(pieces) => loop {
+                match pieces.recv().await {
+                    Some(piece) if piece.is_empty() => {}
+                    piece => return Ok(piece.unwrap_or_default()),
+                }
+            },
+        }
+    }
 }
 
 pub struct Driver {
@@ -64,15 +96,15 @@ struct Running {
     answer: Option<Answer>,
     batches: Option<Batches>,
     rows: Option<Rows>,
-    copied: Option<CopiedRows>,
-    file: Option<std::fs::File>,
+    /// Lines of a COPY TO STDOUT that the shell has not got yet.
+    copied: Option<Vec<u8>>,
+    /// Channel, payload and process of the notifications that have arrived.
+    notifications: Vec<(String, String, i32)>,
+    source: Option<CopySource>,
     tag: Option<String>,
     failure: Option<Error>,
     is_cancelled: bool,
 }
-
-/// The lines of a COPY TO STDOUT.
-type CopiedRows = Vec<u8>;
 
 impl Driver {
     pub fn new(opened: Opened, address: Address, state: Arc<State>) -> Driver {
@@ -82,16 +114,16 @@ impl Driver {
     /// Serves requests until the shell drops the connection, or the connection fails.
     pub async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
         while let Some(request) = requests.recv().await {
-            let (sql, file, answer) = match request {
+            let (sql, source, answer) = match request {
                 Request::Query { sql, answer } => (sql, None, answer),
-                Request::CopyIn { sql, file, answer } => (sql, Some(file), answer),
+                Request::CopyIn { sql, source, answer } => (sql, Some(source), answer),
                 Request::Settle { answer } => {
                     // The shell may have stopped waiting.
                     let _ = answer.send(());
                     continue;
                 }
             };
-            if !self.statement(&sql, file, answer).await {
+            if !self.statement(&sql, source, answer).await {
                 *self.state.transaction.lock() = TransactionStatus::Idle;
                 return;
             }
@@ -102,8 +134,8 @@ impl Driver {
     }
 
     /// Executes a statement. False if the connection has failed.
-    async fn statement(&mut self, sql: &str, file: Option<std::fs::File>, answer: Answer) -> bool {
-        let mut running = Running::new(answer, file);
+    async fn statement(&mut self, sql: &str, source: Option<CopySource>, answer: Answer) -> bool {
+        let mut running = Running::new(answer, source);
         // Of a request to cancel that came too late for the statement before.
         let _ = futures::FutureExt::now_or_never(self.state.cancel.notified());
         let done = match frontend::query(sql, &mut self.wire.output) {
@@ -116,7 +148,11 @@ impl Driver {
             }
         };
         let is_alive = done.is_ok();
+        let notifications = std::mem::take(&mut running.notifications);
         running.finish(done.err()).await;
+        for (channel, payload, process) in notifications {
+            show_notification(&channel, &payload, process);
+        }
         is_alive
     }
 
@@ -149,12 +185,16 @@ impl Driver {
                 }
                 Message::NoticeResponse(notice) => {
                     let notice = ServerError::new(notice.fields());
-                    eprintln!("{}: {notice}", notice.severity);
+                    eprintln!("{}", plain(&format!("{}: {notice}", notice.severity)));
+                }
+                Message::NotificationResponse(notification) => {
+                    let (channel, payload) = (notification.channel()?.into(), notification.message()?.into());
+                    running.notifications.push((channel, payload, notification.process_id()));
                 }
                 Message::CopyInResponse(_) => self.copy_in(running).await?,
-                Message::CopyOutResponse(_) => running.copied = Some(Vec::new()),
-                Message::CopyData(data) => running.copied.get_or_insert_default().extend_from_slice(data.data()),
-                Message::CopyDone | Message::ParameterStatus(_) | Message::NotificationResponse(_) => {}
+                Message::CopyOutResponse(_) => running.begin_copy(),
+                Message::CopyData(data) => running.copied(data.data()).await,
+                Message::CopyDone | Message::ParameterStatus(_) => {}
                 Message::ReadyForQuery(ready) => {
                     *self.state.transaction.lock() = match ready.status() {
                         b'T' => TransactionStatus::Open,
@@ -163,7 +203,7 @@ impl Driver {
                     };
                     return Ok(());
                 }
-                _ => return Err(Error::Lost(std::io::Error::other("unexpected message of the server"))),
+                _ => return Err(Error::Lost(io::Error::other("unexpected message of the server"))),
             }
             if running.is_abandoned() {
                 self.cancel(running).await;
@@ -192,19 +232,18 @@ impl Driver {
         }
     }
 
-    /// Sends the file as the input of a COPY, or refuses a COPY without one.
+    /// Sends the input of a COPY, or refuses a COPY without one.
     async fn copy_in(&mut self, running: &mut Running) -> Result<()> {
-        let Some(mut file) = running.file.take() else {
-            let problem = "COPY FROM STDIN has no input here (use .import FILE TABLE)";
+        let Some(mut source) = running.source.take() else {
+            let problem = "COPY FROM STDIN has no input here (use .import FILE TABLE, or a script)";
             frontend::copy_fail(problem, &mut self.wire.output)?;
             return Ok(self.wire.flush().await?);
         };
-        let mut piece = vec![0; PIECE_BYTES];
         loop {
-            match file.read(&mut piece) {
-                Ok(0) => frontend::copy_done(&mut self.wire.output),
-                Ok(len) => {
-                    frontend::CopyData::new(&piece[..len])?.write(&mut self.wire.output);
+            match source.next().await {
+                Ok(piece) if piece.is_empty() => frontend::copy_done(&mut self.wire.output),
+                Ok(piece) => {
+                    frontend::CopyData::new(piece.as_slice())?.write(&mut self.wire.output);
                     self.wire.flush().await?;
                     let is_pressed = futures::FutureExt::now_or_never(self.state.cancel.notified()).is_some();
                     if !is_pressed {
@@ -225,13 +264,14 @@ impl Driver {
 }
 
 impl Running {
-    fn new(answer: Answer, file: Option<std::fs::File>) -> Running {
+    fn new(answer: Answer, source: Option<CopySource>) -> Running {
         Running {
             answer: Some(answer),
             batches: None,
             rows: None,
             copied: None,
-            file,
+            notifications: Vec::new(),
+            source,
             tag: None,
             failure: None,
             is_cancelled: false,
@@ -250,7 +290,7 @@ impl Running {
         match Rows::new(description) {
             Ok(rows) => {
                 let (batches, receiver) = mpsc::channel(BATCHES);
-                let stream = stream_of(&rows, receiver);
+                let stream = stream_of(rows.schema(), receiver);
                 (self.rows, self.batches) = (Some(rows), Some(batches));
                 // If the shell has stopped waiting, the receiver is dropped here: the statement is abandoned.
                 let _ = answer.send(Ok(Outcome::Rows(stream)));
@@ -259,6 +299,38 @@ impl Running {
                 self.answer = Some(answer);
                 self.fail(error);
             }
+        }
+    }
+
+    /// Begins a COPY TO STDOUT, whose lines are a result of one column.
+    fn begin_copy(&mut self) {
+        let Some(answer) = self.answer.take() else { return };
+        let (batches, receiver) = mpsc::channel(BATCHES);
+        (self.copied, self.batches) = (Some(Vec::new()), Some(batches));
+        let _ = answer.send(Ok(Outcome::Rows(stream_of(copied_schema(), receiver))));
+    }
+
+    /// Adds data of a COPY TO STDOUT.
+    async fn copied(&mut self, data: &[u8]) {
+        let Some(lines) = self.copied.as_mut().filter(|_| self.failure.is_none()) else { return };
+        lines.extend_from_slice(data);
+        if lines.len() >= PIECE_BYTES {
+            self.send_lines(false).await;
+        }
+    }
+
+    /// Sends the lines of a COPY TO STDOUT that are complete, or all.
+    async fn send_lines(&mut self, all: bool) {
+        let (Some(lines), Some(batches)) = (&mut self.copied, &self.batches) else { return };
+        let end = if all { lines.len() } else { lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1) };
+        if end == 0 {
+            return;
+        }
+        let rest = lines.split_off(end);
+        match copied_batch(&std::mem::replace(lines, rest)) {
+            // The shell has dropped its end if sending fails: the statement is abandoned.
+            Ok(batch) => drop(batches.send(Ok(batch)).await),
+            Err(error) => self.fail(error),
         }
     }
 
@@ -272,6 +344,7 @@ impl Running {
     }
 
     async fn send_rows(&mut self) {
+        self.send_lines(false).await;
         let (Some(rows), Some(batches)) = (&mut self.rows, &self.batches) else { return };
         match rows.take() {
             // The shell has dropped its end if sending fails: the statement is abandoned.
@@ -299,15 +372,15 @@ impl Running {
     /// Answers the shell at the end of the statement.
     async fn finish(mut self, lost: Option<Error>) {
         self.send_rows().await;
+        self.send_lines(true).await;
         if let Some(lost) = lost {
             self.fail(lost);
         }
         match (self.answer.take(), self.batches.take()) {
             (Some(answer), _) => {
-                let outcome = match (self.failure.take(), self.copied.take()) {
-                    (Some(error), _) => Err(error),
-                    (None, Some(lines)) => copied(&lines),
-                    (None, None) => Ok(done(self.tag.as_deref().unwrap_or_default())),
+                let outcome = match self.failure.take() {
+                    Some(error) => Err(error),
+                    None => Ok(done(self.tag.as_deref().unwrap_or_default())),
                 };
                 // The shell may have stopped waiting.
                 let _ = answer.send(outcome);
@@ -323,26 +396,28 @@ impl Running {
 }
 
 /// The rows of a channel as a result. Errors are those of this module inside DataFusion's.
-fn stream_of(rows: &Rows, receiver: mpsc::Receiver<Result<RecordBatch>>) -> SendableRecordBatchStream {
+fn stream_of(schema: SchemaRef, receiver: mpsc::Receiver<Result<RecordBatch>>) -> SendableRecordBatchStream {
     let batches = stream::unfold(receiver, |mut receiver| async move {
         let batch: Result<RecordBatch> = receiver.recv().await?;
         Some((batch.map_err(|error| DataFusionError::External(Box::new(error))), receiver))
     });
-    Box::pin(RecordBatchStreamAdapter::new(rows.schema(), batches))
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches))
 }
 
-/// The lines of a COPY TO STDOUT as a result of one column without a name.
-fn copied(lines: &[u8]) -> Result<Outcome> {
-    use arrow::array::StringArray;
-    use arrow::datatypes::{DataType, Field, Schema};
+/// The schema of the lines of a COPY TO STDOUT.
+fn copied_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("copy", DataType::Utf8, false)]))
+}
 
+/// Lines of a COPY TO STDOUT.
+///
+/// # Errors
+/// If they are not UTF-8.
+fn copied_batch(lines: &[u8]) -> Result<RecordBatch> {
     let text = std::str::from_utf8(lines)
         .map_err(|_| Error::Value("COPY TO STDOUT in binary format cannot be shown".into()))?;
-    let schema = Arc::new(Schema::new(vec![Field::new("copy", DataType::Utf8, false)]));
     let values = Arc::new(StringArray::from(text.lines().collect::<Vec<_>>()));
-    let batch = RecordBatch::try_new(schema.clone(), vec![values]).map_err(|error| Error::Value(error.to_string()))?;
-    let batches = stream::iter([Ok(batch)]);
-    Ok(Outcome::Rows(Box::pin(RecordBatchStreamAdapter::new(schema, batches))))
+    RecordBatch::try_new(copied_schema(), vec![values]).map_err(|error| Error::Value(error.to_string()))
 }
 
 /// The outcome of a statement without rows: `INSERT 0 5`, `CREATE TABLE`.

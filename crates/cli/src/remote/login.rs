@@ -42,6 +42,12 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// True if the address permits the state of the server. PostgreSQL reports it since version 14.
+    pub fn fits(&self, address: &Address) -> bool {
+        let is_on = |name: &str| self.parameters.get(name).is_some_and(|value| value == "on");
+        address.session_attributes.fit(is_on("in_hot_standby"), is_on("default_transaction_read_only"))
+    }
+
     pub fn description(&self, address: &Address) -> String {
         let version = self.parameters.get("server_version").map_or("unknown version", String::as_str);
         let encryption = if self.is_encrypted { "TLS" } else { "not encrypted" };
@@ -56,11 +62,36 @@ struct Dialled {
     end_point: Option<Vec<u8>>,
 }
 
-/// Opens a connection. A missing password is read from the terminal.
+/// Opens a connection to the first server of an address that can be reached and is in the state that the address demands.
+/// Returns also the address of this server. A missing password is read from the terminal.
 ///
 /// # Errors
-/// If the server cannot be reached, does not prove its identity, or refuses the user.
-pub async fn open(address: &Address) -> Result<Opened> {
+/// If no server can be reached; if one does not prove its identity, or refuses the user.
+pub async fn open(address: &Address) -> Result<(Opened, Address)> {
+    let mut problem = None;
+    for address in address.each() {
+        match open_allowed(&address).await {
+            Ok(opened) if opened.fits(&address) => return Ok((opened, address)),
+            Ok(_) => problem = Some(Error::Refused(format!("{address} is not in the state of target_session_attrs"))),
+            Err(error @ (Error::Connect { .. } | Error::Lost(_))) => problem = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(problem.unwrap_or_else(|| Error::Usage("the address has no host".into())))
+}
+
+/// Opens a connection to a server. With `sslmode=allow`, it is encrypted if the server refuses one that is not.
+async fn open_allowed(address: &Address) -> Result<Opened> {
+    if address.ssl_mode != SslMode::Allow {
+        return open_one(address).await;
+    }
+    match open_one(&address.with_ssl_mode(SslMode::Disable)).await {
+        Err(Error::Server(_)) => open_one(&address.with_ssl_mode(SslMode::Prefer)).await,
+        opened => opened,
+    }
+}
+
+async fn open_one(address: &Address) -> Result<Opened> {
     let dialled = dial(address).await?;
     let opened = start(address, dialled, address.password().as_deref()).await;
     if !matches!(opened, Err(Error::PasswordRequired)) {
@@ -105,7 +136,7 @@ async fn dial_now(address: &Address) -> Result<Dialled> {
         return Ok(Dialled { wire: Wire::new(Box::new(stream)), is_encrypted: true, end_point });
     }
     match address.ssl_mode {
-        SslMode::Disable | SslMode::Prefer => {
+        SslMode::Disable | SslMode::Allow | SslMode::Prefer => {
             Ok(Dialled { wire: Wire::new(Box::new(stream)), is_encrypted: false, end_point: None })
         }
         _ => Err(Error::Refused("the server does not support TLS, but sslmode requires it".into())),

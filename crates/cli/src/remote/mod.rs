@@ -10,6 +10,7 @@
 //! | [`address`] | `postgres://user@host:port/db?…`, environment variables, the password file |
 //! | [`prompt`] | a password that is typed without echo |
 //! | [`tls`] | encryption, with or without verification of the server |
+//! | [`texts`] | texts without characters that control a terminal |
 //! | [`wire`] | messages over a stream |
 //! | [`login`] | the startup of a connection, and requests to cancel a statement |
 //! | [`rows`] | rows of texts as Arrow batches |
@@ -21,6 +22,7 @@ mod error;
 mod login;
 mod prompt;
 mod rows;
+mod texts;
 mod tls;
 mod wire;
 
@@ -29,9 +31,18 @@ use std::sync::Arc;
 use keyaki::{Outcome, TransactionStatus};
 use tokio::sync::{mpsc, oneshot};
 
-pub use address::{Address, is_address};
+pub use address::{Address, has_password, is_address};
+pub use driver::CopySource;
 use driver::{Driver, Request, State};
 pub use error::{Error, Result};
+pub use texts::{PlainWriter, plain};
+
+/// Writes a notification to standard error.
+pub fn show_notification(channel: &str, payload: &str, process: i32) {
+    let payload = if payload.is_empty() { String::new() } else { format!(": {payload}") };
+    let text = format!("notification on channel \"{channel}\" from process {process}{payload}");
+    eprintln!("{}", plain(&text));
+}
 
 /// An open connection.
 #[derive(Debug)]
@@ -58,7 +69,7 @@ impl Remote {
     /// # Errors
     /// If the server cannot be reached, does not prove its identity, or refuses the user.
     pub async fn connect(address: Address) -> Result<Remote> {
-        let opened = login::open(&address).await?;
+        let (opened, address) = login::open(&address).await?;
         let description = opened.description(&address);
         let state = Arc::new(State::default());
         let (requests, receiver) = mpsc::channel(1);
@@ -77,13 +88,13 @@ impl Remote {
         answered.await.map_err(|_| Error::Closed)?
     }
 
-    /// Sends the content of a file as the input of a COPY statement. Returns the number of rows.
+    /// Sends the input of a COPY statement. Returns the number of rows.
     ///
     /// # Errors
-    /// As [`Remote::query`], and those of the file.
-    pub async fn copy_in(&self, sql: &str, file: std::fs::File) -> Result<Outcome> {
+    /// As [`Remote::query`], and those of a file.
+    pub async fn copy_in(&self, sql: &str, source: CopySource) -> Result<Outcome> {
         let (answer, answered) = oneshot::channel();
-        self.send(Request::CopyIn { sql: sql.into(), file, answer }).await?;
+        self.send(Request::CopyIn { sql: sql.into(), source, answer }).await?;
         answered.await.map_err(|_| Error::Closed)?
     }
 

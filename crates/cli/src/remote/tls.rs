@@ -1,5 +1,8 @@
 //! Encryption of a connection, with the verification that `sslmode` demands.
 
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -69,9 +72,40 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     }
 }
 
+/// A private key that only the user can read; one of root may also be readable by a group.
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
-    PrivateKeyDer::from_pem_slice(&read(path)?)
-        .map_err(|error| Error::File { path: path.into(), problem: error.to_string() })
+    let invalid = |problem: &dyn std::fmt::Display| Error::File { path: path.into(), problem: problem.to_string() };
+    let mut file = File::open(path).map_err(|error| invalid(&error))?;
+    let metadata = file.metadata().map_err(|error| invalid(&error))?;
+    if !metadata.is_file() {
+        return Err(invalid(&"it is not a regular file"));
+    }
+    let forbidden = if metadata.uid() == 0 { 0o027 } else { 0o077 };
+    if metadata.mode() & forbidden != 0 {
+        return Err(invalid(
+            &"private key file has group or world access; permissions should be u=rw (0600) or less if it belongs to the \
+              current user, or u=rw,g=r (0640) or less if it belongs to root",
+        ));
+    }
+    let mut content = Vec::new();
+    file.read_to_end(&mut content).map_err(|error| invalid(&error))?;
+    PrivateKeyDer::from_pem_slice(&content).map_err(|error| invalid(&error))
+}
+
+/// The file of the authorities that the system trusts: the first one of the usual places.
+fn system_roots() -> Result<&'static Path> {
+    const PLACES: [&str; 5] = [
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt",
+        "/etc/ssl/ca-bundle.pem",
+        "/etc/ssl/cert.pem",
+        "/usr/local/share/certs/ca-root-nss.crt",
+    ];
+    PLACES.iter().map(Path::new).find(|path| path.exists()).ok_or_else(|| {
+        Error::Usage(
+            "sslrootcert=system: the system has no file of trusted authorities (set sslrootcert to a file)".into(),
+        )
+    })
 }
 
 /// Accepts the certificates that the address permits.
@@ -86,7 +120,11 @@ struct Verifier {
 impl Verifier {
     fn new(address: &Address, provider: Arc<CryptoProvider>) -> Result<Verifier> {
         let is_required = matches!(address.ssl_mode, SslMode::VerifyCa | SslMode::VerifyFull);
-        let path = address.root_certificates.as_deref();
+        let system = match address.has_system_roots() {
+            true => Some(system_roots()?),
+            false => None,
+        };
+        let path = system.or(address.root_certificates.as_deref());
         let authorities = match path.filter(|_| is_required || address.ssl_mode == SslMode::Require) {
             Some(path) => {
                 let invalid =
@@ -150,5 +188,25 @@ impl ServerCertVerifier for Verifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn keys_that_others_can_read_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        std::fs::write(&path, "no key").unwrap();
+        for (mode, is_refused) in [(0o600, false), (0o400, false), (0o644, true), (0o604, true), (0o660, true)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let problem = private_key(&path).unwrap_err().to_string();
+            assert_eq!(problem.contains("has group or world access"), is_refused, "{mode:o}: {problem}");
+        }
+        assert!(private_key(directory.path()).unwrap_err().to_string().contains("not a regular file"));
     }
 }

@@ -30,6 +30,7 @@ use tokio::runtime::Runtime;
 
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
+use crate::remote::has_password;
 use crate::run::Runner;
 use crate::{directories, terminal};
 
@@ -113,10 +114,12 @@ async fn input_line(runner: &mut Runner, editor: &mut Line, input: &str, history
     if input.trim().is_empty() {
         return Next::Continue;
     }
-    // Errors of the history are ignored: the shell works without it.
-    let _ = editor.add_history_entry(input.trim());
-    if let Some(path) = history {
-        let _ = editor.append_history(path);
+    if !has_password(input) {
+        // Errors of the history are ignored: the shell works without it.
+        let _ = editor.add_history_entry(input.trim());
+        if let Some(path) = history {
+            let _ = editor.append_history(path);
+        }
     }
     if input.trim_start().starts_with('.') {
         let result = commands::run(runner, input).await;

@@ -3,7 +3,7 @@
 use keyaki::Position;
 
 use crate::failure::Failure;
-use crate::remote;
+use crate::remote::{self, plain};
 use crate::terminal;
 
 /// Prints the error of a statement. `origin` is the script's name and the line on which the statement begins, from 1.
@@ -20,7 +20,8 @@ pub fn show(failure: &Failure, statement: &str, origin: Option<(&str, usize)>) {
         }
         failure => (failure.to_string(), None),
     };
-    eprintln!("{red}error{reset}: {}", describe(&message, position, statement, origin));
+    let text = describe(&message, position, statement, origin);
+    eprintln!("{red}error{reset}: {}", plain(&text));
 }
 
 /// The message; before it the place in the script, below it the line concerned with a mark.

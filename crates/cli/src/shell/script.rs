@@ -1,16 +1,27 @@
 //! Runs scripts from standard input, files and `-c`.
 //!
 //! A script is read line by line, and each statement runs as soon as it is complete, so a script may be larger than memory. A line
-//! that begins with a dot between two statements is a dot command.
+//! that begins with a dot between two statements is a dot command. The lines after a COPY FROM STDIN of a server, up to one that is
+//! `\.`, are its rows.
 
-use std::io::BufRead;
+use std::io::{self, BufRead};
 
 use keyaki::Session;
+use tokio::sync::mpsc;
 
 use super::commands::{self, Next};
+use super::lexer::{Kind, tokens};
 use super::report;
 use crate::failure::{Failure, Result};
+use crate::remote::CopySource;
 use crate::run::Runner;
+
+/// The name of the statements of the option `-c`.
+pub const COMMAND: &str = "-c";
+/// Rows of COPY are sent in pieces of about this size.
+const PIECE_BYTES: usize = 64 << 10;
+/// Pieces that wait for the connection.
+const PIECES: usize = 4;
 
 /// The action of a script after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,11 +35,16 @@ pub enum OnError {
 /// # Errors
 /// [`Failure::Reported`] if a statement failed, [`Failure::Cancelled`] after Ctrl-C, and errors of reading and writing.
 pub async fn run(runner: &mut Runner, input: impl BufRead, name: &str, on_error: OnError) -> Result<Next> {
-    let mut script = Script { runner, name, on_error, pending: String::new(), pending_line: 1, failed: false };
-    for (number, line) in input.lines().enumerate() {
+    let (pending, pending_line) = (String::new(), 1);
+    let mut script = Script { runner, name, on_error, pending, pending_line, copy: None, failed: false };
+    let mut lines = input.lines().zip(1..);
+    while let Some((line, number)) = lines.next() {
         let line = line.map_err(Failure::file(name))?;
-        if script.line(number + 1, &line).await? == Next::Quit {
+        if script.line(number, &line).await? == Next::Quit {
             return Ok(Next::Quit);
+        }
+        if let Some((statement, line)) = script.copy.take() {
+            script.copy_in(&statement, line, &mut lines.by_ref().map(|(line, _)| line)).await?;
         }
     }
     script.flush().await?;
@@ -43,7 +59,16 @@ struct Script<'a> {
     pending: String,
     /// The line on which `pending` begins, from 1.
     pending_line: usize,
+    /// A COPY FROM STDIN whose rows are the next lines of the script, and its line.
+    copy: Option<(String, usize)>,
     failed: bool,
+}
+
+/// True for COPY … FROM STDIN.
+fn reads_rows(statement: &str) -> bool {
+    let words = tokens(statement).into_iter().filter(|token| matches!(token.kind, Kind::Keyword | Kind::Identifier));
+    let words: Vec<String> = words.map(|token| token.text.to_ascii_lowercase()).collect();
+    words.first().is_some_and(|word| word == "copy") && words.windows(2).any(|pair| pair == ["from", "stdin"])
 }
 
 impl Script<'_> {
@@ -78,10 +103,59 @@ impl Script<'_> {
             let found = text[end..].find(&statement).map(|at| end + at);
             let line = self.pending_line + text[..found.unwrap_or(end)].matches('\n').count();
             end = found.map_or(end, |at| at + statement.len());
+            let is_last = text[end..].trim().trim_matches(';').trim().is_empty();
+            if is_last && self.takes_rows() && reads_rows(&statement) {
+                self.copy = Some((statement, line));
+                return Ok(());
+            }
             let result = self.runner.statement(&statement).await;
             self.check(result, &statement, line)?;
         }
         Ok(())
+    }
+
+    /// True if the lines after a statement of the script can be its rows: a server takes them, and `-c` has no lines.
+    fn takes_rows(&self) -> bool {
+        self.name != COMMAND && self.runner.session().is_err()
+    }
+
+    /// Executes a COPY FROM STDIN with the next lines, up to one that is `\.`, as its rows. The lines are skipped if it fails.
+    async fn copy_in(
+        &mut self,
+        statement: &str,
+        line: usize,
+        lines: &mut impl Iterator<Item = io::Result<String>>,
+    ) -> Result<()> {
+        let (sender, rows) = mpsc::channel(PIECES);
+        let name = self.name;
+        let feed = async {
+            let (mut sender, mut piece) = (Some(sender), Vec::new());
+            for line in lines {
+                let line = line.map_err(Failure::file(name))?;
+                if line == "\\." {
+                    break;
+                }
+                piece.extend_from_slice(line.as_bytes());
+                piece.push(b'\n');
+                if piece.len() >= PIECE_BYTES
+                    && let Some(open) = &sender
+                    && open.send(std::mem::take(&mut piece)).await.is_err()
+                {
+                    sender = None;
+                }
+                if sender.is_none() {
+                    piece.clear();
+                }
+            }
+            if let Some(open) = sender {
+                // The statement may have failed.
+                let _ = open.send(piece).await;
+            }
+            Ok::<(), Failure>(())
+        };
+        let (result, fed) = tokio::join!(self.runner.copy_in(statement, CopySource::Pieces(rows)), feed);
+        fed?;
+        self.check(result, statement, line).map(drop)
     }
 
     /// Reports the error of the statement that begins on `line`. None continues the script, an error ends it.
@@ -98,5 +172,16 @@ impl Script<'_> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_that_read_rows() {
+        assert!(reads_rows("copy t (a, b) from stdin with (format csv)") && reads_rows("-- rows\nCOPY t FROM STDIN"));
+        assert!(!reads_rows("COPY t FROM 'stdin'") && !reads_rows("COPY t TO STDOUT") && !reads_rows("SELECT 1"));
     }
 }

@@ -12,6 +12,7 @@ use super::complete::{Names, PUBLIC, quoted};
 use super::lexer::{Kind, tokens};
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
+use crate::remote::{CopySource, plain};
 use crate::run::Runner;
 use crate::terminal;
 
@@ -36,7 +37,7 @@ pub async fn list(runner: &mut Runner, command: &str, argument: Option<&str>) ->
         ".schema" => schema(runner, argument).await,
         _ => match &runner.connection {
             Connection::Remote(remote) => {
-                let description = remote.description().to_string();
+                let description = plain(remote.description()).into_owned();
                 runner.say(&description)
             }
             Connection::Embedded(_) => Ok(()),
@@ -47,11 +48,13 @@ pub async fn list(runner: &mut Runner, command: &str, argument: Option<&str>) ->
 /// The rows of a query all of whose columns are texts.
 async fn rows(runner: &mut Runner, sql: &str) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
+    let is_terminal = terminal::size().is_some();
+    let shown = |text: &str| if is_terminal { plain(text).into_owned() } else { text.to_string() };
     for batch in runner.collect(sql).await? {
         let columns: Option<Vec<_>> = batch.columns().iter().map(|column| column.as_string_opt::<i32>()).collect();
         let columns = columns.ok_or_else(|| Failure::message("the catalog of the server has unexpected types"))?;
         rows.extend((0..batch.num_rows()).map(|row| {
-            columns.iter().map(|column| column.is_valid(row).then(|| column.value(row).to_string())).collect::<Row>()
+            columns.iter().map(|column| column.is_valid(row).then(|| shown(column.value(row)))).collect::<Row>()
         }));
     }
     Ok(rows)
@@ -182,7 +185,7 @@ async fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
             definition.after.push(text(&row, 2).into());
         }
     }
-    let mut statements = Vec::new();
+    let mut statements = if table.is_none() { sequences(runner).await? } else { Vec::new() };
     for name in order {
         let Definition { parts, after } = definitions.remove(&name).unwrap_or_default();
         statements.push(format!("CREATE TABLE {name} (\n    {}\n)", parts.join(",\n    ")));
@@ -203,6 +206,32 @@ async fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
             runner.show(&text)
         }
     }
+}
+
+/// The definitions of the sequences that are not those of identity columns.
+async fn sequences(runner: &mut Runner) -> Result<Vec<String>> {
+    let sql = format!(
+        "SELECT n.nspname::text, c.relname::text, s.data_type::text, s.start_value::text, s.min_value::text, \
+                s.max_value::text, s.increment_by::text, s.cycle::text \
+         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+              JOIN pg_catalog.pg_sequences s ON s.schemaname = n.nspname AND s.sequencename = c.relname \
+         WHERE c.relkind = 'S' AND {OF_USERS} AND c.oid NOT IN ( \
+             SELECT d.objid FROM pg_catalog.pg_depend d WHERE d.deptype = 'i' AND d.objid IS NOT NULL) \
+         ORDER BY n.nspname <> 'public', 1, 2"
+    );
+    let definition = |row: &Row| {
+        let cycle = if text(row, 7).starts_with('t') { " CYCLE" } else { "" };
+        format!(
+            "CREATE SEQUENCE {} AS {} INCREMENT BY {} MINVALUE {} MAXVALUE {} START WITH {}{cycle}",
+            named(text(row, 0), text(row, 1)),
+            text(row, 2),
+            text(row, 6),
+            text(row, 4),
+            text(row, 5),
+            text(row, 3),
+        )
+    };
+    Ok(rows(runner, &sql).await?.iter().map(definition).collect())
 }
 
 /// The definition of a column.
@@ -235,7 +264,7 @@ pub async fn import(runner: &mut Runner, path: &str, table: &str) -> Result<()> 
         Some((schema, table)) => named(schema, table),
         None => quoted(table),
     };
-    runner.copy_in(&format!("COPY {name} FROM STDIN (FORMAT csv, HEADER true)"), file).await
+    runner.copy_in(&format!("COPY {name} FROM STDIN (FORMAT csv, HEADER true)"), CopySource::File(file)).await
 }
 
 /// Tables of the schema `public` and their columns, as of one moment.
