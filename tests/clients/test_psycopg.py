@@ -118,3 +118,43 @@ class Psycopg(ServedTest):
             self.assertEqual(ended, (True,))
             with self.assertRaises(psycopg.OperationalError):
                 other.execute("SELECT 1")
+
+    def test_named_cursors(self):
+        self.connection.execute("CREATE TABLE named (id INT PRIMARY KEY, v TEXT)")
+        self.connection.execute("INSERT INTO named SELECT a, 'v' || a FROM generate_series(1, 10000) g (a)")
+        self.connection.commit()
+        for binary in [False, True]:
+            with self.connection.cursor(name="a cursor", binary=binary) as cursor:
+                cursor.itersize = 1000
+                cursor.execute("SELECT id, v FROM named WHERE id > %s ORDER BY id", [10])
+                self.assertEqual([column.name for column in cursor.description], ["id", "v"])
+                self.assertEqual(cursor.fetchone(), (11, "v11"))
+                self.assertEqual(cursor.fetchmany(2), [(12, "v12"), (13, "v13")])
+                self.assertEqual([row[0] for row in cursor], list(range(14, 10001)))
+        with self.connection.cursor(name="scrolling", scrollable=True) as cursor:
+            cursor.execute("SELECT id FROM named ORDER BY id")
+            cursor.scroll(5)
+            self.assertEqual(cursor.fetchone(), (6,))
+            cursor.scroll(1, mode="absolute")
+            self.assertEqual(cursor.fetchone(), (2,))
+        with self.connection.cursor(name="held", withhold=True) as cursor:
+            cursor.execute("SELECT id FROM named ORDER BY id")
+            self.connection.commit()
+            self.assertEqual(len(cursor.fetchall()), 10000)
+        self.assertEqual(self.connection.execute("SELECT count(*) FROM pg_cursors").fetchone(), (0,))
+        with self.assertRaises(errors.UndefinedTable), self.connection.cursor(name="unknown") as cursor:
+            cursor.execute("SELECT * FROM nowhere")
+
+    def test_notifications_and_notices(self):
+        self.connection.autocommit = True
+        notices = []
+        self.connection.add_notice_handler(lambda notice: notices.append((notice.severity, notice.message_primary)))
+        self.connection.execute("DROP TABLE IF EXISTS nowhere")
+        self.assertEqual(notices, [("NOTICE", 'table "nowhere" does not exist, skipping')])
+        self.connection.execute("LISTEN channel")
+        with psycopg.connect(host="127.0.0.1", port=self.server.port, user="me", dbname="keyaki") as other:
+            pid = other.info.backend_pid
+            other.execute("NOTIFY channel, 'first'")
+            other.execute("SELECT pg_notify(%s, %s)", ["channel", "second"])
+        found = list(self.connection.notifies(timeout=30, stop_after=2))
+        self.assertEqual([(n.channel, n.payload, n.pid) for n in found], [("channel", "first", pid), ("channel", "second", pid)])

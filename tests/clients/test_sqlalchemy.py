@@ -135,3 +135,10 @@ class SqlAlchemy(ServedTest):
         self.assertIsNotNone(metadata.tables["books"].columns["id"].identity)
         self.assertIsInstance(metadata.tables["documents"].columns["content"].type, sa.JSON)
         self.assertEqual([column.name for column in metadata.tables["titles"].columns], ["title"])
+
+    def test_results_are_read_in_parts(self):
+        with self.engine.connect() as connection:
+            numbers = sa.text("SELECT a FROM generate_series(1, 5000) g (a)")
+            result = connection.execution_options(stream_results=True, max_row_buffer=100).execute(numbers)
+            self.assertEqual(connection.exec_driver_sql("SELECT count(*) FROM pg_cursors").scalar(), 1)
+            self.assertEqual([row.a for row in result], list(range(1, 5001)))

@@ -20,8 +20,6 @@ DATABASES = {
         "HOST": os.environ["PGHOST"],
         "PORT": os.environ["PGPORT"],
         "OPTIONS": {"sslmode": os.environ["PGSSLMODE"], "sslrootcert": os.environ["PGSSLROOTCERT"]},
-        # They are made by DECLARE.
-        "DISABLE_SERVER_SIDE_CURSORS": True,
     }
 }
 MIDDLEWARE = [

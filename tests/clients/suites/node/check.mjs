@@ -1,4 +1,4 @@
-// Checks of node-postgres: values, named statements, transactions, errors, cursors, COPY, cancellation, pools.
+// Checks of node-postgres: values, named statements, transactions, errors, cursors, notices and notifications, COPY, cancellation, pools.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -78,6 +78,26 @@ async function cursors(client) {
   assert.equal((await abandoned.read(10)).length, 10);
   await abandoned.close();
   assert.equal((await client.query("SELECT 1::int AS one")).rows[0].one, 1);
+  await client.query("BEGIN");
+  await client.query("DECLARE c CURSOR FOR SELECT a::int AS a FROM generate_series(1, 100000) g (a) ORDER BY 1");
+  assert.deepEqual((await client.query("FETCH 2 FROM c")).rows, [{ a: 1 }, { a: 2 }]);
+  await client.query("COMMIT");
+}
+
+async function messages(client) {
+  const received = [];
+  client.on("notice", (notice) => received.push(notice.message));
+  client.on("notification", (message) => received.push(`${message.channel}: ${message.payload}`));
+  await client.query("DROP TABLE IF EXISTS nowhere");
+  await client.query("LISTEN channel");
+  const other = await connect();
+  await other.query("BEGIN");
+  await other.query("NOTIFY channel, 'first'");
+  await other.query("SELECT pg_notify($1, $2)", ["channel", "second"]);
+  await other.query("COMMIT");
+  await other.end();
+  for (let waits = 0; received.length < 3 && waits < 300; waits++) await new Promise((done) => setTimeout(done, 100));
+  assert.deepEqual(received, ['table "nowhere" does not exist, skipping', "channel: first", "channel: second"]);
 }
 
 async function copies(client) {
@@ -112,7 +132,7 @@ async function access(client) {
 }
 
 const client = await connect();
-const checks = { access, values, statements, transactions, cursors, COPY: copies, pools, cancellation };
+const checks = { access, values, statements, transactions, cursors, messages, COPY: copies, pools, cancellation };
 for (const [name, check] of Object.entries(checks)) {
   await check(client);
   console.log(`ok ${name}`);
