@@ -6,6 +6,7 @@
 mod bench;
 mod clients;
 mod floors;
+mod hostile;
 mod jobs;
 mod layers;
 mod lints;
@@ -39,6 +40,8 @@ enum Command {
     Tpch(test::TpchArguments),
     /// Run random statements, crashes and faults on a simulated device beside a model, from a seed
     Simulate(simulate::Arguments),
+    /// Send random messages to a server (release build) before and after authentication, and compare what it holds
+    Hostile(hostile::Arguments),
     /// Check that no crate uses a crate of its own or a higher floor
     Floors,
     /// Check that no module uses a module of a higher layer of its crate
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Clients(arguments) => clients::run(&arguments),
         Command::Tpch(arguments) => test::tpch(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
+        Command::Hostile(arguments) => hostile::run(&arguments),
         Command::Floors => floors::check(&run::root()),
         Command::Layers => layers::check(&run::root()),
     };
