@@ -66,16 +66,23 @@ pub(crate) fn add(session: &SqlSession, name: &str, named: Named) -> Result<()> 
     }
 }
 
-/// The statement with a name.
+/// The statement with a name, for EXECUTE.
 ///
 /// # Errors
-/// `NotFound`; `PrerequisiteState` for a statement that only the server can execute.
+/// `NotFound`; `PrerequisiteState` for a statement that only the server can execute; `Unsupported` for an EXECUTE statement, which
+/// could execute itself without end.
 pub(super) fn find(session: &SqlSession, name: &str) -> Result<Arc<Prepared>> {
     let known = session.named.lock();
     let named = known.get(name).ok_or_else(|| missing(name))?;
-    named.statement.clone().ok_or_else(|| {
+    let statement = named.statement.clone().ok_or_else(|| {
         Error::PrerequisiteState(format!("prepared statement \"{name}\" can be executed by the protocol only"))
-    })
+    })?;
+    match statement.is_execute() {
+        true => {
+            Err(Error::Unsupported(format!("EXECUTE of prepared statement \"{name}\", which is an EXECUTE statement")))
+        }
+        false => Ok(statement),
+    }
 }
 
 /// DEALLOCATE.

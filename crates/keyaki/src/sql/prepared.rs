@@ -168,6 +168,11 @@ impl Executed {
 }
 
 impl Prepared {
+    /// True for EXECUTE.
+    pub fn is_execute(&self) -> bool {
+        matches!(&self.body, Body::Sql(sql) if matches!(**sql, Sql::Execute { .. }))
+    }
+
     /// Parses a statement.
     ///
     /// # Errors

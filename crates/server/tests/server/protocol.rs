@@ -145,6 +145,27 @@ async fn changes_with_wrong_formats() {
     assert_eq!(row.get::<_, i64>(0), 0);
 }
 
+/// A prepared EXECUTE that names itself would execute itself until the stack ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn prepared_statements_that_execute_themselves() {
+    let served = Served::start().await;
+    let bytes = [
+        startup(USER),
+        message(b'P', b"p\0EXECUTE p\0\0\0"),
+        message(b'P', b"q\0EXECUTE p\0\0\0"),
+        message(b'S', b""),
+        message(b'Q', b"EXECUTE p\0"),
+        message(b'Q', b"EXECUTE q\0"),
+        message(b'B', b"\0p\0\0\0\0\0\0\0"),
+        message(b'E', b"\0\0\0\0\0"),
+        message(b'S', b""),
+        message(b'Q', b"SELECT 'alive'\0"),
+        message(b'X', b""),
+    ];
+    let answer = exchange(&served, &bytes.concat()).await;
+    assert!(contains(&answer, "C0A000") && contains(&answer, "alive"), "{}", String::from_utf8_lossy(&answer));
+}
+
 /// Values that are not of their types are errors of the request, not of the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_values() {
