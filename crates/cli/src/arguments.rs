@@ -149,7 +149,7 @@ pub enum Command {
     /// Salvage the intact rows of a damaged database into a new one; exit with 3 if data is lost
     Repair(RepairArguments),
     /// Serve a database to clients of PostgreSQL: psql, drivers, tools
-    Serve(ServeArguments),
+    Serve(Box<ServeArguments>),
     /// Open the shell on a server that speaks PostgreSQL's protocol, such as `keyaki serve`
     Sql(SqlArguments),
     /// Draw the reads of a query over time, out of order and in order, as an SVG
@@ -252,6 +252,9 @@ pub struct DumpArguments {
     pub database: PathBuf,
     /// The directory of the dump, which must not exist or be empty
     pub directory: PathBuf,
+    /// Write the verifiers of the roles' passwords, too
+    #[arg(long)]
+    pub passwords: bool,
     #[command(flatten)]
     pub open: OpenArguments,
 }
@@ -306,6 +309,9 @@ pub struct ServeArguments {
     /// Authorities of clients (PEM): every client of TCP must present a certificate of one, whose common name is the user name
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_client_ca: Option<PathBuf>,
+    /// Revocation lists of these authorities (PEM): clients without a current list, and revoked ones, are refused
+    #[arg(long, value_name = "FILE", requires = "tls_client_ca")]
+    pub tls_client_crl: Option<PathBuf>,
     /// Listen on addresses that other machines can reach, although connections are not encrypted, or not authenticated
     #[arg(long)]
     pub allow_unprotected: bool,
@@ -321,6 +327,9 @@ pub struct ServeArguments {
     /// Maximum number of connections
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_connections: u32,
+    /// Number of these that only superusers may use
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub superuser_reserved_connections: u32,
     /// Cancel statements after this time, e.g. 500ms, 30s, 10min
     #[arg(long, value_name = "TIME")]
     pub statement_timeout: Option<Time>,
@@ -354,12 +363,18 @@ impl ServeArguments {
         ServerOptions {
             listen,
             socket: self.socket.clone(),
-            tls: tls.map(|(certificate, key)| TlsOptions { certificate, key, client_ca: self.tls_client_ca.clone() }),
+            tls: tls.map(|(certificate, key)| TlsOptions {
+                certificate,
+                key,
+                client_ca: self.tls_client_ca.clone(),
+                client_crl: self.tls_client_crl.clone(),
+            }),
             http: self.http,
             allow_unprotected: self.allow_unprotected,
             allow_unprotected_http: self.allow_unprotected_http,
             files: FileAccess::Within(self.allow_files.clone()),
             max_connections: self.max_connections as usize,
+            superuser_reserved_connections: self.superuser_reserved_connections as usize,
             statement_timeout: self.statement_timeout.map(|time| time.0),
             idle_transaction_timeout: self.idle_transaction_timeout.map(|time| time.0),
             send_timeout: Some(self.send_timeout.0),

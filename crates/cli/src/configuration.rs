@@ -110,7 +110,7 @@ mod tests {
 
     fn serve(given: &[&str], text: &str) -> ServeArguments {
         match Arguments::try_parse_from(merged(given, text).unwrap()).unwrap().command {
-            Some(Command::Serve(arguments)) => arguments,
+            Some(Command::Serve(arguments)) => *arguments,
             other => panic!("{other:?}"),
         }
     }

@@ -31,6 +31,9 @@ pub struct Metrics {
     /// Number of durations up to each bound, and above the last one.
     durations: [AtomicU64; BOUNDS_US.len() + 1],
     duration_us: AtomicU64,
+    /// Handshakes of TLS that have failed, and those that were refused after many failures.
+    handshakes_failed: AtomicU64,
+    handshakes_refused: AtomicU64,
     bytes_received: AtomicU64,
     bytes_sent: AtomicU64,
     /// By the class of the SQLSTATE.
@@ -65,6 +68,16 @@ impl Metrics {
         count(&self.refused, sqlstate);
     }
 
+    /// Counts a handshake of TLS that has failed.
+    pub fn handshake_failed(&self) {
+        add(&self.handshakes_failed, 1);
+    }
+
+    /// Counts a handshake of TLS that was refused.
+    pub fn handshake_refused(&self) {
+        add(&self.handshakes_refused, 1);
+    }
+
     /// Counts an executed request, with the first word of its text, and the SQLSTATE if it has failed.
     pub fn executed(&self, first_word: &str, elapsed: Duration, sqlstate: Option<&str>) {
         let is = |word: &&str| word.eq_ignore_ascii_case(first_word);
@@ -94,6 +107,11 @@ impl Metrics {
         text.value("keyaki_connections_total", "", get(&self.connections));
         text.family("keyaki_connections_refused_total", "counter");
         text.classes("keyaki_connections_refused_total", &self.refused);
+        for (name, counter) in [("failed", &self.handshakes_failed), ("refused", &self.handshakes_refused)] {
+            let name = format!("keyaki_tls_handshakes_{name}_total");
+            text.family(&name, "counter");
+            text.value(&name, "", get(counter));
+        }
         text.family("keyaki_statements_total", "counter");
         let kinds = KINDS.iter().map(|(kind, _)| *kind).chain(["other"]);
         for (kind, counter) in kinds.zip(&self.statements) {
@@ -152,6 +170,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.connected();
         metrics.refused("28P01");
+        metrics.handshake_failed();
         metrics.executed("select", Duration::from_micros(100), None);
         metrics.executed("WITH", Duration::from_millis(2), Some("42703"));
         metrics.executed("MOVE", Duration::from_secs(1000), Some("42601"));
@@ -162,6 +181,8 @@ mod tests {
             "keyaki_connections 3",
             "keyaki_connections_total 1",
             "keyaki_connections_refused_total{class=\"28\"} 1",
+            "keyaki_tls_handshakes_failed_total 1",
+            "keyaki_tls_handshakes_refused_total 0",
             "keyaki_statements_total{kind=\"select\"} 2",
             "keyaki_statements_total{kind=\"insert\"} 0",
             "keyaki_statements_total{kind=\"other\"} 1",

@@ -27,6 +27,8 @@ pub struct ServerOptions {
     pub files: FileAccess,
     /// Maximum number of connections.
     pub max_connections: usize,
+    /// Number of these that only superusers may use; at least one remains for others.
+    pub superuser_reserved_connections: usize,
     /// Maximum length of a message in bytes.
     pub message_bytes_max: usize,
     /// Maximum time between the opening of a connection and the end of its startup.
@@ -54,6 +56,7 @@ impl Default for ServerOptions {
             allow_unprotected_http: false,
             files: FileAccess::Within(Vec::new()),
             max_connections: 100,
+            superuser_reserved_connections: 3,
             message_bytes_max: 256 << 20,
             startup_timeout: Duration::from_secs(10),
             idle_transaction_timeout: None,

@@ -51,6 +51,8 @@ impl SessionControl for Control {
 pub struct Registry {
     connections: Mutex<HashMap<i32, Known>>,
     limit: usize,
+    /// The limit for roles that are not superusers.
+    ordinary_limit: usize,
     is_closed: AtomicBool,
 }
 
@@ -68,6 +70,8 @@ struct Known {
 pub enum Full {
     /// The server has too many connections, or shuts down.
     Server,
+    /// The remaining connections are reserved for superusers.
+    Reserved,
     /// The role has too many connections.
     Role,
 }
@@ -77,12 +81,15 @@ pub enum Full {
 pub struct Limited {
     pub role: String,
     pub limit: Option<u32>,
+    /// The role may use the reserved connections.
+    pub is_superuser: bool,
 }
 
 impl Registry {
-    /// A registry of at most `limit` connections.
-    pub fn new(limit: usize) -> Registry {
-        Registry { connections: Mutex::default(), limit, is_closed: AtomicBool::new(false) }
+    /// A registry of at most `limit` connections, of which `reserved` are for superusers. At least one is for others.
+    pub fn new(limit: usize, reserved: usize) -> Registry {
+        let ordinary_limit = limit.saturating_sub(reserved).max(1);
+        Registry { connections: Mutex::default(), limit, ordinary_limit, is_closed: AtomicBool::new(false) }
     }
 
     /// Registers the connection of a session. `address`: that of its client.
@@ -107,7 +114,11 @@ impl Registry {
         if connections.len() >= self.limit || self.is_closed.load(Ordering::Relaxed) {
             return Err(Full::Server);
         }
-        if let Some(Limited { role, limit: Some(limit) }) = &role {
+        // A session without a role is that of a superuser.
+        if role.as_ref().is_some_and(|role| !role.is_superuser) && connections.len() >= self.ordinary_limit {
+            return Err(Full::Reserved);
+        }
+        if let Some(Limited { role, limit: Some(limit), .. }) = &role {
             let count = connections.values().filter(|known| known.role.as_ref() == Some(role)).count();
             if count >= *limit as usize {
                 return Err(Full::Role);

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::auth::{Access, Protection};
+use crate::auth::{Access, Protection, Throttle};
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::registry::Registry;
@@ -163,7 +163,7 @@ impl Server {
         if tcp.is_empty() && unix.is_none() {
             return Err(ServerError::NoAddress);
         }
-        let registry = Arc::new(Registry::new(options.max_connections));
+        let registry = Arc::new(Registry::new(options.max_connections, options.superuser_reserved_connections));
         Ok(Server {
             shared: Arc::new(Shared {
                 startups: Semaphore::new(options.max_connections.max(STARTUPS_MIN)),
@@ -172,6 +172,7 @@ impl Server {
                 options,
                 tls,
                 access,
+                handshakes: Throttle::of_handshakes(),
                 metrics: Metrics::default(),
                 registry,
             }),

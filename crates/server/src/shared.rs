@@ -5,7 +5,7 @@ use std::sync::Arc;
 use keyaki::Database;
 use tokio::sync::Semaphore;
 
-use crate::auth::Access;
+use crate::auth::{Access, Throttle};
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::registry::Registry;
@@ -22,6 +22,8 @@ pub struct Shared {
     pub tls: Option<Tls>,
     /// Authentication.
     pub access: Access,
+    /// Delays of handshakes of TLS.
+    pub handshakes: Throttle,
     /// Figures.
     pub metrics: Metrics,
     /// Limits the connections in their startup, which are not registered.

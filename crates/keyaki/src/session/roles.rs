@@ -3,9 +3,22 @@
 use std::fmt;
 use std::time::SystemTime;
 
+use keyaki_store::WriteBatch;
+use serde::{Deserialize, Serialize};
+
 use super::{Database, Session};
+use crate::catalog::{DocumentKind, document, put};
 use crate::sql::login;
 use crate::{Error, ObjectKind, Result};
+
+/// The name of the document with the key of servers.
+const SERVER_KEY: &str = "server_key";
+
+/// The key of servers. Secret: it has no `Debug`.
+#[derive(Serialize, Deserialize)]
+struct ServerKey {
+    key: [u8; 32],
+}
 
 /// A role, as a server needs it to authenticate a client.
 #[derive(Clone, PartialEq, Eq)]
@@ -66,6 +79,34 @@ impl Database {
     pub fn has_roles(&self) -> Result<bool> {
         self.engine.refresh()?;
         Ok(!self.engine.catalog.read().roles.is_empty())
+    }
+
+    /// True if a superuser can log in.
+    ///
+    /// # Errors
+    /// As [`Database::role`].
+    pub fn has_login_superusers(&self) -> Result<bool> {
+        self.engine.refresh()?;
+        Ok(self.engine.catalog.read().roles.values().any(|role| role.login && role.superuser))
+    }
+
+    /// A secret key that the database keeps for servers, whose answers then do not change with a restart: the stored one, or
+    /// `candidate`, which is stored. A database that is open read-only stores nothing. Blocks.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub fn kept_key(&self, candidate: [u8; 32]) -> Result<[u8; 32]> {
+        let store = &self.engine.store;
+        let stored: Option<ServerKey> = document(store, DocumentKind::Meta, &SERVER_KEY)?;
+        if let Some(ServerKey { key }) = stored {
+            return Ok(key);
+        }
+        if !self.engine.is_read_only() {
+            let mut batch = WriteBatch::new();
+            put(&mut batch, DocumentKind::Meta, &SERVER_KEY, &ServerKey { key: candidate })?;
+            store.commit(batch)?;
+        }
+        Ok(candidate)
     }
 
     /// True if a role has the attribute LOGIN.

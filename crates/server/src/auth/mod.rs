@@ -6,8 +6,8 @@
 //! | TCP | superuser without a role, if the server listens on loopback addresses only | the role, by SCRAM or a certificate |
 //!
 //! With `--tls-client-ca`, the second column holds for TCP always. On the Unix socket, the name of the user who runs the server is
-//! that of a superuser without a role, unless a role has this name: that user owns the files of the database anyway, and cannot
-//! be locked out.
+//! that of a superuser without a role, unless a role has this name, can log in, and it or another superuser that can log in
+//! exists: that user owns the files of the database anyway, and cannot be locked out.
 //!
 //! | module | contents |
 //! |---|---|
@@ -27,7 +27,7 @@ use nix::unistd::{User, geteuid};
 use pgwire::messages::PgWireBackendMessage as Message;
 use pgwire::messages::startup::Authentication;
 use ring::hmac;
-use ring::rand::SystemRandom;
+use ring::rand::{SecureRandom, SystemRandom};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::failure::{Failure, Result};
@@ -35,8 +35,8 @@ use crate::frames::Wire;
 use crate::socket::Peer;
 use crate::tls::Encryption;
 use scram::{Exchange, Mechanism, SCRAM, SCRAM_PLUS};
-use throttle::Throttle;
-use verifier::Verifier;
+pub use throttle::Throttle;
+use verifier::{KEY_BYTES, Verifier};
 
 /// The protection of a server.
 #[derive(Debug, Clone, Copy, Default)]
@@ -80,11 +80,16 @@ enum Method {
 }
 
 impl Access {
+    /// Blocks.
+    ///
     /// # Errors
-    /// If the system has no random numbers.
+    /// If the system has no random numbers; errors of the database.
     pub fn new(database: Database, protection: Protection) -> Result<Access> {
-        let mock_key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
-        let mock_key = mock_key.map_err(|_| Failure::fatal("XX000", "could not generate a random key"))?;
+        let mut key = [0; KEY_BYTES];
+        let filled = SystemRandom::new().fill(&mut key);
+        filled.map_err(|_| Failure::fatal("XX000", "could not generate a random key"))?;
+        // Salts that changed with a restart would tell the names of roles from others.
+        let mock_key = hmac::Key::new(hmac::HMAC_SHA256, &database.kept_key(key)?);
         let access = Access {
             database,
             protection,
@@ -142,10 +147,11 @@ impl Access {
 
     /// The role of a process of the server's own user.
     fn owner(&self, user: &str) -> Result<Option<RoleLogin>> {
+        let is_own_name = User::from_uid(geteuid()).ok().flatten().is_some_and(|owner| owner.name == user);
         match self.database.role(user)? {
-            Some(role) if role.can_login => Ok(Some(role)),
+            Some(role) if role.can_login && (!is_own_name || self.database.has_login_superusers()?) => Ok(Some(role)),
+            _ if is_own_name => Ok(None),
             Some(_) => Err(no_login(user)),
-            None if User::from_uid(geteuid()).ok().flatten().is_some_and(|owner| owner.name == user) => Ok(None),
             None => Err(no_role(user)),
         }
     }

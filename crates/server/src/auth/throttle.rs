@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 /// The debt of a failure: ten failures in a minute are free.
 const FAILURE_DEBT: Duration = Duration::from_secs(6);
+/// The debt of a handshake of TLS that fails: 60 in a minute are free, because many clients can share an address.
+const HANDSHAKE_DEBT: Duration = Duration::from_secs(1);
 /// Attempts wait if the debt is larger.
 const FREE_DEBT: Duration = Duration::from_secs(60);
 /// No debt is larger.
@@ -29,8 +31,10 @@ const PAIRS_MAX: usize = 4096;
 type Pair = (IpAddr, u64);
 
 /// The pairs with failures.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Throttle {
+    /// The debt of a failure.
+    failure: Duration,
     names: RandomState,
     pairs: Mutex<HashMap<Pair, Debt>>,
 }
@@ -57,7 +61,19 @@ impl Drop for Waiting<'_> {
     }
 }
 
+impl Default for Throttle {
+    /// For failed authentications.
+    fn default() -> Self {
+        Throttle { failure: FAILURE_DEBT, names: RandomState::new(), pairs: Mutex::default() }
+    }
+}
+
 impl Throttle {
+    /// For handshakes of TLS, which have no user.
+    pub fn of_handshakes() -> Throttle {
+        Throttle { failure: HANDSHAKE_DEBT, ..Throttle::default() }
+    }
+
     fn pair(&self, address: IpAddr, user: &str) -> Pair {
         (network(address), self.names.hash_one(user))
     }
@@ -105,7 +121,7 @@ impl Throttle {
             }
         }
         let debt = pairs.entry(pair).or_insert(Debt { repaid: now, waiting: 0 });
-        debt.repaid = (debt.repaid.max(now) + FAILURE_DEBT).min(now + DEBT_MAX);
+        debt.repaid = (debt.repaid.max(now) + self.failure).min(now + DEBT_MAX);
     }
 }
 
@@ -152,6 +168,15 @@ mod tests {
         (0..1000).for_each(|_| throttle.fail_at(of(address(1)), now));
         assert_eq!(delay(&throttle, address(1), now + Duration::from_secs(119)), Duration::from_secs(1));
         assert_eq!(delay(&throttle, address(1), now + Duration::from_secs(120)), Duration::ZERO);
+    }
+
+    #[test]
+    fn handshakes_have_more_free_failures() {
+        let (throttle, now) = (Throttle::of_handshakes(), Instant::now());
+        (0..60).for_each(|_| throttle.fail_at(of(address(1)), now));
+        assert_eq!(delay(&throttle, address(1), now), Duration::ZERO);
+        (0..2).for_each(|_| throttle.fail_at(of(address(1)), now));
+        assert_eq!(delay(&throttle, address(1), now), Duration::from_secs(2));
     }
 
     #[test]

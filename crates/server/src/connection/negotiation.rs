@@ -43,7 +43,7 @@ enum Step {
 pub async fn negotiate(shared: &Shared, socket: Socket, peer: Peer) -> Option<Negotiated> {
     let (socket, mut encryption) = match (socket, &shared.tls) {
         (Socket::Tcp(socket), Some(tls)) if is_handshake(&socket).await => {
-            let (socket, encryption) = encrypt(tls, socket, peer).await?;
+            let (socket, encryption) = encrypt(shared, tls, socket, peer).await?;
             (socket, Some(encryption))
         }
         (socket, _) => (socket, None),
@@ -60,7 +60,7 @@ pub async fn negotiate(shared: &Shared, socket: Socket, peer: Peer) -> Option<Ne
             Ok(Step::Continue) => {}
             Ok(Step::Encrypt) => {
                 let (Socket::Tcp(socket), Some(tls)) = (wire.into_socket(), &shared.tls) else { return None };
-                let encrypted = encrypt(tls, socket, peer).await?;
+                let encrypted = encrypt(shared, tls, socket, peer).await?;
                 wire = Wire::new(encrypted.0, shared.options.message_bytes_max, shared.options.send_timeout);
                 encryption = Some(encrypted.1);
             }
@@ -115,10 +115,41 @@ async fn is_handshake(socket: &TcpStream) -> bool {
     matches!(socket.peek(&mut first).await, Ok(1)) && first[0] == HANDSHAKE
 }
 
-/// Performs the handshake; `None` if it fails: the client gets an alert of TLS.
-async fn encrypt(tls: &Tls, socket: TcpStream, peer: Peer) -> Option<(Socket, Encryption)> {
+/// A handshake, which counts as failed when it is dropped before it is done: also after the time of the startup.
+struct Handshake<'a> {
+    shared: &'a Shared,
+    peer: Peer,
+    is_done: bool,
+}
+
+impl Drop for Handshake<'_> {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        self.shared.metrics.handshake_failed();
+        if let Some(address) = self.peer.ip() {
+            self.shared.handshakes.fail(address, "");
+        }
+    }
+}
+
+/// Performs the handshake; `None` if it fails: the client gets an alert of TLS. After many failures from an address, its
+/// handshakes wait, or are refused.
+async fn encrypt(shared: &Shared, tls: &Tls, socket: TcpStream, peer: Peer) -> Option<(Socket, Encryption)> {
+    if let Some(address) = peer.ip()
+        && !shared.handshakes.admit(address, "").await
+    {
+        shared.metrics.handshake_refused();
+        tracing::debug!(%peer, "too many TLS handshakes have failed: refused one");
+        return None;
+    }
+    let mut handshake = Handshake { shared, peer, is_done: false };
     match tls.accept(socket).await {
-        Ok((socket, encryption)) => Some((Socket::Tls(Box::new(socket)), encryption)),
+        Ok((socket, encryption)) => {
+            handshake.is_done = true;
+            Some((Socket::Tls(Box::new(socket)), encryption))
+        }
         Err(error) => {
             tracing::debug!(%error, %peer, "the TLS handshake failed");
             None

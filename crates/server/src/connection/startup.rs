@@ -104,6 +104,7 @@ async fn log_in(
         role: role.name.clone(),
         // As in PostgreSQL, superusers are not limited.
         limit: role.connection_limit.filter(|_| !role.is_superuser),
+        is_superuser: role.is_superuser,
     });
     let has_long_secret = startup.protocol_number_minor >= MINOR_MAX;
     let registered = {
@@ -115,6 +116,7 @@ async fn log_in(
     };
     let registration = registered.map_err(|full| match full {
         Full::Server => Failure::fatal("53300", "sorry, too many clients already"),
+        Full::Reserved => Failure::fatal("53300", "remaining connection slots are reserved for superusers"),
         Full::Role => Failure::fatal("53300", format!("too many connections for role \"{user}\"")),
     })?;
     Ok(Login { session, registration, role })

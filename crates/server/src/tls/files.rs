@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::geteuid;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
 /// Larger files are refused.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -111,6 +111,20 @@ pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
         roots.add(certificate).map_err(|error| TlsError::invalid(path, error))?;
     }
     Ok(roots)
+}
+
+/// The revocation lists in a file: at least one.
+///
+/// # Errors
+/// If the file cannot be read, or has no list.
+pub fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let content = read(path, |_| Ok(()))?;
+    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&content).collect();
+    let lists = lists.map_err(|error| TlsError::invalid(path, error))?;
+    match lists.is_empty() {
+        true => Err(TlsError::invalid(path, "no revocation list in the PEM format found")),
+        false => Ok(lists),
+    }
 }
 
 /// The private key in a file that others cannot read.

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -41,6 +41,9 @@ pub struct TlsOptions {
     pub key: PathBuf,
     /// The authorities that sign the certificates of clients. With them, every client must present a certificate.
     pub client_ca: Option<PathBuf>,
+    /// The revocation lists of these authorities, one of each. Clients whose certificates, or those of intermediate authorities,
+    /// are revoked, or have no current list, are refused.
+    pub client_crl: Option<PathBuf>,
 }
 
 /// The current configuration.
@@ -146,8 +149,9 @@ impl Tls {
 }
 
 fn stamps(options: &TlsOptions) -> Vec<Option<Stamp>> {
-    let paths = [Some(&options.certificate), Some(&options.key), options.client_ca.as_ref()];
-    paths.into_iter().flatten().map(|path| files::stamp(path)).collect()
+    let others = [options.client_ca.as_ref(), options.client_crl.as_ref()];
+    let paths = [Some(&options.certificate), Some(&options.key)].into_iter().chain(others);
+    paths.flatten().map(|path| files::stamp(path)).collect()
 }
 
 fn load(options: &TlsOptions) -> Result<Loaded, TlsError> {
@@ -159,13 +163,24 @@ fn load(options: &TlsOptions) -> Result<Loaded, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .map_err(|error| invalid(&options.certificate, &error))?;
-    let builder = match &options.client_ca {
-        Some(path) => {
+    let builder = match (&options.client_ca, &options.client_crl) {
+        (Some(path), lists) => {
             let roots = Arc::new(files::authorities(path)?);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-            builder.with_client_cert_verifier(verifier.map_err(|error| invalid(path, &error))?)
+            let mut verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+            if let Some(lists) = lists {
+                // An outdated list could lack a certificate that was revoked since.
+                verifier = verifier.with_crls(files::revocation_lists(lists)?).enforce_revocation_expiration();
+            }
+            let problem = |error: VerifierBuilderError| match (&error, lists) {
+                (VerifierBuilderError::InvalidCrl(_), Some(lists)) => invalid(lists, &error),
+                _ => invalid(path, &error),
+            };
+            builder.with_client_cert_verifier(verifier.build().map_err(problem)?)
         }
-        None => builder.with_no_client_auth(),
+        (None, Some(lists)) => {
+            return Err(TlsError::invalid(lists, "revocation lists need the authorities of clients (--tls-client-ca)"));
+        }
+        (None, None) => builder.with_no_client_auth(),
     };
     // Also compares the key with the certificate.
     let config = builder.with_single_cert(certificates, key);

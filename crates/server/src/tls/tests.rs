@@ -51,7 +51,8 @@ impl Files {
     fn new() -> Files {
         let directory = TempDir::new().unwrap();
         let path = |name: &str| directory.path().join(name);
-        let options = TlsOptions { certificate: path("server.crt"), key: path("server.key"), client_ca: None };
+        let options =
+            TlsOptions { certificate: path("server.crt"), key: path("server.key"), client_ca: None, client_crl: None };
         let files = Files { directory, options };
         files.renew();
         files
@@ -100,6 +101,10 @@ fn files_that_cannot_be_used() {
     assert!(with(&|options| options.certificate = files.directory.path().into()).contains("not a regular file"));
     assert!(with(&|options| options.client_ca = Some(files.options.key.clone())).contains("no certificate"));
     assert_eq!(with(&|options| options.client_ca = Some(files.options.certificate.clone())), "");
+    let crl = Some(files.options.certificate.clone());
+    assert!(with(&|options| options.client_crl = crl.clone()).contains("--tls-client-ca"));
+    let both = with(&|options| (options.client_ca, options.client_crl) = (crl.clone(), crl.clone()));
+    assert!(both.contains("no revocation list"), "{both}");
 }
 
 #[test]

@@ -123,11 +123,21 @@ async fn unix_sockets() -> Result {
         assert_eq!(code(on_socket(user).await.map(drop)), SqlState::INVALID_AUTHORIZATION_SPECIFICATION, "{user}");
     }
     assert_eq!(code(on_socket("nobody").await.map(drop)), SqlState::TOO_MANY_CONNECTIONS);
-    // The user who runs the server is a superuser, unless a role has its name.
+    // The user who runs the server is a superuser, unless a role has its name. It is never locked out.
     let owner = nix::unistd::User::from_uid(nix::unistd::geteuid())?.ok_or("the user has no name")?.name;
     assert_eq!(on_socket(&owner).await?.1, ["on", owner.as_str()]);
     served.execute(&format!("CREATE ROLE \"{owner}\" LOGIN")).await;
     assert_eq!(on_socket(&owner).await?.1, ["off", owner.as_str()]);
+    for locked in [
+        format!("ALTER ROLE \"{owner}\" NOLOGIN"),
+        format!("ALTER ROLE \"{owner}\" LOGIN; DROP ROLE boss"),
+        "CREATE ROLE boss SUPERUSER NOLOGIN".into(),
+    ] {
+        served.execute(&locked).await;
+        assert_eq!(on_socket(&owner).await?.1[0], "on", "{locked}");
+    }
+    served.execute("ALTER ROLE boss LOGIN").await;
+    assert_eq!(on_socket(&owner).await?.1[0], "off");
     Ok(())
 }
 
@@ -238,6 +248,49 @@ async fn unknown_names_look_like_roles() {
     salts.sort_unstable();
     salts.dedup();
     assert_eq!(salts.len(), 5);
+}
+
+/// A client cannot tell names of roles by salts that a restart changes.
+#[tokio::test(flavor = "multi_thread")]
+async fn salts_of_unknown_names_survive_a_restart() -> Result {
+    let directory = tempfile::TempDir::new()?;
+    let options = || keyaki::Options { memory_bytes: Some(128 << 20), threads: Some(2), ..keyaki::Options::default() };
+    let mut salts = Vec::new();
+    for number in 0..2 {
+        let database = keyaki::Database::open(directory.path().join("db"), options())?;
+        if number == 0 {
+            database.session().execute("CREATE ROLE app LOGIN PASSWORD 'geheim'").await?;
+        }
+        let mut served = Served::start_database(database, |_| {}).await;
+        for user in ["app", "unknown"] {
+            let first = server_first(&served, user).await;
+            salts.push(first.split(',').find(|part| part.starts_with("s=")).ok_or("no salt")?.to_string());
+        }
+        served.stop().await;
+    }
+    assert!(salts[0] == salts[2] && salts[1] == salts[3] && salts[0] != salts[1], "{salts:?}");
+    Ok(())
+}
+
+/// The last connections are for superusers.
+#[tokio::test(flavor = "multi_thread")]
+async fn reserved_connections() -> Result {
+    let served = Served::start_with(|options| {
+        (options.max_connections, options.superuser_reserved_connections) = (3, 1);
+    })
+    .await;
+    served.execute(ROLES).await;
+    let app = "user=app password=geheim";
+    let _clients = (connect(&served, app).await?, connect(&served, app).await?);
+    let refused = connect(&served, app).await.map(drop).expect_err("too many connections");
+    let error = refused.as_db_error().ok_or("no error of the server")?;
+    assert_eq!(error.code(), &SqlState::TOO_MANY_CONNECTIONS);
+    assert!(error.message().contains("reserved for superusers"), "{error}");
+    let _boss = connect(&served, "user=boss password=chef").await?;
+    let full = connect(&served, "user=boss password=chef").await.map(drop).expect_err("too many connections");
+    let error = full.as_db_error().ok_or("no error of the server")?;
+    assert!(error.message().contains("too many clients"), "{error}");
+    Ok(())
 }
 
 /// A client that stops during its authentication does not keep its place.

@@ -3,12 +3,16 @@
 use std::net::{IpAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::support::raw::{Raw, request_tls, startup};
 use crate::support::{Served, code};
 use keyaki::{Database, Options};
 use keyaki_server::{Server, ServerError, ServerOptions, TlsOptions};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use tempfile::TempDir;
@@ -32,14 +36,39 @@ impl Authority {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key).expect("a certificate");
         Authority { certificate, issuer: Issuer::new(params, key) }
     }
 
+    /// A revocation list of serial numbers, which is current until a year.
+    fn revoke(&self, serials: &[u64], until: i32) -> String {
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: date_time_ymd(2024, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2024, 1, 1),
+            next_update: date_time_ymd(until, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).expect("a list").pem().expect("a text")
+    }
+
     /// A certificate of a name, and its key.
     fn sign(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
+        self.sign_with_serial(name, None)
+    }
+
+    fn sign_with_serial(&self, name: &str, serial: Option<u64>) -> (rcgen::Certificate, KeyPair) {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(vec!["localhost".into()]).expect("parameters");
+        params.serial_number = serial.map(SerialNumber::from);
         params.distinguished_name.push(DnType::CommonName, name);
         (params.signed_by(&key, &self.issuer).expect("a certificate"), key)
     }
@@ -65,7 +94,7 @@ impl Files {
     fn options(&self, has_client_ca: bool) -> TlsOptions {
         let path = |name: &str| self.directory.path().join(name);
         let client_ca = has_client_ca.then(|| path("clients.crt"));
-        TlsOptions { certificate: path("server.crt"), key: path("server.key"), client_ca }
+        TlsOptions { certificate: path("server.crt"), key: path("server.key"), client_ca, client_crl: None }
     }
 
     /// Writes a new certificate and its key.
@@ -228,6 +257,61 @@ async fn client_certificates() -> Result {
     let mut raw = Raw::connect(served.address).await;
     raw.send(&startup("silent")).await;
     assert_eq!(raw.failure().await, "28000");
+    Ok(())
+}
+
+/// Revoked certificates are refused, and all without a current list. New lists are read.
+#[tokio::test(flavor = "multi_thread")]
+async fn revoked_certificates() -> Result {
+    let files = Files::new();
+    let list = files.directory.path().join("clients.crl");
+    std::fs::write(&list, files.clients.revoke(&[7], 2099))?;
+    let options = TlsOptions { client_crl: Some(list.clone()), ..files.options(true) };
+    let served = Served::start_with(|server| server.tls = Some(options.clone())).await;
+    served.execute("CREATE ROLE silent LOGIN").await;
+    let connect = async |serial: u64| {
+        let certificate = files.clients.sign_with_serial("silent", Some(serial));
+        connect(&served, client(&files.authority, BOTH, Some(&certificate)), "user=silent").await
+    };
+    assert!(connect(8).await.is_ok() && connect(7).await.is_err());
+    std::fs::write(&list, files.clients.revoke(&[7, 8], 2099))?;
+    served.handle.reload_tls();
+    assert!(connect(9).await.is_ok() && connect(8).await.is_err());
+    // A broken file changes nothing, a list that has expired refuses all.
+    std::fs::write(&list, "nothing")?;
+    served.handle.reload_tls();
+    assert!(connect(9).await.is_ok() && connect(8).await.is_err());
+    std::fs::write(&list, files.clients.revoke(&[], 2025))?;
+    served.handle.reload_tls();
+    assert!(connect(9).await.is_err());
+    // As does a list of another authority.
+    std::fs::write(&list, files.authority.revoke(&[], 2099))?;
+    served.handle.reload_tls();
+    assert!(connect(9).await.is_err());
+    let without_ca = TlsOptions { client_ca: None, ..options };
+    let options = Options { memory_bytes: Some(128 << 20), threads: Some(2), ..Options::default() };
+    let server =
+        ServerOptions { listen: vec![([127, 0, 0, 1], 0).into()], tls: Some(without_ca), ..ServerOptions::default() };
+    assert!(matches!(Server::bind(Database::open_temporary(options)?, server).await, Err(ServerError::Tls(_))));
+    Ok(())
+}
+
+/// Handshakes that fail are counted, and many of them delay those that follow.
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_handshakes_delay_further_ones() -> Result {
+    const FREE: usize = 60;
+    let files = Files::new();
+    let served = files.serve(false).await;
+    for _ in 0..FREE + 4 {
+        let mut raw = Raw::connect(served.address).await;
+        raw.send(&request_tls()).await;
+        assert_eq!(raw.byte().await, Some(b'S'));
+        raw.send(b"no handshake of TLS").await;
+        while raw.byte().await.is_some() {}
+    }
+    let start = Instant::now();
+    connect(&served, client(&files.authority, BOTH, None), "user=app password=geheim").await?;
+    assert!(start.elapsed() > Duration::from_millis(300), "{:?}", start.elapsed());
     Ok(())
 }
 
