@@ -102,8 +102,7 @@ def sqlx(environment):
 def pgbench(environment):
     """TPC-B and select-only in each mode of the protocol. The balances of TPC-B add up."""
     require("pgbench", "psql")
-    # Without VACUUM, which is for superusers.
-    run("pgbench", "-i", "-I", "dtgp", "-q", "-s", "1", env=environment)
+    run("pgbench", "-i", "-q", "-s", "1", env=environment)
     for mode in ["simple", "extended", "prepared"]:
         for name, options in [("select-only", ["-S"]), ("TPC-B", ["--max-tries=1000"])]:
             command = ["pgbench", "-n", "-M", mode, "-c", "4", "-j", "2", "-t", "50", *options]

@@ -53,7 +53,12 @@ const FORMAT: u32 = 1;
 pub(super) const FORMAT_EXTENDED: u32 = 2;
 /// Format version of documents with roles, owners or privileges. A program that does not know them would let every user do
 /// everything.
-pub(super) const FORMAT_ROLES: u32 = 3;
+const FORMAT_ROLES: u32 = 3;
+/// Format version of documents with default privileges. A program that does not know them would keep those of a role that it
+/// drops: a later role of the same name would have them.
+const FORMAT_DEFAULTS: u32 = 4;
+/// The newest format version.
+pub(super) const FORMAT_NEWEST: u32 = FORMAT_DEFAULTS;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FormatDocument {
@@ -320,9 +325,9 @@ impl Catalog {
         let format: Option<FormatDocument> =
             documents.get(&DocumentKind::Meta.key(&"format")).map(|d| parse("meta/format", d)).transpose()?;
         match format {
-            Some(FormatDocument { version: FORMAT..=FORMAT_ROLES }) => {}
+            Some(FormatDocument { version: FORMAT..=FORMAT_NEWEST }) => {}
             Some(FormatDocument { version }) => {
-                return Err(Error::FormatVersion { path: CATALOG.into(), found: version, supported: FORMAT_ROLES });
+                return Err(Error::FormatVersion { path: CATALOG.into(), found: version, supported: FORMAT_NEWEST });
             }
             None => return Err(corrupt("it has no format version".into())),
         }
@@ -442,10 +447,13 @@ pub(crate) fn extend_format(batch: &mut WriteBatch) -> Result<()> {
 /// Adds the format version that the roles, owners and privileges of `catalog` need to `batch`, if it has any. Called when all
 /// other documents are in the batch, because these may need a lower version.
 pub(crate) fn put_roles_format(batch: &mut WriteBatch, catalog: &Catalog) -> Result<()> {
-    match catalog.has_access() {
-        true => put(batch, DocumentKind::Meta, &"format", &FormatDocument { version: FORMAT_ROLES }),
-        false => Ok(()),
-    }
+    let has_defaults = catalog.roles.values().any(|role| !role.defaults.is_empty());
+    let version = match has_defaults {
+        true => FORMAT_DEFAULTS,
+        false if catalog.has_access() => FORMAT_ROLES,
+        false => return Ok(()),
+    };
+    put(batch, DocumentKind::Meta, &"format", &FormatDocument { version })
 }
 
 /// Adds the insertion or replacement of a document to `batch`.
@@ -616,7 +624,7 @@ mod tests {
     fn damaged_documents_are_errors() {
         let format = ("meta/format", r#"{"version":1}"#);
         assert!(decode(&[]).unwrap_err().to_string().contains("no format version"));
-        assert!(decode(&[("meta/format", r#"{"version":4}"#)]).unwrap_err().to_string().contains("version 4"));
+        assert!(decode(&[("meta/format", r#"{"version":5}"#)]).unwrap_err().to_string().contains("version 5"));
         for damaged in ["", "{", "{}", &TABLE.replace("[0]", "[7]"), &TABLE.replace("BIGINT", "BIGINTEGER")] {
             let error = decode(&[format, ("table/t", damaged)]).unwrap_err().to_string();
             assert!(error.contains("table"), "{error}");

@@ -47,7 +47,7 @@ pub(crate) use names::{PUBLIC, RelationName, TEMPORARY_PREFIX};
 pub use privileges::{Access, Grant, Privileges};
 pub(crate) use projection::Projection;
 pub(crate) use roles::{Authority, MONITOR, PREDEFINED, READ_ALL_STATS, SIGNAL_BACKEND, memberships};
-pub use roles::{RoleDef, Verifier};
+pub use roles::{DefaultKind, DefaultPrivileges, RoleDef, Verifier};
 pub(crate) use salvaged::SalvagedCatalog;
 pub(crate) use statistics::TableStatistics;
 pub(crate) use table::{HIDDEN_ROWID, Table, TableTree};

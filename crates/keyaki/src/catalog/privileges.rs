@@ -262,6 +262,12 @@ impl Access {
         }
     }
 
+    /// Removes the grants to a role, and those that it has made with them.
+    pub fn forget_grantee(&mut self, role: &str) {
+        self.grants.retain(|grant| grant.to.as_deref() != Some(role));
+        self.remove_unfounded();
+    }
+
     /// Replaces the name of a role.
     pub fn rename_role(&mut self, old: &str, new: &str) {
         let names = self.grants.iter_mut().flat_map(|grant| [&mut grant.to, &mut grant.by]);

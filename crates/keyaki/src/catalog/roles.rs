@@ -63,6 +63,12 @@ pub struct RoleDef {
     /// The roles that the role is a direct member of.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub member_of: BTreeSet<String>,
+    /// Those of `member_of` whose memberships the role may grant (ADMIN OPTION).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub admin_of: BTreeSet<String>,
+    /// Privileges for objects that the role will create (ALTER DEFAULT PRIVILEGES).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub defaults: Vec<DefaultPrivileges>,
     /// Settings of its sessions: names, and values as SQL texts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<(String, String)>,
@@ -85,9 +91,71 @@ impl RoleDef {
             connection_limit: None,
             valid_until: None,
             member_of: BTreeSet::new(),
+            admin_of: BTreeSet::new(),
+            defaults: Vec::new(),
             settings: Vec::new(),
             comment: None,
         }
+    }
+}
+
+/// The kinds of objects that have default privileges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DefaultKind {
+    /// Tables and views.
+    Tables,
+    Sequences,
+    Schemas,
+}
+
+impl DefaultKind {
+    /// The privileges of the objects.
+    pub(crate) fn privileges(self) -> Privileges {
+        match self {
+            DefaultKind::Tables => Privileges::OF_TABLES,
+            DefaultKind::Sequences => Privileges::OF_SEQUENCES,
+            DefaultKind::Schemas => Privileges::OF_SCHEMAS,
+        }
+    }
+
+    /// The keyword in ALTER DEFAULT PRIVILEGES.
+    pub(crate) fn keyword(self) -> &'static str {
+        match self {
+            DefaultKind::Tables => "TABLES",
+            DefaultKind::Sequences => "SEQUENCES",
+            DefaultKind::Schemas => "SCHEMAS",
+        }
+    }
+}
+
+/// The privileges that objects get from the role that creates them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DefaultPrivileges {
+    pub kind: DefaultKind,
+    /// The schema of the objects; `None` for all schemas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<String>,
+    /// The owner is the role, and the grantor of all grants. At least one grant.
+    pub access: Access,
+}
+
+impl RoleDef {
+    /// The access to a new object of the role in a schema; `None` for a schema as the object.
+    pub(crate) fn access_to_new(&self, kind: DefaultKind, schema: Option<&str>) -> Access {
+        let mut access = Access::owned_by(Some(self.name.clone()));
+        let is_for = |defaults: &&DefaultPrivileges| {
+            defaults.kind == kind && defaults.schema.as_deref().is_none_or(|of| schema == Some(of))
+        };
+        for grant in self.defaults.iter().filter(is_for).flat_map(|defaults| &defaults.access.grants) {
+            access.grant(grant.to.as_deref(), Some(&self.name), grant.privileges, grant.grantable);
+        }
+        access
+    }
+
+    /// Removes the default privileges without a grant.
+    pub(crate) fn retain_defaults(&mut self) {
+        self.defaults.retain(|defaults| !defaults.access.grants.is_empty());
     }
 }
 
@@ -173,6 +241,17 @@ impl Authority {
         match self {
             Authority::All => true,
             Authority::Role(member) => member.roles.contains(role),
+        }
+    }
+
+    /// True if the authority may grant and revoke memberships of a role by ADMIN OPTION.
+    pub fn administers(&self, catalog: &Catalog, role: &str) -> bool {
+        match self {
+            Authority::All => true,
+            Authority::Role(member) => {
+                let mut defs = member.roles.iter().filter_map(|name| catalog.roles.get(name));
+                defs.any(|def| def.admin_of.contains(role))
+            }
         }
     }
 

@@ -10,10 +10,11 @@ use keyaki_store::{Schema, TreeId, WriteBatch};
 
 use super::definitions::{SequenceDef, SequencePosition, TableDef, ViewDef};
 use super::documents::{
-    Catalog, DocumentKind, FORMAT_ROLES, FormatDocument, SchemaDocument, extend_format, parse, put, put_roles_format,
+    Catalog, DocumentKind, FORMAT_NEWEST, FormatDocument, SchemaDocument, extend_format, parse, put, put_roles_format,
     put_schema,
 };
 use super::names::{PUBLIC, RelationName};
+use super::privileges::Access;
 use super::roles::RoleDef;
 use super::table::Table;
 use crate::catalog::TableStatistics;
@@ -58,8 +59,8 @@ impl SalvagedCatalog {
         match kind {
             "meta" if name == "/format" => {
                 let FormatDocument { version } = parse(key, document)?;
-                if version > FORMAT_ROLES {
-                    let (path, found, supported) = ("catalog".into(), version, FORMAT_ROLES);
+                if version > FORMAT_NEWEST {
+                    let (path, found, supported) = ("catalog".into(), version, FORMAT_NEWEST);
                     return Err(Error::FormatVersion { path, found, supported });
                 }
             }
@@ -136,6 +137,21 @@ impl SalvagedCatalog {
         self.tables.values_mut().for_each(|def| def.access.retain_roles(known));
         self.sequences.values_mut().for_each(|def| def.access.retain_roles(known));
         self.others.schema_access.values_mut().for_each(|access| Arc::make_mut(access).retain_roles(known));
+        for role in self.others.roles.values_mut() {
+            let role = Arc::make_mut(role);
+            role.member_of.retain(|role| known(role));
+            role.admin_of.retain(|role| known(role));
+            role.defaults.iter_mut().for_each(|defaults| defaults.access.retain_roles(known));
+            role.retain_defaults();
+        }
+        for (name, view) in &mut self.views {
+            if view.access.owner.as_deref().is_some_and(|owner| !known(owner)) {
+                // Without an owner, the view reads with all privileges: others must not use it.
+                view.access = Access::default();
+                problems.push(format!("the owner of view \"{name}\" is lost: its privileges are left out"));
+            }
+            view.access.retain_roles(known);
+        }
         let (tables, problems) = (&self.tables, &mut self.problems);
         self.sequences.retain(|name, _| {
             let is_free = !tables.contains_key(name);
@@ -242,8 +258,8 @@ mod tests {
         assert_eq!(catalog.views.len(), 1);
         assert!(catalog.schemas.contains("s") && catalog.positions.contains_key(&7));
         assert_eq!(catalog.problems.len(), 2, "{:?}", catalog.problems);
-        let error = catalog.add(b"meta/format", br#"{"version":4}"#).unwrap_err();
-        assert!(error.to_string().contains("version 4"), "{error}");
+        let error = catalog.add(b"meta/format", br#"{"version":5}"#).unwrap_err();
+        assert!(error.to_string().contains("version 5"), "{error}");
     }
 
     #[test]

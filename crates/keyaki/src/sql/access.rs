@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::SqlSession;
 use super::visit::walk;
-use crate::catalog::{Access, Authority, Catalog, Privileges, RelationName, Table};
+use crate::catalog::{Access, Authority, Catalog, DefaultKind, Privileges, RelationName, Table, TableDef};
 use crate::{Error, ObjectKind, Result};
 
 /// A relation: its kind, and its access.
@@ -185,33 +185,64 @@ pub(super) fn superuser(session: &SqlSession, what: &str) -> Result<()> {
     }
 }
 
-/// The owner of an object that the session creates.
+/// The access to an object that the session creates: its owner, with the default privileges of this role. `schema`: that of
+/// the object; `None` for a new schema.
 ///
 /// # Errors
 /// `NotFound` if the role of the session was dropped.
-pub(super) fn new_access(session: &SqlSession, catalog: &Catalog) -> Result<Access> {
-    Ok(Access::owned_by(session.current_role(catalog)?.map(|role| role.name.clone())))
+pub(super) fn new_access(
+    session: &SqlSession,
+    catalog: &Catalog,
+    kind: DefaultKind,
+    schema: Option<&str>,
+) -> Result<Access> {
+    let role = session.current_role(catalog)?;
+    Ok(role.map_or_else(Access::default, |role| role.access_to_new(kind, schema)))
+}
+
+/// Gives the sequences of the identity columns of a table that are not in `old` the default privileges of the table's owner.
+pub(super) fn default_identities(catalog: &Catalog, old: Option<&TableDef>, def: &mut TableDef) {
+    let Some(owner) = def.access.owner.as_ref().and_then(|owner| catalog.roles.get(owner)) else { return };
+    let identities = old.iter().flat_map(|def| &def.columns).filter_map(|column| column.identity.as_ref());
+    let known: Vec<u64> = identities.map(|identity| identity.sequence.lasting_id()).collect();
+    for identity in def.columns.iter_mut().filter_map(|column| column.identity.as_mut()) {
+        let sequence = &mut identity.sequence;
+        if !known.contains(&sequence.lasting_id()) {
+            let Access { grants, .. } = owner.access_to_new(DefaultKind::Sequences, Some(&*sequence.name.schema));
+            sequence.access = Access { owner: None, grants };
+        }
+    }
 }
 
 /// The privileges that a change of rows needs for its target.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target(Privileges);
+pub(super) struct Target {
+    needed: Privileges,
+    /// The statement may take values of the target's identity columns without a privilege on their sequences.
+    takes_identities: bool,
+}
 
 impl Target {
     /// A change that also reads the target if `reads`.
     pub fn new(change: Privileges, reads: bool) -> Target {
-        Target(if reads { change.and(Privileges::SELECT) } else { change })
+        let needed = if reads { change.and(Privileges::SELECT) } else { change };
+        Target { needed, takes_identities: change.has(Privileges::INSERT) }
+    }
+
+    /// The target of an update that assigns DEFAULT to a column if `assigns_default`.
+    pub fn with_default(self, assigns_default: bool) -> Target {
+        Target { takes_identities: self.takes_identities || assigns_default, ..self }
     }
 
     /// # Errors
     /// `InsufficientPrivilege`.
     pub fn check(self, authority: &Authority, catalog: &Catalog, table: &Table) -> Result<()> {
-        relation(authority, catalog, &table.def.name, self.0)
+        relation(authority, catalog, &table.def.name, self.needed)
     }
 
-    /// True for changes that give values to columns.
-    pub fn assigns(self) -> bool {
-        [Privileges::INSERT, Privileges::UPDATE].iter().any(|change| self.0.has(*change))
+    /// True for changes that may take values of identity columns.
+    pub fn takes_identities(self) -> bool {
+        self.takes_identities
     }
 }
 

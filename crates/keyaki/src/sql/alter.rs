@@ -183,6 +183,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, alter: 
     match action {
         Action::Rename(new) => {
             let new = new_sibling(&new, &name)?;
+            access::creation(session, &catalog, &new)?;
             catalog.check_free(&new)?;
             renames::apply(&mut changed, &mut batch, &|old| (*old == name).then(|| new.clone()))?;
         }

@@ -159,13 +159,13 @@ impl Parsed {
             Parsed::DropCaches => "execute DROP CACHES",
             Parsed::Cache(_) => "execute WARM, PIN and UNPIN",
             Parsed::Check(_) => "execute CHECK",
-            Parsed::Vacuum(_) => "execute VACUUM",
             Parsed::Backup(_) => "execute BACKUP",
             Parsed::Export(_) => "execute EXPORT",
             Parsed::Import(_) => "execute IMPORT",
             // These check the relations that they use.
             Parsed::Copy(_)
             | Parsed::Analyze(_)
+            | Parsed::Vacuum(_)
             | Parsed::Alter(_)
             | Parsed::CreateSequence(_)
             | Parsed::Role(_)
@@ -323,6 +323,8 @@ fn words_of_role(words: &[String]) -> bool {
             | ["SET" | "RESET", "SESSION", "AUTHORIZATION" | "ROLE", ..]
             | ["SET", "SESSION", "SESSION", ..]
             | ["GRANT" | "REVOKE", ..]
+            | ["ALTER", "DEFAULT", "PRIVILEGES", ..]
+            | ["DROP" | "REASSIGN", "OWNED", ..]
     )
 }
 

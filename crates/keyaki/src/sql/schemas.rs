@@ -17,7 +17,7 @@ use super::names::{SearchPath, new_schema_name, schema_name};
 use super::state::StatementState;
 use super::{Outcome, SqlSession, access, ddl, notices, renames, roles, sequences};
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, DocumentKind, PUBLIC, RelationName, put_schema, remove};
+use crate::catalog::{Catalog, DefaultKind, DocumentKind, PUBLIC, RelationName, put_schema, remove};
 use crate::{Error, ObjectKind, Result};
 
 pub(super) async fn create(
@@ -43,7 +43,7 @@ pub(super) async fn create(
     access::schema_creation(session, &catalog)?;
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
     changed.schemas.insert(name.clone());
-    let access = access::new_access(session, &catalog)?;
+    let access = access::new_access(session, &catalog, DefaultKind::Schemas, None)?;
     if !access.is_default() {
         changed.schema_access.insert(name.clone(), Arc::new(access));
     }
@@ -129,6 +129,7 @@ pub(super) async fn drop(
         changed.schemas.remove(&schema);
         changed.schema_comments.remove(&schema);
         changed.schema_access.remove(&schema);
+        roles::change_default_schema(&mut changed, &mut batch, &schema, None)?;
     }
     if cascades {
         notices::cascaded(session, &catalog, &changed, &[]);
@@ -158,6 +159,7 @@ pub(super) async fn alter(session: &SqlSession, execution: &Execution<'_>, alter
         name => name?,
     };
     access::schema_owner(session, &catalog, &old)?;
+    access::schema_creation(session, &catalog)?;
     if catalog.has_schema(&new) {
         return Err(Error::AlreadyExists { kind: ObjectKind::Schema, name: new });
     }
@@ -174,6 +176,7 @@ pub(super) async fn alter(session: &SqlSession, execution: &Execution<'_>, alter
     changed.schemas.remove(&old);
     changed.schemas.insert(new.clone());
     put_schema(&mut batch, &changed, &new)?;
+    roles::change_default_schema(&mut changed, &mut batch, &old, Some(&new))?;
     session.engine.commit_catalog(&writer, batch, changed).await?;
     Ok(Outcome::done("ALTER SCHEMA"))
 }

@@ -30,8 +30,8 @@ use super::sequence_options::Options;
 use super::{Outcome, SqlSession, access, notices, qualify};
 use crate::base::interrupt::Execution;
 use crate::catalog::{
-    Access, Authority, Catalog, ColumnDef, DocumentKind, IdentityDef, Privileges, RelationName, SequenceDef, Table,
-    TableDef, put, put_new, remove, types,
+    Access, Authority, Catalog, ColumnDef, DefaultKind, DocumentKind, IdentityDef, Privileges, RelationName,
+    SequenceDef, Table, TableDef, put, put_new, remove, types,
 };
 use crate::engine::Engine;
 use crate::engine::sequences::Sequences;
@@ -344,7 +344,8 @@ pub(super) async fn create(session: &SqlSession, execution: &Execution<'_>, crea
     }
     catalog.check_free(&name)?;
     access::creation(session, &catalog, &name)?;
-    let def = SequenceDef { access: access::new_access(session, &catalog)?, ..def };
+    let access = access::new_access(session, &catalog, DefaultKind::Sequences, Some(&*name.schema))?;
+    let def = SequenceDef { access, ..def };
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
     put_new(&mut batch, DocumentKind::Sequence, &name, &def)?;
     changed.sequences.insert(name, Arc::new(def));
@@ -569,7 +570,7 @@ pub(super) fn identity_name(table: &RelationName, column: &str) -> RelationName 
     table.sibling(format!("{}_{column}_seq", table.name))
 }
 
-/// Gives the sequences of the identity columns of a new table or column names that are not in use.
+/// Gives the sequences of the identity columns of a new table or column names that are not in use, and default privileges.
 pub(super) fn name_identities(def: &mut TableDef, catalog: &Catalog) {
     let own: Vec<String> =
         std::iter::once(&def.name.name).chain(def.indexes.iter().map(|index| &index.name)).cloned().collect();
@@ -591,6 +592,7 @@ pub(super) fn name_identities(def: &mut TableDef, catalog: &Catalog) {
         }
         used.push(identity.sequence.name.clone());
     }
+    access::default_identities(catalog, old.as_ref(), def);
 }
 
 /// Changes the type of the values of an identity column's sequence.

@@ -149,7 +149,7 @@ impl StatementState {
             temporary: path.temporary().cloned(),
             table_functions,
             user: session.acting().map(|acting| acting.session_user().into()),
-            sees_all: authority.is_all(),
+            authority: authority.clone(),
             pg_catalog: Arc::new(pg_catalog::Source::new(
                 session,
                 catalog.clone(),
@@ -444,8 +444,7 @@ struct StatementTables {
     table_functions: Arc<HashMap<String, Arc<TableFunction>>>,
     /// The session user; `None` for a session without a role.
     user: Option<Arc<str>>,
-    /// The statement may see the texts of statements of other users.
-    sees_all: bool,
+    authority: Authority,
     pg_catalog: Arc<pg_catalog::Source>,
     /// Planned views, and tables visible only to this statement.
     extra: RwLock<HashMap<RelationName, Arc<dyn TableProvider>>>,
@@ -559,7 +558,7 @@ impl SchemaProvider for StatementSchema {
         names.filter(|name| name.schema == self.name).map(|name| name.name.clone()).collect()
     }
     async fn table(&self, name: &str) -> datafusion::error::Result<Option<Arc<dyn TableProvider>>> {
-        let StatementTables { engine, catalog, snapshot, extra, user, sees_all, .. } = &*self.tables;
+        let StatementTables { engine, catalog, snapshot, extra, user, authority, .. } = &*self.tables;
         let name = RelationName::new(self.name.clone(), name);
         if let Some(table) = extra.read().get(&name) {
             return Ok(Some(table.clone()));
@@ -567,8 +566,8 @@ impl SchemaProvider for StatementSchema {
         let Some(table) = catalog.tables.get(&name) else {
             return match name.is_public() {
                 true => {
-                    let user = if *sees_all { None } else { Some(user.as_deref()) };
-                    super::system::view(engine, catalog, snapshot, &name, user)
+                    let user = if authority.is_all() { None } else { Some(user.as_deref()) };
+                    super::system::view(engine, catalog, snapshot, &name, user, authority)
                 }
                 false => Ok(None),
             };

@@ -13,9 +13,9 @@ use keyaki_device::metered::{Issued, Metered, Meters, OPERATIONS};
 use keyaki_store::{CommitStats, DamagedKeys, LocatorStats, QuarantinedTree, Snapshot};
 
 use super::info::{self, IndexInfo};
-use super::show;
+use super::{access, show};
 use crate::Error;
-use crate::catalog::{Catalog, RelationName, SequenceDef, TableDef};
+use crate::catalog::{Authority, Catalog, Privileges, RelationName, SequenceDef, TableDef};
 use crate::engine::Engine;
 
 /// Names of all system views.
@@ -32,13 +32,14 @@ pub(super) const NAMES: &[&str] = &[
 ];
 
 /// The system view `name` with the current state and the definitions that a statement sees, or `None` if there is no such
-/// view. `user`: the user whose statements are shown with their texts; `None` for all.
+/// view. `user`: the user whose statements are shown with their texts; `None` for all. `authority`: that of the statement.
 pub(super) fn view(
     engine: &Engine,
     catalog: &Catalog,
     snapshot: &Snapshot,
     name: &str,
     user: Option<Option<&str>>,
+    authority: &Authority,
 ) -> Result<Option<Arc<dyn TableProvider>>> {
     let rows = match name {
         "keyaki_cache" => super::cache::view(&engine.cache.status(&engine.store))?,
@@ -52,7 +53,7 @@ pub(super) fn view(
         "keyaki_indexes" => indexes(&info::indexes(engine, catalog, snapshot))?,
         "keyaki_io" => io(&engine.meters)?,
         "keyaki_queries" => super::queries::view(&engine.queries.list(), user)?,
-        "keyaki_sequences" => sequences(engine, catalog)?,
+        "keyaki_sequences" => sequences(engine, catalog, authority)?,
         "keyaki_store" => store(engine)?,
         _ => return Ok(None),
     };
@@ -145,8 +146,8 @@ fn damaged(engine: &Engine, catalog: &Catalog) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(schema, columns)?)
 }
 
-/// All sequences with their next values.
-fn sequences(engine: &Engine, catalog: &Catalog) -> Result<RecordBatch> {
+/// All sequences. The next value is NULL without USAGE and SELECT on the sequence.
+fn sequences(engine: &Engine, catalog: &Catalog, authority: &Authority) -> Result<RecordBatch> {
     let schema = schema(&[
         ("sequence_name", DataType::Utf8, false),
         ("table_name", DataType::Utf8, true),
@@ -160,7 +161,12 @@ fn sequences(engine: &Engine, catalog: &Catalog) -> Result<RecordBatch> {
         ("schema_name", DataType::Utf8, false),
     ]);
     let rows: Vec<_> = catalog.sequences().collect();
-    let next = rows.iter().map(|(def, _)| engine.sequences.peek(&engine.store, def)).collect::<crate::Result<Vec<_>>>();
+    let readable = Privileges::USAGE.and(Privileges::SELECT);
+    let next = rows.iter().map(|(def, _)| match access::relation_any(authority, catalog, &def.name, readable) {
+        Ok(()) => engine.sequences.peek(&engine.store, def),
+        Err(_) => Ok(None),
+    });
+    let next = next.collect::<crate::Result<Vec<_>>>();
     let tables = rows.iter().map(|(_, owner)| owner.map(|(table, _)| table.name.as_str()));
     let columns = rows.iter().map(|(_, owner)| owner.map(|(_, column)| column));
     let number = |of: &dyn Fn(&SequenceDef) -> i64| -> ArrayRef {

@@ -2,7 +2,7 @@
 //! space to the file system.
 //!
 //! The statement runs beside readers and writers, in small steps. It always shortens the data file, as VACUUM FULL of
-//! other systems does.
+//! other systems does. A role vacuums the tables that it owns; a superuser without names of tables also the trees of none.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use keyaki_store::{Store, TreeId};
 
 use super::check::{over_pages, table_of};
 use super::transaction::check_outside;
-use super::{Outcome, SqlSession, analyze, syntax};
+use super::{Outcome, SqlSession, access, analyze, syntax};
 use crate::base::interrupt::Execution;
 use crate::catalog::Table;
 use crate::{Error, Result};
@@ -76,8 +76,15 @@ impl Vacuum {
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, vacuum: Vacuum) -> Result<Outcome> {
     check_outside(session, "VACUUM")?;
     session.engine.check_read_write("VACUUM")?;
-    let tables = vacuum.tables.iter().map(|name| table_of(session, name)).collect::<Result<Vec<_>>>()?;
-    let trees: Option<HashSet<TreeId>> = (!tables.is_empty()).then(|| {
+    let (catalog, _) = session.moment()?;
+    let authority = session.authority(&catalog)?;
+    let mut tables = vacuum.tables.iter().map(|name| table_of(session, name)).collect::<Result<Vec<_>>>()?;
+    tables.iter().try_for_each(|table| access::owner(session, &catalog, &table.def.name))?;
+    let is_whole = tables.is_empty() && authority.is_all();
+    if tables.is_empty() {
+        tables.extend(catalog.tables.values().filter(|table| authority.owns(&table.def.access)).cloned());
+    }
+    let trees: Option<HashSet<TreeId>> = (!is_whole).then(|| {
         let own = |table: &Arc<Table>| {
             let indexes: Vec<TreeId> = table.def.indexes.iter().map(|index| index.tree).collect();
             [table.def.tree].into_iter().chain(indexes)

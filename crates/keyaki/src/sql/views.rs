@@ -24,7 +24,7 @@ use super::names::{new_name, plain_ident, quoted};
 use super::notices;
 use super::state::StatementState;
 use crate::base::interrupt::Execution;
-use crate::catalog::{Catalog, DocumentKind, RelationName, ViewDef, put, put_new, remove};
+use crate::catalog::{Catalog, DefaultKind, DocumentKind, RelationName, ViewDef, put, put_new, remove};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::sql::visit::walk;
@@ -85,7 +85,7 @@ async fn define(
     let replaced = catalog.views.get(&name);
     let of_view = match replaced {
         Some(replaced) => replaced.access.clone(),
-        None => access::new_access(session, &catalog)?,
+        None => access::new_access(session, &catalog, DefaultKind::Tables, Some(&*name.schema))?,
     };
     let plan = state.plan_stored_as(&sql, &state.authority).await?;
     check_columns(plan.schema().inner())?;

@@ -128,6 +128,7 @@ const DEFINITIONS: &[&str] = &[
     "COMMENT ON SEQUENCE q IS 'x'",
     "COMMENT ON SCHEMA s IS 'x'",
     "ANALYZE t",
+    "VACUUM t",
     "TRUNCATE u",
     "GRANT SELECT ON t TO CURRENT_USER",
     "GRANT ALL ON SCHEMA s TO CURRENT_USER",
@@ -139,7 +140,6 @@ const DEFINITIONS: &[&str] = &[
 const ADMINISTRATION: &[&str] = &[
     "CHECKPOINT",
     "DROP CACHES",
-    "VACUUM",
     "CHECK DATABASE",
     "CHECK TABLE t",
     "WARM TABLE t",
@@ -203,7 +203,7 @@ fn owners_and_superusers_may_do_everything() {
                 "DROP SCHEMA s" => "2BP01",
                 _ => "",
             };
-            if sql.contains("CURRENT_USER") && role == "member" && sql.starts_with("ALTER SCHEMA") {
+            if role == "member" && sql.starts_with("ALTER SCHEMA") {
                 continue;
             }
             assert_eq!(

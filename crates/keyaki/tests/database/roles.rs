@@ -77,7 +77,7 @@ fn roles_are_defined_and_changed() {
         ("DROP ROLE IF EXISTS nobody", ""),
         ("GRANT readers TO readers", "0LP01"),
         ("GRANT alice TO readers", "0LP01"),
-        ("GRANT readers TO bob WITH ADMIN OPTION", "0A000"),
+        ("GRANT readers TO bob WITH INHERIT TRUE", "0A000"),
         ("SET ROLE nobody", "42704"),
         ("ALTER ROLE bob SET role = 'alice'", "0A000"),
         ("ALTER ROLE bob SET no_such_setting = 1", "42704"),

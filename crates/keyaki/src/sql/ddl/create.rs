@@ -18,8 +18,8 @@ use super::drop::remove_from;
 use super::{Plain, checks, constraint_positions, foreign_keys, free_index_name};
 use crate::base::interrupt::Execution;
 use crate::catalog::{
-    Access, Catalog, ColumnDef, IndexDef, IndexMethod, OnCommit, Privileges, RelationName, SqlType, Table, TableDef,
-    types,
+    Access, Catalog, ColumnDef, DefaultKind, IndexDef, IndexMethod, OnCommit, Privileges, RelationName, SqlType, Table,
+    TableDef, types,
 };
 use crate::engine::Writer;
 use crate::sql::columns::shown;
@@ -50,7 +50,7 @@ pub(crate) async fn create_table(
         return Ok(Outcome::done("CREATE TABLE"));
     }
     access::creation(session, &catalog, &name)?;
-    let of_table = access::new_access(session, &catalog)?;
+    let of_table = access::new_access(session, &catalog, DefaultKind::Tables, Some(&*name.schema))?;
     let mut batch = WriteBatch::new();
     let (state, old) = match create.or_replace && catalog.tables.contains_key(&name) {
         true => {

@@ -238,7 +238,7 @@ fn broken(catalog: &Catalog, changed: &Table) -> Vec<(RelationName, String)> {
 ///
 /// # Errors
 /// `DependentConstraint`.
-pub(super) fn check_unreferenced(
+pub(crate) fn check_unreferenced(
     catalog: &Catalog,
     table: &RelationName,
     among: &[RelationName],

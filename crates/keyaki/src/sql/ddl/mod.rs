@@ -35,6 +35,7 @@ pub(crate) use alter::alter_table;
 pub(crate) use comment::{comment, redefine};
 pub(crate) use create::create_table;
 pub(crate) use drop::{drop_dependents, drop_index, drop_table, remove_from};
+pub(crate) use foreign_keys::check_unreferenced;
 pub(crate) use rename::alter_index;
 pub(crate) use truncate::truncate;
 

@@ -46,6 +46,7 @@ pub(super) async fn table(
         AlterTableOperation::RenameTable { table_name } => {
             let (RenameTableNameKind::As(name) | RenameTableNameKind::To(name)) = table_name;
             let name = new_sibling(name, &old_name)?;
+            access::creation(session, &state.catalog, &name)?;
             state.catalog.check_free(&name)?;
             if !def.hidden_rowid {
                 def.primary_key_name = Some(def.primary_key_name());
@@ -173,6 +174,7 @@ pub(crate) async fn alter_index(
     };
     access::owner(session, &catalog, &table.def.name)?;
     let new = new_sibling(index_name, &old)?;
+    access::creation(session, &catalog, &new)?;
     catalog.check_free(&new)?;
     let mut def = table.def.clone();
     if def.indexes[position].constraint && def.has_constraint(&new) {

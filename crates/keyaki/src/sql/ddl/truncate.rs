@@ -51,6 +51,12 @@ pub(crate) async fn truncate(session: &SqlSession, execution: &Execution<'_>, tr
         access::relation(&session.authority(&catalog)?, &catalog, name, Privileges::TRUNCATE)?;
     }
     let restarts = identity == Some(TruncateIdentityOption::Restart);
+    for identity in tables.iter().flat_map(|table| &table.def.columns).filter_map(|column| column.identity.as_ref()) {
+        if restarts {
+            // As ALTER SEQUENCE … RESTART.
+            access::owner(session, &catalog, &identity.sequence.name)?;
+        }
+    }
     let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
     for table in tables {
         empty(&session.engine, &mut changed, &mut batch, &table, restarts)?;

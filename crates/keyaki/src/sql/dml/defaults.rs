@@ -12,7 +12,7 @@ use datafusion::common::DFSchema;
 use datafusion::logical_expr::{Expr as Logical, lit};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::scalar::ScalarValue;
-use datafusion::sql::sqlparser::ast::Expr;
+use datafusion::sql::sqlparser::ast::{Assignment, Expr};
 
 use crate::catalog::Table;
 use crate::catalog::{ColumnDef, TableDef};
@@ -30,6 +30,14 @@ use crate::{Error, Result};
 /// True for the keyword DEFAULT.
 pub(super) fn is_default(expr: &Expr) -> bool {
     matches!(expr, Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
+}
+
+/// True if an assignment has the value DEFAULT.
+pub(super) fn are_assigned(assignments: &[Assignment]) -> bool {
+    assignments.iter().any(|assignment| match &assignment.value {
+        Expr::Tuple(values) => values.iter().any(is_default),
+        value => is_default(value),
+    })
 }
 
 /// The default of a column as SQL; NULL if it has none.

@@ -314,7 +314,11 @@ fn target_of(state: &StatementState, merge: &Merge) -> Result<TargetTable> {
         })
     });
     let relation = TableWithJoins { relation: merge.table.clone(), joins: Vec::new() };
-    TargetTable::new(state, &relation, access::Target::new(needed, true))
+    let assigns_default = merge.clauses.iter().any(|clause| match &clause.action {
+        MergeAction::Update(update) => defaults::are_assigned(&update.assignments),
+        _ => false,
+    });
+    TargetTable::new(state, &relation, access::Target::new(needed, true).with_default(assigns_default))
 }
 
 /// The clauses, and the query of the rows to which they apply. It returns the expressions `others` last.

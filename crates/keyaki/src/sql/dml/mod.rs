@@ -73,7 +73,7 @@ impl TargetTable {
         }
         let table = state.table(name)?;
         needed.check(&state.authority, &state.catalog, &table)?;
-        if needed.assigns() {
+        if needed.takes_identities() {
             sequences::permit_identity(&state.state, &table.def);
         }
         let alias = match alias {

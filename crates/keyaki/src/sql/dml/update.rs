@@ -129,7 +129,8 @@ pub(super) fn explained(state: &StatementState, update: Update) -> Result<(Arc<T
 /// The privileges for the target. The statement also reads it if `reads`, or if new values are not constants.
 fn of_target(reads: bool, assignments: &[Assignment]) -> access::Target {
     let values = assignments.iter().map(|assignment| &assignment.value);
-    access::Target::new(Privileges::UPDATE, reads || access::reads(values))
+    let target = access::Target::new(Privileges::UPDATE, reads || access::reads(values));
+    target.with_default(defaults::are_assigned(assignments))
 }
 
 /// The supported clauses of an UPDATE.

@@ -141,7 +141,7 @@ pub(super) fn applicable_roles(source: &Source<'_>) -> Result<RecordBatch> {
     let mut view = Rows::new(["grantee", "role_name", "is_grantable"], &[]);
     for (name, def) in source.catalog.roles.iter().filter(|(name, _)| is_enabled(source, name)) {
         for role in &def.member_of {
-            view.rows.push([name.as_str().into(), role.as_str().into(), false.into()]);
+            view.rows.push([name.as_str().into(), role.as_str().into(), def.admin_of.contains(role).into()]);
         }
     }
     view.batch()

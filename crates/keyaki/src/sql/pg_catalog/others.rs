@@ -1,10 +1,12 @@
 //! The rows of the other relations: types, roles, the database, settings, and PostgreSQL's views of its own catalog.
 
-use super::objects::{CATALOG_SCHEMA, DATABASE, Kind, OWNER, OWNER_NAME, Relation, Source};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::objects::{CATALOG_SCHEMA, DATABASE, Kind, OWNER, OWNER_NAME, Relation, Source, hashed_oid};
 use super::rows::METHODS;
 use super::shapes::{Rows, Shape};
 use super::{activity, definitions, locks, procedures, types};
-use crate::catalog::RoleDef;
+use crate::catalog::{DefaultKind, RoleDef};
 use crate::engine::CATALOG_NAME;
 
 /// PostgreSQL's number of the encoding UTF-8.
@@ -34,6 +36,7 @@ pub(super) fn add(source: &Source, shape: &Shape, rows: &mut Rows) {
         "pg_authid" | "pg_roles" => roles(source, rows),
         "pg_user" | "pg_shadow" => users(source, rows),
         "pg_auth_members" => members(source, rows),
+        "pg_default_acl" => default_privileges(source, rows),
         "pg_tables" => tables(source, rows),
         "pg_views" => views(source, rows),
         "pg_indexes" => indexes(source, rows),
@@ -177,6 +180,29 @@ fn members(source: &Source, rows: &mut Rows) {
                 ("roleid", source.objects().role(role).into()),
                 ("member", source.objects().role(name).into()),
                 ("grantor", OWNER.into()),
+                ("admin_option", def.admin_of.contains(role).into()),
+            ]);
+        }
+    }
+}
+
+fn default_privileges(source: &Source, rows: &mut Rows) {
+    for (name, def) in &source.catalog.roles {
+        for defaults in &def.defaults {
+            let letter = match defaults.kind {
+                DefaultKind::Tables => "r",
+                DefaultKind::Sequences => "S",
+                DefaultKind::Schemas => "n",
+            };
+            let schema = defaults.schema.as_ref();
+            let key = format!("default privileges\0{}\0{letter}\0{name}", schema.map_or("", String::as_str));
+            let known = schema.and_then(|schema| source.objects().schemas.iter().find(|(_, known)| known == schema));
+            rows.add(&[
+                ("oid", hashed_oid(xxh3_64(key.as_bytes())).into()),
+                ("defaclrole", source.objects().role(name).into()),
+                ("defaclnamespace", known.map_or(0, |(oid, _)| *oid).into()),
+                ("defaclobjtype", letter.into()),
+                ("defaclacl", definitions::privileges(&defaults.access).into()),
             ]);
         }
     }

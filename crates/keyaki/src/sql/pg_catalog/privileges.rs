@@ -244,7 +244,7 @@ fn no_function(name: &str) -> Error {
 
 /// `pg_has_role`.
 pub(super) fn of_role(source: &Source, args: &[Argument]) -> Result<Value> {
-    evaluate(source, args, |authority, _, [role]: &[Argument; 1], wanted| {
+    evaluate(source, args, |authority, catalog, [role]: &[Argument; 1], wanted| {
         let roles = &source.objects().roles;
         let name = match role {
             Argument::Number(_) => match roles.iter().find(|(oid, _)| Some(*oid) == role.oid()) {
@@ -257,7 +257,7 @@ pub(super) fn of_role(source: &Source, args: &[Argument]) -> Result<Value> {
             return Err(missing(ObjectKind::Role, name));
         }
         match wanted.name.as_str() {
-            "MEMBER" | "USAGE" if wanted.with_option => Ok(Some(authority.is_all())),
+            "MEMBER" | "USAGE" if wanted.with_option => Ok(Some(authority.administers(catalog, name))),
             "MEMBER" | "USAGE" => Ok(Some(authority.is_member_of(name))),
             _ => Err(wanted.unknown("MEMBER, USAGE")),
         }

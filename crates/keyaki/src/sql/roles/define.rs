@@ -1,7 +1,7 @@
 //! CREATE, ALTER and DROP ROLE, and memberships.
 //!
 //! CREATEROLE allows changes of all roles except for powerful ones: superusers, the predefined roles, and their members, with
-//! which the holder could do more than it may.
+//! which the holder could do more than it may. A membership with the ADMIN OPTION allows changes of the members of its role.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 use keyaki_store::WriteBatch;
 
 use super::password::Password;
-use super::{Options, RoleName, RoleStatement};
+use super::{Members, Options, RoleName, RoleStatement};
 use crate::base::interrupt::Execution;
 use crate::catalog::{
     Access, Authority, Catalog, DocumentKind, PREDEFINED, RoleDef, Table, Verifier, memberships, put, put_schema,
@@ -45,8 +45,8 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
     let tag = match &statement {
         RoleStatement::Create(..) => "CREATE ROLE",
         RoleStatement::Drop { .. } => "DROP ROLE",
-        RoleStatement::Members { is_grant: true, .. } => "GRANT ROLE",
-        RoleStatement::Members { .. } => "REVOKE ROLE",
+        RoleStatement::Members(Members { is_grant: true, .. }) => "GRANT ROLE",
+        RoleStatement::Members(_) => "REVOKE ROLE",
         _ => "ALTER ROLE",
     };
     // Verifiers take time to compute: the writer lock is free meanwhile.
@@ -76,8 +76,13 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             change.put(def)?;
         }
         RoleStatement::Drop { names, if_exists } => change.drop(&names, if_exists)?,
-        RoleStatement::Members { roles, members, is_grant } => change.members(&roles, &members, is_grant)?,
-        RoleStatement::SetRole(_) | RoleStatement::SetSession(_) | RoleStatement::Grant(_) => {
+        RoleStatement::Members(members) => change.members(&members)?,
+        RoleStatement::SetRole(_)
+        | RoleStatement::SetSession(_)
+        | RoleStatement::Grant(_)
+        | RoleStatement::Defaults(_)
+        | RoleStatement::Reassign(..)
+        | RoleStatement::DropOwned { .. } => {
             return Err(Error::Internal("a statement that changes no roles".into()));
         }
     }
@@ -200,12 +205,16 @@ impl Change<'_> {
         let mut def = RoleDef::new(name.clone(), Sequences::new_id());
         self.apply(&mut def, options, verifier)?;
         self.put(def)?;
-        let new = RoleName::Named(Ident::with_quote('"', name.clone()));
-        self.members(&options.member_of, std::slice::from_ref(&new), true)?;
-        if !options.members.is_empty() {
-            self.members(&[Ident::with_quote('"', name)], &options.members, true)?;
-        }
-        Ok(())
+        let new = Ident::with_quote('"', name);
+        let grants = [
+            (options.member_of.clone(), vec![RoleName::Named(new.clone())], None),
+            (vec![new.clone()], options.members.clone(), None),
+            (vec![new], options.admins.clone(), Some(true)),
+        ];
+        grants
+            .into_iter()
+            .filter(|(_, members, _)| !members.is_empty())
+            .try_for_each(|(roles, members, admin)| self.members(&Members { roles, members, is_grant: true, admin }))
     }
 
     fn alter(&mut self, role: &RoleName, options: &Options, verifier: Option<Option<Verifier>>) -> Result<()> {
@@ -273,6 +282,9 @@ impl Change<'_> {
             let mut member = RoleDef::clone(&member);
             member.member_of.remove(&old.name);
             member.member_of.insert(name.clone());
+            if member.admin_of.remove(&old.name) {
+                member.admin_of.insert(name.clone());
+            }
             self.put(member)?;
         }
         change_access(&mut self.catalog, &mut self.batch, |access| access.rename_role(&old.name, &name))
@@ -327,37 +339,60 @@ impl Change<'_> {
             for member in members {
                 let mut member = RoleDef::clone(&member);
                 member.member_of.remove(&def.name);
+                member.admin_of.remove(&def.name);
                 self.put(member)?;
             }
         }
         Ok(())
     }
 
+    /// Checks that the session may change the members of a role.
+    ///
+    /// # Errors
+    /// `InsufficientPrivilege`.
+    fn check_may_grant(&self, role: &str) -> Result<()> {
+        let is_superuser = self.catalog.roles.get(role).is_some_and(|def| def.superuser);
+        if self.authority.is_all() || (!is_superuser && self.authority.administers(&self.catalog, role)) {
+            return Ok(());
+        }
+        let needed = match (self.is_powerful(role), self.creates_roles) {
+            (true, _) => "be superuser",
+            (false, true) => return Ok(()),
+            (false, false) => "have CREATEROLE or the ADMIN OPTION",
+        };
+        let problem = format!("must {needed} to change the members of role \"{role}\"");
+        Err(Error::InsufficientPrivilege(problem))
+    }
+
     /// GRANT roles TO members, or REVOKE roles FROM members.
-    fn members(&mut self, roles: &[Ident], members: &[RoleName], is_grant: bool) -> Result<()> {
+    fn members(&mut self, change: &Members) -> Result<()> {
+        let Members { roles, members, is_grant, admin } = change;
         for role in roles {
             let role = RoleName::Named(role.clone()).existing(self.session, &self.catalog)?;
-            if self.is_powerful(&role) && !self.authority.is_all() {
-                let problem = format!("must be superuser to change the members of role \"{role}\"");
-                return Err(Error::InsufficientPrivilege(problem));
-            }
-            if !self.creates_roles {
-                let problem = format!("must have CREATEROLE to change the members of role \"{role}\"");
-                return Err(Error::InsufficientPrivilege(problem));
-            }
+            self.check_may_grant(&role)?;
             for member in members {
-                let member = self.role(member)?;
-                let mut member = RoleDef::clone(&member);
+                let old = self.role(member)?;
+                let mut member = RoleDef::clone(&old);
                 // Memberships have no cycles.
-                if is_grant && memberships(&self.catalog, &role).contains(&member.name) {
+                if *is_grant && memberships(&self.catalog, &role).contains(&member.name) {
                     let problem = format!("role \"{role}\" is a member of role \"{}\"", member.name);
                     return Err(Error::InvalidGrant(problem));
                 }
-                let is_changed = match is_grant {
-                    true => member.member_of.insert(role.clone()),
-                    false => member.member_of.remove(&role),
-                };
-                if is_changed {
+                if *is_grant {
+                    member.member_of.insert(role.clone());
+                } else if admin.is_none() {
+                    member.member_of.remove(&role);
+                }
+                match (is_grant, admin) {
+                    (true, None) => {}
+                    (true, Some(true)) => {
+                        member.admin_of.insert(role.clone());
+                    }
+                    _ => {
+                        member.admin_of.remove(&role);
+                    }
+                }
+                if member != *old {
                     self.put(member)?;
                 }
             }
@@ -379,10 +414,16 @@ fn dependents(catalog: &Catalog, role: &str) -> Vec<String> {
         catalog.tables.values().filter_map(|table| describe("table", table.def.name.to_string(), &table.def.access));
     let views = catalog.views.values().filter_map(|view| describe("view", view.name.to_string(), &view.access));
     let sequences = catalog.sequences().filter_map(|(def, _)| describe("sequence", def.name.to_string(), &def.access));
-    schemas.chain(tables).chain(views).chain(sequences).collect()
+    let others = catalog.roles.values().filter(|def| def.name != role);
+    let defaults = others.filter(|def| {
+        let mut known = def.defaults.iter().flat_map(|defaults| defaults.access.roles());
+        known.any(|known| known == role)
+    });
+    let defaults = defaults.map(|def| format!("default privileges of role {}", quoted(&def.name)));
+    schemas.chain(tables).chain(views).chain(sequences).chain(defaults).collect()
 }
 
-/// Changes the owners and privileges of all objects.
+/// Changes the owners and privileges of all objects, and default privileges.
 pub(super) fn change_access(catalog: &mut Catalog, batch: &mut WriteBatch, change: impl Fn(&mut Access)) -> Result<()> {
     let tables: Vec<Arc<Table>> = catalog.tables.values().cloned().collect();
     for table in tables {
@@ -420,5 +461,15 @@ pub(super) fn change_access(catalog: &mut Catalog, batch: &mut WriteBatch, chang
             changed.insert(name.clone());
         }
     }
-    changed.iter().try_for_each(|name| put_schema(batch, catalog, name))
+    changed.iter().try_for_each(|name| put_schema(batch, catalog, name))?;
+    for role in catalog.roles.values_mut().filter(|role| !role.defaults.is_empty()) {
+        let mut def = RoleDef::clone(role);
+        def.defaults.iter_mut().for_each(|defaults| change(&mut defaults.access));
+        def.retain_defaults();
+        if def != **role {
+            put(batch, DocumentKind::Role, &def.name, &def)?;
+            *role = Arc::new(def);
+        }
+    }
+    Ok(())
 }

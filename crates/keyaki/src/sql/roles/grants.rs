@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use keyaki_store::WriteBatch;
 
 use super::words::{accept, expect, identifier, list, next, role_name, unexpected};
-use super::{RoleName, RoleStatement};
+use super::{Members, RoleName, RoleStatement};
 use crate::base::interrupt::Execution;
 use crate::base::syntax;
 use crate::catalog::{Access, Authority, Catalog, DocumentKind, Privileges, RelationName, put, put_schema};
@@ -59,9 +59,7 @@ enum Object {
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<RoleStatement> {
     let is_grant = next(parser).is_some_and(|word| word == "GRANT");
     let mut grant_option = !is_grant && accept(parser, &["GRANT", "OPTION", "FOR"]);
-    if !is_grant && accept(parser, &["ADMIN", "OPTION", "FOR"]) {
-        return Err(Error::Unsupported("ADMIN OPTION FOR (roles with CREATEROLE grant memberships)".into()));
-    }
+    let admin_option = !is_grant && accept(parser, &["ADMIN", "OPTION", "FOR"]);
     // A list of privileges or of roles.
     let words = list(parser, |parser| {
         let ident = identifier(parser)?;
@@ -78,15 +76,11 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<RoleStatement> {
             return Err(Error::Unsupported("privileges for columns (grant them for the table)".into()));
         }
     }
-    if !accept(parser, &["ON"]) {
-        return parse_members(parser, words, is_grant);
+    if admin_option || !accept(parser, &["ON"]) {
+        return parse_members(parser, words, is_grant, admin_option);
     }
     let objects = parse_objects(parser)?;
-    expect(parser, &[if is_grant { "TO" } else { "FROM" }])?;
-    let grantees = list(parser, |parser| {
-        let _ = accept(parser, &["GROUP"]);
-        Ok(if accept(parser, &["PUBLIC"]) { None } else { Some(role_name(parser)?) })
-    })?;
+    let grantees = parse_grantees(parser, is_grant)?;
     grant_option |= is_grant && accept(parser, &["WITH", "GRANT", "OPTION"]);
     let granted_by = if accept(parser, &["GRANTED", "BY"]) { Some(role_name(parser)?) } else { None };
     let cascades = !is_grant && accept(parser, &["CASCADE"]);
@@ -96,18 +90,41 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<RoleStatement> {
     Ok(RoleStatement::Grant(Box::new(statement)))
 }
 
+/// TO or FROM, and the grantees; `None` for PUBLIC.
+pub(super) fn parse_grantees(parser: &mut Parser<'_>, is_grant: bool) -> Result<Vec<Option<RoleName>>> {
+    expect(parser, &[if is_grant { "TO" } else { "FROM" }])?;
+    list(parser, |parser| {
+        let _ = accept(parser, &["GROUP"]);
+        Ok(if accept(parser, &["PUBLIC"]) { None } else { Some(role_name(parser)?) })
+    })
+}
+
 /// The rest of GRANT and REVOKE of memberships.
-fn parse_members(parser: &mut Parser<'_>, roles: Vec<Ident>, is_grant: bool) -> Result<RoleStatement> {
+fn parse_members(
+    parser: &mut Parser<'_>,
+    roles: Vec<Ident>,
+    is_grant: bool,
+    admin_option: bool,
+) -> Result<RoleStatement> {
     expect(parser, &[if is_grant { "TO" } else { "FROM" }])?;
     let members = list(parser, role_name)?;
+    let mut admin = admin_option.then_some(false);
     if is_grant && accept(parser, &["WITH"]) {
-        return Err(Error::Unsupported("WITH ADMIN OPTION (roles with CREATEROLE grant memberships)".into()));
+        expect(parser, &["ADMIN"]).map_err(|_| {
+            Error::Unsupported("WITH INHERIT and WITH SET (members inherit privileges, and may use SET ROLE)".into())
+        })?;
+        let word = next(parser).unwrap_or_default();
+        admin = match word.as_str() {
+            "OPTION" | "TRUE" => Some(true),
+            "FALSE" => Some(false),
+            _ => return Err(unexpected(parser, "OPTION, TRUE or FALSE")),
+        };
     }
     if accept(parser, &["GRANTED", "BY"]) {
         drop(role_name(parser)?);
     }
     let _ = !is_grant && (accept(parser, &["CASCADE"]) || accept(parser, &["RESTRICT"]));
-    Ok(RoleStatement::Members { roles, members, is_grant })
+    Ok(RoleStatement::Members(Members { roles, members, is_grant, admin }))
 }
 
 fn parse_objects(parser: &mut Parser<'_>) -> Result<Objects> {
@@ -196,17 +213,7 @@ impl GrantStatement {
         grantees: &[Option<String>],
     ) -> Result<Access> {
         let all = object.privileges();
-        let wanted = match &self.privileges {
-            None => all,
-            Some(names) => names.iter().try_fold(Privileges::NONE, |wanted, name| match Privileges::named(name) {
-                Some(privilege) if all.has(privilege) => Ok(wanted.and(privilege)),
-                Some(_) => {
-                    let problem = format!("invalid privilege type {name} for {}", object.kind());
-                    Err(Error::InvalidGrant(problem))
-                }
-                None => Err(Error::syntax(format!("unrecognized privilege type \"{}\"", name.to_ascii_lowercase()))),
-            })?,
-        };
+        let wanted = wanted(self.privileges.as_deref(), all, object.kind())?;
         let (by, grantable) = authority.grantor(&access, all);
         let by = by.map(String::from);
         let privileges = wanted.common(grantable);
@@ -232,6 +239,19 @@ impl GrantStatement {
         }
         Ok(access)
     }
+}
+
+/// The privileges with some names, or `all` of a kind of objects.
+///
+/// # Errors
+/// `InvalidGrant` for privileges of other objects, `Syntax`.
+pub(super) fn wanted(names: Option<&[String]>, all: Privileges, kind: ObjectKind) -> Result<Privileges> {
+    let Some(names) = names else { return Ok(all) };
+    names.iter().try_fold(Privileges::NONE, |wanted, name| match Privileges::named(name) {
+        Some(privilege) if all.has(privilege) => Ok(wanted.and(privilege)),
+        Some(_) => Err(Error::InvalidGrant(format!("invalid privilege type {name} for {kind}"))),
+        None => Err(Error::syntax(format!("unrecognized privilege type \"{}\"", name.to_ascii_lowercase()))),
+    })
 }
 
 /// The objects of a statement.
@@ -391,8 +411,7 @@ pub(in crate::sql) fn change_owner(
         Owned::Schema(name) => Object::Schema(name.clone()),
     };
     let authority = session.authority(catalog)?;
-    let mut access = object.access(catalog);
-    if !authority.owns(&access) {
+    if !authority.owns(&object.access(catalog)) {
         let problem = format!("must be owner of {} {}", object.kind(), object.name());
         return Err(Error::InsufficientPrivilege(problem));
     }
@@ -405,22 +424,67 @@ pub(in crate::sql) fn change_owner(
     if matches!(owned, Owned::Schema(_)) && !authority.is_all() {
         crate::sql::access::schema_creation(session, catalog)?;
     }
+    give(catalog, changed, batch, &object, &new)
+}
+
+/// Makes a role the owner of an object of `catalog`.
+fn give(catalog: &Catalog, changed: &mut Catalog, batch: &mut WriteBatch, object: &Object, new: &str) -> Result<()> {
+    let mut access = object.access(catalog);
+    let old = access.owner.clone();
+    access.change_owner(Some(new));
     // The privileges of the sequences of identity columns come from the same owner.
-    if let Object::Table(name) = &object {
-        let old = access.owner.clone();
-        let table = catalog.table(name)?;
-        access.change_owner(Some(&new));
-        return redefine(changed, batch, table, |def| {
+    if let Object::Table(name) = object {
+        let table = changed.table(name)?.clone();
+        return redefine(changed, batch, &table, |def| {
             def.access = access;
             for identity in def.columns.iter_mut().filter_map(|column| column.identity.as_mut()) {
                 let mut of_sequence = Access { owner: old.clone(), ..std::mem::take(&mut identity.sequence.access) };
-                of_sequence.change_owner(Some(&new));
+                of_sequence.change_owner(Some(new));
                 identity.sequence.access = Access { owner: None, grants: of_sequence.grants };
             }
         });
     }
-    access.change_owner(Some(&new));
     object.put(changed, batch, access)
+}
+
+/// Gives all objects of some roles to another one.
+///
+/// # Errors
+/// None is expected.
+pub(super) fn give_all(
+    catalog: &Catalog,
+    changed: &mut Catalog,
+    batch: &mut WriteBatch,
+    owners: &[String],
+    new: &str,
+) -> Result<()> {
+    let tables = catalog.tables.keys().cloned().map(Object::Table);
+    let views = catalog.views.keys().cloned().map(Object::View);
+    let sequences = catalog.sequences.keys().cloned().map(Object::Sequence);
+    let schemas = catalog.schema_access.keys().cloned().map(Object::Schema);
+    for object in tables.chain(views).chain(sequences).chain(schemas) {
+        if object.access(catalog).owner.is_some_and(|owner| owners.contains(&owner)) {
+            give(catalog, changed, batch, &object, new)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a view the owner and the privileges that it had in a damaged database.
+///
+/// # Errors
+/// Errors of the commit.
+pub(in crate::sql) async fn restore_access(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    view: &RelationName,
+    access: &Access,
+) -> Result<()> {
+    let writer = session.writer(execution, "ALTER VIEW").await?;
+    let (catalog, _) = session.engine.latest(&writer);
+    let (mut batch, mut changed) = (WriteBatch::new(), Catalog::clone(&catalog));
+    Object::View(view.clone()).put(&mut changed, &mut batch, access.clone())?;
+    session.engine.commit_catalog(&writer, batch, changed).await
 }
 
 /// An object whose owner changes.

@@ -7,13 +7,17 @@
 //! | [`password`] | verifiers of passwords |
 //! | [`define`] | CREATE, ALTER and DROP ROLE, GRANT and REVOKE of memberships |
 //! | [`grants`] | GRANT and REVOKE of privileges, OWNER TO |
+//! | [`defaults`] | ALTER DEFAULT PRIVILEGES |
+//! | [`owned`] | REASSIGN OWNED and DROP OWNED |
 //! | [`acting`] | the roles of a session |
 //!
 //! *Invariant.* A password is in no text that is recorded, logged or part of an error. The catalog has its verifier only.
 
 pub(super) mod acting;
+mod defaults;
 mod define;
 mod grants;
+mod owned;
 mod parse;
 mod password;
 pub(super) mod words;
@@ -21,14 +25,16 @@ pub(super) mod words;
 use datafusion::sql::sqlparser::ast::Ident;
 
 use super::names::plain_ident;
+use super::split::Statement;
 use super::{Outcome, SqlSession};
 use crate::base::interrupt::Execution;
 use crate::catalog::Catalog;
 use crate::{Error, ObjectKind, Result};
 
 pub(super) use acting::Acting;
+pub(super) use defaults::change_default_schema;
 pub(super) use define::comment;
-pub(super) use grants::{Owned, change_owner, owner_of};
+pub(super) use grants::{Owned, change_owner, owner_of, restore_access};
 pub(super) use parse::parse;
 pub(super) use words::has_secret;
 
@@ -49,10 +55,15 @@ pub(super) enum RoleStatement {
         if_exists: bool,
     },
     /// GRANT or REVOKE of memberships.
-    Members {
-        roles: Vec<Ident>,
-        members: Vec<RoleName>,
-        is_grant: bool,
+    Members(Members),
+    /// ALTER DEFAULT PRIVILEGES.
+    Defaults(Box<defaults::AlterDefaults>),
+    /// REASSIGN OWNED: the owners, and their successor.
+    Reassign(Vec<RoleName>, RoleName),
+    /// DROP OWNED; with CASCADE if `cascades`.
+    DropOwned {
+        owners: Vec<RoleName>,
+        cascades: bool,
     },
     /// GRANT or REVOKE of privileges.
     Grant(Box<grants::GrantStatement>),
@@ -60,6 +71,16 @@ pub(super) enum RoleStatement {
     SetRole(Option<Ident>),
     /// SET SESSION AUTHORIZATION; `None` for DEFAULT and RESET.
     SetSession(Option<Ident>),
+}
+
+/// GRANT or REVOKE of memberships.
+#[derive(Debug)]
+pub(super) struct Members {
+    roles: Vec<Ident>,
+    members: Vec<RoleName>,
+    is_grant: bool,
+    /// WITH ADMIN of GRANT; ADMIN OPTION FOR of REVOKE is `Some(false)`.
+    admin: Option<bool>,
 }
 
 /// The options of CREATE ROLE and ALTER ROLE; `None` for an option that is not given.
@@ -77,6 +98,8 @@ pub(super) struct Options {
     member_of: Vec<Ident>,
     /// The members of the new role.
     members: Vec<RoleName>,
+    /// The members of the new role with the ADMIN OPTION.
+    admins: Vec<RoleName>,
 }
 
 /// A role in a statement.
@@ -112,12 +135,34 @@ impl RoleName {
     }
 }
 
+/// The role that a statement creates or changes, or whose memberships it changes; `None` for other statements.
+///
+/// # Errors
+/// As [`parse`].
+pub(super) fn changed_role(statement: &Statement<'_>) -> Result<Option<String>> {
+    let named = |role: &RoleName| match role {
+        RoleName::Named(ident) => Some(plain_ident(ident)),
+        RoleName::CurrentUser | RoleName::SessionUser => None,
+    };
+    Ok(match parse(statement)? {
+        Some(RoleStatement::Create(name, _)) => Some(plain_ident(&name)),
+        Some(RoleStatement::Set(role, ..)) => named(&role),
+        Some(RoleStatement::Members(members)) => members.members.first().and_then(named),
+        _ => None,
+    })
+}
+
 /// Executes a statement.
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, statement: RoleStatement) -> Result<Outcome> {
     match statement {
         RoleStatement::SetRole(role) => acting::set_role(session, role.as_ref().map(plain_ident).as_deref()),
         RoleStatement::SetSession(role) => acting::set_session(session, role.as_ref().map(plain_ident).as_deref()),
         RoleStatement::Grant(grant) => grants::run(session, execution, *grant).await,
+        RoleStatement::Defaults(alter) => defaults::run(session, execution, *alter).await,
+        RoleStatement::Reassign(owners, new) => owned::reassign(session, execution, &owners, &new).await,
+        RoleStatement::DropOwned { owners, cascades } => {
+            Box::pin(owned::drop(session, execution, &owners, cascades)).await
+        }
         statement => define::run(session, execution, statement).await,
     }
 }

@@ -5,15 +5,15 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::password::Password;
 use super::words::{accept, expect, identifier, list, next, peek, role_name, unexpected};
-use super::{Options, RoleName, RoleStatement};
+use super::{Members, Options, RoleName, RoleStatement};
 use crate::base::syntax;
 use crate::sql::names::plain_ident;
 use crate::sql::split::Statement;
 use crate::sql::{expect_end, words_of_role};
 use crate::{Error, Result};
 
-/// Parses CREATE, ALTER and DROP of ROLE, USER and GROUP, SET and RESET of ROLE and SESSION AUTHORIZATION, GRANT and REVOKE;
-/// `None` for other statements.
+/// Parses CREATE, ALTER and DROP of ROLE, USER and GROUP, SET and RESET of ROLE and SESSION AUTHORIZATION, GRANT and REVOKE,
+/// ALTER DEFAULT PRIVILEGES, REASSIGN OWNED and DROP OWNED; `None` for other statements.
 ///
 /// # Errors
 /// `Syntax`, `Unsupported`.
@@ -37,6 +37,12 @@ fn parse_from(parser: &mut Parser<'_>) -> Result<RoleStatement> {
         return parse_switch(parser, verb == "SET");
     }
     let kind = next(parser).unwrap_or_default();
+    if kind == "OWNED" {
+        return parse_owned(parser, verb == "DROP");
+    }
+    if kind == "DEFAULT" {
+        return super::defaults::parse(parser);
+    }
     match verb.as_str() {
         "CREATE" => {
             let name = identifier(parser)?;
@@ -50,6 +56,19 @@ fn parse_from(parser: &mut Parser<'_>) -> Result<RoleStatement> {
         }
         _ => parse_alter(parser, &kind),
     }
+}
+
+/// The rest of DROP OWNED and REASSIGN OWNED.
+fn parse_owned(parser: &mut Parser<'_>, drops: bool) -> Result<RoleStatement> {
+    expect(parser, &["BY"])?;
+    let owners = list(parser, role_name)?;
+    if !drops {
+        expect(parser, &["TO"])?;
+        return Ok(RoleStatement::Reassign(owners, role_name(parser)?));
+    }
+    let cascades = accept(parser, &["CASCADE"]);
+    let _ = !cascades && accept(parser, &["RESTRICT"]);
+    Ok(RoleStatement::DropOwned { owners, cascades })
 }
 
 /// The rest of SET and RESET.
@@ -92,7 +111,8 @@ fn parse_alter(parser: &mut Parser<'_>, kind: &str) -> Result<RoleStatement> {
             expect(parser, &["DROP", "USER"])?;
         }
         let RoleName::Named(group) = role else { return Err(Error::syntax("ALTER GROUP needs the name of a role")) };
-        return Ok(RoleStatement::Members { roles: vec![group], members: list(parser, role_name)?, is_grant });
+        let members = list(parser, role_name)?;
+        return Ok(RoleStatement::Members(Members { roles: vec![group], members, is_grant, admin: None }));
     }
     if accept(parser, &["IN", "DATABASE"]) {
         return Err(Error::Unsupported("IN DATABASE in ALTER ROLE (a server has one database)".into()));
@@ -186,7 +206,7 @@ fn parse_options(parser: &mut Parser<'_>, options: &mut Options, creates: bool) 
                 options.member_of.extend(list(parser, identifier)?);
             }
             "ROLE" | "USER" if creates => options.members.extend(list(parser, role_name)?),
-            "ADMIN" if creates => return Err(Error::Unsupported("ADMIN in CREATE ROLE (use CREATEROLE)".into())),
+            "ADMIN" if creates => options.admins.extend(list(parser, role_name)?),
             _ => return Err(Error::syntax(format!("unrecognized role option \"{}\"", word.to_ascii_lowercase()))),
         }
         given.push(once);
