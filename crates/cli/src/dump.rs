@@ -16,7 +16,9 @@ pub async fn run(arguments: &DumpArguments, interrupts: Arc<Interrupts>) -> Resu
     let database = Database::open(&arguments.database, options)?;
     let mut runner = Runner::new(&database, Mode::Table, interrupts);
     let directory = arguments.directory.display().to_string();
-    let dumped = runner.collect(&format!("EXPORT DATABASE '{}'", directory.replace('\'', "''"))).await?;
+    let passwords = if arguments.passwords { " WITH PASSWORDS" } else { "" };
+    let export = format!("EXPORT DATABASE '{}'{passwords}", directory.replace('\'', "''"));
+    let dumped = runner.collect(&export).await?;
     let (count, size) = (rows(sum(&dumped, "rows")), bytes(sum(&dumped, "bytes")));
     runner.show(&table_of(&dumped)?)?;
     runner.say(&format!("dumped {count} ({size}) to {directory}"))

@@ -1,5 +1,8 @@
 //! The files that the statements of a session may read and write.
 
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
@@ -36,6 +39,44 @@ impl FileAccess {
             Some(real) if within(&real) => Ok(()),
             _ => Err(Error::FileAccess { path: path.to_path_buf() }),
         }
+    }
+
+    /// Opens a file for reading. The opened file is checked, whatever its path has become since: a symbolic link or a directory
+    /// that is replaced between the check of a path and its use leads nowhere else.
+    ///
+    /// # Errors
+    /// `FileAccess`; `Io`, also for directories and other files that are not regular ones.
+    pub(crate) fn open(&self, path: &Path) -> Result<File> {
+        self.check(path)?;
+        let failed = |error| Error::io("open", path, error);
+        let irregular = || failed(std::io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
+        // Opening a named pipe would wait for a writer.
+        if !std::fs::metadata(path).map_err(failed)?.is_file() {
+            return Err(irregular());
+        }
+        let file = File::open(path).map_err(failed)?;
+        if *self != FileAccess::All {
+            let link = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            // The path of the opened file, without symbolic links.
+            match std::fs::read_link(&link) {
+                Ok(real) => self.check(&real).map_err(|_| Error::FileAccess { path: path.to_path_buf() })?,
+                Err(_) => return Err(Error::FileAccess { path: path.to_path_buf() }),
+            }
+        }
+        match file.metadata().map_err(failed)?.is_file() {
+            true => Ok(file),
+            false => Err(irregular()),
+        }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// As [`FileAccess::open`].
+    pub(crate) fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open(path)?.read_to_end(&mut bytes).map_err(|error| Error::io("read", path, error))?;
+        Ok(bytes)
     }
 
     /// Checks the part of a path before its first wildcard.
@@ -96,6 +137,16 @@ mod tests {
         ] {
             assert_eq!(access.check(&directory.path().join(name)).is_ok(), is_permitted, "{name}");
         }
+        std::fs::write(allowed.join("a.csv"), "a").expect("a file");
+        std::os::unix::fs::symlink(allowed.join("a.csv"), allowed.join("inner")).expect("a link");
+        let read = |name: &str| access.read(&allowed.join(name)).map_err(|error| error.sqlstate().code().to_string());
+        assert_eq!(read("a.csv"), Ok(b"a".to_vec()));
+        assert_eq!(read("inner"), Ok(b"a".to_vec()), "a link within the directory");
+        for name in ["link", "dangling", "../other/secret"] {
+            assert_eq!(read(name), Err("42501".into()), "{name}");
+        }
+        assert_eq!(FileAccess::All.read(&allowed.join("link")).expect("a file"), b"x");
+        assert!(read(".").is_err() && read("absent").is_err());
         let pattern = |name: &str| access.check_pattern(&format!("{}/{name}", directory.path().display())).is_ok();
         assert!(pattern("allowed/*.csv") && pattern("allowed/a?.csv") && !pattern("*/a.csv") && !pattern("other/*"));
         assert!(FileAccess::All.check(&other.join("secret")).is_ok());

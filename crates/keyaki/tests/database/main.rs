@@ -22,6 +22,7 @@ mod locking_queries;
 mod memory;
 mod memory_indexes;
 mod open;
+mod ownership;
 mod plans;
 mod prepared;
 mod privileges;

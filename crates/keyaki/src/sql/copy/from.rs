@@ -24,6 +24,7 @@ use crate::sql::SqlSession;
 use crate::sql::access;
 use crate::sql::dml::defaults;
 use crate::sql::expressions;
+use crate::sql::file_access::FileAccess;
 use crate::sql::names::plain_ident;
 use crate::values::zone::Zone;
 use crate::write::{BadCell, Conform, Defaults, Given, Origin, insert_loaded};
@@ -46,7 +47,8 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
         return Err(Error::DuplicateColumn(table.def.columns[*twice].name.clone()));
     }
     let targets = if listed.is_empty() { table.given_columns() } else { listed };
-    let files = expand(&copy.path, &session.files())?;
+    let permitted = session.files();
+    let files = expand(&copy.path, &permitted)?;
     let origin = Arc::new(FileOrigin::default());
     let import = Import {
         targets,
@@ -55,6 +57,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
         options: copy.options,
         table: table.clone(),
         origin: origin.clone(),
+        access: permitted,
     };
     let (sender, mut receiver) = channel(BATCHES_AHEAD);
     tokio::task::spawn_blocking(move || import.run(&files, &sender));
@@ -73,6 +76,8 @@ struct Import {
     zone: Zone,
     options: CopyOptions,
     origin: Arc<FileOrigin>,
+    /// The files that may be opened.
+    access: Arc<FileAccess>,
 }
 
 type BatchSender = Sender<datafusion::error::Result<RecordBatch>>;
@@ -133,7 +138,7 @@ impl Import {
         let (format, dialect) = self.options.resolve(path, false)?;
         let (reader, conform) = match format {
             Format::Parquet => {
-                let reader = ParquetReader::open(path)?;
+                let reader = ParquetReader::open(path, &self.access)?;
                 let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
                 let conform = self.conform(path, Given::Named(&names))?;
                 (Reader::Parquet(reader), conform)
@@ -195,7 +200,7 @@ impl Import {
         let total = match &open.reader {
             Reader::Parquet(first) => {
                 // A file that cannot be opened fails when the loop reaches it.
-                let others = files[1..].iter().filter_map(|path| ParquetReader::open(path).ok());
+                let others = files[1..].iter().filter_map(|path| ParquetReader::open(path, &self.access).ok());
                 first.rows() + others.map(|reader| reader.rows()).sum::<u64>()
             }
             Reader::Json(reader) => scaled(rows, reader.progress().1, total_bytes),

@@ -1,9 +1,12 @@
 //! `IMPORT DATABASE 'directory'`: creates the objects of an export, and loads their rows.
 //!
+//! Roles of the database that have the name of an exported one stay as they are.
+//!
 //! A session with default settings executes the statements of the scripts, and one COPY FROM for each table: the search
 //! path and the time zone of the caller do not change their meaning. Each statement is a transaction. After an error,
 //! the objects created so far remain; `keyaki restore` imports into a new database, and removes it then.
 
+use std::io::{Error as IoError, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
@@ -12,9 +15,10 @@ use datafusion::sql::sqlparser::parser::Parser;
 use futures::future::BoxFuture;
 
 use super::manifest::{ExportedTable, Manifest};
-use super::{FINISH, SCHEMA};
+use super::{FINISH, ROLES, SCHEMA};
 use crate::base::interrupt::{Execution, Started};
 use crate::sql::copy::{self, Copy, CopyObject, CopyOptions, Format};
+use crate::sql::roles::changed_role;
 use crate::sql::split::{self, Statement};
 use crate::sql::transaction::check_outside;
 use crate::sql::{Outcome, SqlSession};
@@ -37,18 +41,26 @@ pub(in crate::sql) async fn run(session: &SqlSession, execution: &Execution<'_>,
     }
     let Import(directory) = import;
     session.files().check(&directory)?;
-    let manifest = Manifest::read(&directory)?;
+    let manifest = Manifest::read(&directory, &session.files())?;
     // Each statement of the import decides for itself whether an interrupt comes too late.
     execution.decision().commit()?;
     let own = own_session(session);
     let started = execution.started();
-    script(&own, started, &directory.join(SCHEMA)).await?;
+    let roles = directory.join(ROLES);
+    if roles.symlink_metadata().is_ok() {
+        let (catalog, _) = own.moment()?;
+        let is_new = |statement: &Statement<'_>| -> Result<bool> {
+            Ok(changed_role(statement)?.is_none_or(|role| !catalog.has_role(&role)))
+        };
+        script(&own, started, &roles, is_new).await?;
+    }
+    script(&own, started, &directory.join(SCHEMA), |_| Ok(true)).await?;
     for table in &manifest.tables {
         let execution = Execution::new(&own.interrupts, started);
         let loaded = execution.run(load(&own, &execution, table, &directory)).await?;
         table.check_rows(&directory, loaded)?;
     }
-    script(&own, started, &directory.join(FINISH)).await?;
+    script(&own, started, &directory.join(FINISH), |_| Ok(true)).await?;
     session.progress.lock().finish();
     super::outcome(&manifest.tables, false)
 }
@@ -62,17 +74,31 @@ fn own_session(session: &SqlSession) -> SqlSession {
     own
 }
 
-/// Executes all statements of a file.
-async fn script(session: &SqlSession, started: Started, path: &Path) -> Result<()> {
-    let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
+/// Executes the statements of a file that `is_wanted` accepts.
+async fn script(
+    session: &SqlSession,
+    started: Started,
+    path: &Path,
+    is_wanted: impl Fn(&Statement<'_>) -> Result<bool>,
+) -> Result<()> {
+    let text = text(session, path)?;
     let name = path.file_name().unwrap_or_default().display();
     for statement in split::split(&text).map_err(|error| error.within(name.to_string()))? {
+        if !is_wanted(&statement)? {
+            continue;
+        }
         execute(session, started, &statement).await.map_err(|error| match error {
             Error::Cancelled => error,
             error => error.within(format!("{name}, line {}", line_of(&text, statement.text))),
         })?;
     }
     Ok(())
+}
+
+/// Reads a file that the session may read.
+fn text(session: &SqlSession, path: &Path) -> Result<String> {
+    let invalid = |_| Error::io("read", path, IoError::new(ErrorKind::InvalidData, "the text is not valid UTF-8"));
+    String::from_utf8(session.files().read(path)?).map_err(invalid)
 }
 
 /// Executes a statement of a script, and returns its rows.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::DATA;
 use crate::catalog::RelationName;
+use crate::sql::file_access::FileAccess;
 use crate::{Error, Result};
 
 /// The name of the file.
@@ -62,16 +63,17 @@ impl Manifest {
     /// Reads the manifest of an export and checks that all files have their lengths.
     ///
     /// # Errors
-    /// `Io` if a file does not exist, `FormatVersion`, `Import` for a damaged manifest and a file with another length.
-    pub fn read(directory: &Path) -> Result<Manifest> {
+    /// `Io` if a file does not exist, `FileAccess` if one lies elsewhere, `FormatVersion`, `Import` for a damaged manifest and a
+    /// file with another length.
+    pub fn read(directory: &Path, files: &FileAccess) -> Result<Manifest> {
         let path = directory.join(FILE);
-        let bytes = std::fs::read(&path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound if directory.is_dir() => {
+        let bytes = match files.read(&path) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && directory.is_dir() => {
                 let hint = "the directory is not a complete export";
-                Error::io("open", &path, std::io::Error::new(ErrorKind::NotFound, hint))
+                return Err(Error::io("open", &path, std::io::Error::new(ErrorKind::NotFound, hint)));
             }
-            _ => Error::io("open", &path, error),
-        })?;
+            read => read?,
+        };
         let damaged = |error: serde_json::Error| wrong(&path, format!("the manifest is damaged: {error}"));
         match serde_json::from_slice::<Version>(&bytes).map_err(damaged)?.format {
             FORMAT => {}
@@ -79,7 +81,7 @@ impl Manifest {
         }
         let manifest: Manifest = serde_json::from_slice(&bytes).map_err(damaged)?;
         for table in &manifest.tables {
-            table.check(directory)?;
+            table.check(directory, files)?;
         }
         Ok(manifest)
     }
@@ -90,12 +92,12 @@ impl ExportedTable {
         directory.join(&self.file)
     }
 
-    fn check(&self, directory: &Path) -> Result<()> {
+    fn check(&self, directory: &Path, files: &FileAccess) -> Result<()> {
         if !Path::new(&self.file).components().all(|component| matches!(component, Component::Normal(_))) {
             return Err(wrong(&directory.join(FILE), format!("file \"{}\" lies outside of the export", self.file)));
         }
         let path = self.path(directory);
-        let found = std::fs::metadata(&path).map_err(|error| Error::io("open", &path, error))?.len();
+        let found = files.open(&path)?.metadata().map_err(|error| Error::io("open", &path, error))?.len();
         match found == self.bytes {
             true => Ok(()),
             false => Err(wrong(&path, format!("the file has {found} bytes, the manifest says {}", self.bytes))),
@@ -145,9 +147,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let read = |text: &str| {
             std::fs::write(directory.path().join(FILE), text).unwrap();
-            Manifest::read(directory.path())
+            Manifest::read(directory.path(), &FileAccess::All)
         };
-        let missing = Manifest::read(directory.path()).unwrap_err().to_string();
+        let missing = Manifest::read(directory.path(), &FileAccess::All).unwrap_err().to_string();
         assert!(missing.contains("not a complete export"), "{missing}");
         let mut manifest = Manifest::new();
         let text = |manifest: &Manifest| String::from_utf8(manifest.encode().unwrap()).unwrap();

@@ -3,9 +3,10 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `roles.sql` | the roles, if there are any; with their passwords only for WITH PASSWORDS |
 //! | `schema.sql` | schemas, sequences, and tables with all constraints other than foreign keys |
 //! | `data/N-TABLE.parquet` | the rows of one table in the order of its key, without generated columns |
-//! | `finish.sql` | indexes, foreign keys, views, comments, and the positions of sequences |
+//! | `finish.sql` | indexes, foreign keys, views, comments, the positions of sequences, owners and privileges |
 //! | `manifest.json` | the tables with their files and numbers of rows ([`Manifest`]) |
 //!
 //! Definitions and rows are those of one snapshot. Sequences do not belong to snapshots: their positions are read after
@@ -14,13 +15,14 @@
 //! *Invariant.* The directory gets its name when all files are complete and durable. Until then, they are in a hidden
 //! directory beside it, which is removed after an error.
 
+mod access;
 pub(in crate::sql) mod import;
 mod manifest;
 mod script;
 
 use std::fs::{File, Permissions};
 use std::io::{Error as IoError, ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,12 +37,14 @@ use script::Scripts;
 use tempfile::TempDir;
 
 use super::backup::check_unused;
+use super::roles::words::accept;
 use super::transaction::check_outside;
 use super::{Outcome, SqlSession, copy, syntax};
 use crate::base::interrupt::{Decision, Execution, Stage};
 use crate::catalog::Table;
 use crate::{Error, Result};
 
+const ROLES: &str = "roles.sql";
 const SCHEMA: &str = "schema.sql";
 const FINISH: &str = "finish.sql";
 /// The folder of the Parquet files.
@@ -49,14 +53,27 @@ const DATA: &str = "data";
 const BATCH_ROWS: usize = 8192;
 /// Permission bits of the directory, before the umask is applied.
 const PERMISSIONS: u32 = 0o777;
+/// Permission bits of files, before the umask is applied.
+const FILE_PERMISSIONS: u32 = 0o666;
+/// Permission bits of a file with the verifiers of passwords.
+const SECRET_PERMISSIONS: u32 = 0o600;
 
-/// The directory of the export.
+/// A parsed statement.
 #[derive(Debug)]
-pub(super) struct Export(PathBuf);
+pub(super) struct Export {
+    directory: PathBuf,
+    /// WITH PASSWORDS: the roles keep the verifiers of their passwords.
+    has_passwords: bool,
+}
 
 /// Parses a statement whose first word is EXPORT.
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Export> {
-    Ok(Export(directory(parser)?))
+    let directory = directory(parser)?;
+    let has_passwords = parser.parse_keyword(Keyword::WITH);
+    if has_passwords && !accept(parser, &["PASSWORDS"]) {
+        return parser.expected("PASSWORDS", parser.peek_token()).map_err(syntax);
+    }
+    Ok(Export { directory, has_passwords })
 }
 
 /// Parses a word, DATABASE and a path.
@@ -69,7 +86,7 @@ fn directory(parser: &mut Parser<'_>) -> Result<PathBuf> {
 /// Executes the statement. The result has a row for each table: its number of rows and the bytes of its file.
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, export: Export) -> Result<Outcome> {
     check_outside(session, "EXPORT")?;
-    let Export(directory) = export;
+    let Export { directory, has_passwords } = export;
     session.files().check(&directory)?;
     check_unused(&directory)?;
     let (catalog, snapshot) = session.moment()?;
@@ -83,10 +100,14 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, export:
         let (schema, name) = (table.def.name.schema.to_string(), table.def.name.name.clone());
         manifest.tables.push(ExportedTable { schema, name, file, rows, bytes });
     }
-    let scripts = script::scripts(session, &catalog, &snapshot).await?;
+    let scripts = script::scripts(session, &catalog, &snapshot, has_passwords).await?;
     let outcome = outcome(&manifest.tables, true)?;
     let decision = execution.decision().clone();
-    let task = tokio::task::spawn_blocking(move || publish(temporary, &directory, &scripts, &manifest, &decision));
+    let task = tokio::task::spawn_blocking(move || {
+        let mode = if has_passwords { SECRET_PERMISSIONS } else { FILE_PERMISSIONS };
+        scripts.roles.iter().try_for_each(|roles| write(&temporary.path().join(ROLES), roles.as_bytes(), mode))?;
+        publish(temporary, &directory, &scripts, &manifest, &decision)
+    });
     task.await.map_err(|error| Error::task(&error))??;
     session.progress.lock().finish();
     Ok(outcome)
@@ -153,9 +174,9 @@ fn publish(
     decision: &Decision,
 ) -> Result<()> {
     let path = temporary.path();
-    write(&path.join(SCHEMA), scripts.schema.as_bytes())?;
-    write(&path.join(FINISH), scripts.finish.as_bytes())?;
-    write(&path.join(manifest::FILE), &manifest.encode()?)?;
+    write(&path.join(SCHEMA), scripts.schema.as_bytes(), FILE_PERMISSIONS)?;
+    write(&path.join(FINISH), scripts.finish.as_bytes(), FILE_PERMISSIONS)?;
+    write(&path.join(manifest::FILE), &manifest.encode()?, FILE_PERMISSIONS)?;
     sync_directory(&path.join(DATA))?;
     sync_directory(path)?;
     // The statement takes effect when the directory gets its name.
@@ -168,8 +189,8 @@ fn publish(
 }
 
 /// Writes a new file, durably.
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let written = File::create_new(path).and_then(|mut file| {
+fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+    let written = File::options().write(true).create_new(true).mode(mode).open(path).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
     });

@@ -11,6 +11,7 @@ use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::Statement;
 use keyaki_store::Snapshot;
 
+use super::access;
 use crate::Result;
 use crate::catalog::{Catalog, RelationName, SequenceDef, SequencePosition, Table, TableDef, ViewDef, positions_at};
 use crate::sql::names::{full_sql, quoted, shown_sql};
@@ -23,13 +24,20 @@ pub(super) struct Scripts {
     pub schema: String,
     /// Statements to execute afterwards.
     pub finish: String,
+    /// Statements that create the roles; `None` if there are none.
+    pub roles: Option<String>,
 }
 
 /// The scripts of all objects that are not temporary.
 ///
 /// # Errors
 /// Those of planning a view that has become invalid, because its definition would fail in another database, too.
-pub(super) async fn scripts(session: &SqlSession, catalog: &Arc<Catalog>, snapshot: &Snapshot) -> Result<Scripts> {
+pub(super) async fn scripts(
+    session: &SqlSession,
+    catalog: &Arc<Catalog>,
+    snapshot: &Snapshot,
+    has_passwords: bool,
+) -> Result<Scripts> {
     let mut tables: Vec<&TableDef> = catalog.tables.values().map(|table| &table.def).collect();
     tables.retain(|def| !def.name.is_temporary());
     let views = views(session, catalog, snapshot).await?;
@@ -39,13 +47,15 @@ pub(super) async fn scripts(session: &SqlSession, catalog: &Arc<Catalog>, snapsh
         views.iter().map(|view| show::create_view(view)).collect(),
         comments(catalog, &tables, &views),
         positions(session, catalog, snapshot)?,
+        access::privileges(catalog),
     ];
+    let roles = (!catalog.roles.is_empty()).then(|| text("before", &[access::roles(catalog, has_passwords)]));
     let schema = [
         catalog.schemas.iter().map(|name| format!("CREATE SCHEMA {}", quoted(name))).collect(),
         lasting_sequences(catalog).map(sequences::create_sql).collect(),
         create_tables(catalog, tables)?,
     ];
-    Ok(Scripts { schema: text("before", &schema), finish: text("after", &finish) })
+    Ok(Scripts { schema: text("before", &schema), finish: text("after", &finish), roles })
 }
 
 /// The text of a script: groups of statements.

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use super::Copied;
 use super::report::Repaired;
-use crate::base::interrupt::Started;
+use crate::base::interrupt::{Execution, Started};
 use crate::catalog::{IndexDef, TableDef, ViewDef};
 use crate::sql::check::problems;
 use crate::sql::export::import::execute;
 use crate::sql::names::{quoted, shown_sql};
+use crate::sql::roles::restore_access;
 use crate::sql::{SqlSession, show, split};
 use crate::{Error, Result, SqlState};
 
@@ -69,8 +70,19 @@ impl Finisher<'_> {
         self.define(&show::create_index(def, index), &what).await
     }
 
-    /// Creates the views in the order of their dependencies.
-    async fn views(&mut self, mut views: Vec<ViewDef>) -> Result<()> {
+    /// Creates the views in the order of their dependencies. Their owners, with whose privileges they read, follow when all
+    /// are created.
+    async fn views(&mut self, views: Vec<ViewDef>) -> Result<()> {
+        for view in self.created_views(views).await? {
+            let execution = Execution::new(&self.session.interrupts, self.started);
+            execution.run(restore_access(self.session, &execution, &view.name, &view.access)).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates the views without owners and privileges. Returns those that need any.
+    async fn created_views(&mut self, mut views: Vec<ViewDef>) -> Result<Vec<ViewDef>> {
+        let mut created = Vec::new();
         loop {
             let mut failed = Vec::new();
             let before = views.len();
@@ -80,6 +92,7 @@ impl Finisher<'_> {
                         if let Some(sql) = show::view_comment(&view) {
                             self.attempt(&sql).await?;
                         }
+                        created.extend((!view.access.is_default()).then_some(view));
                     }
                     Some(error) => failed.push((view, error)),
                 }
@@ -89,7 +102,7 @@ impl Finisher<'_> {
                     format!("view \"{}\" is left out: {error} (its query is {})", view.name, view.sql)
                 };
                 self.report.losses.extend(failed.iter().map(text));
-                return Ok(());
+                return Ok(created);
             }
             views = failed.into_iter().map(|(view, _)| view).collect();
         }

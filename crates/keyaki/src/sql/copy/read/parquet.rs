@@ -2,7 +2,6 @@
 //!
 //! Text and binary columns are read as view arrays. The number of rows read is compared with the file's metadata.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use datafusion::parquet::arrow::arrow_reader::{
 use datafusion::parquet::errors::ParquetError;
 
 use super::{FileRows, bad, within};
+use crate::sql::file_access::FileAccess;
 use crate::{Error, Result};
 
 const BATCH_ROWS: usize = 8192;
@@ -26,9 +26,9 @@ pub(crate) struct ParquetReader {
 }
 
 impl ParquetReader {
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path, files: &FileAccess) -> Result<Self> {
         let failed = |error: ParquetError| within(path, None, error.into());
-        let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
+        let file = files.open(path)?;
         let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(failed)?;
         let schema = Arc::new(with_views(metadata.schema()));
         // Views point into the decoded pages; other array types copy the values.
