@@ -12,6 +12,7 @@
 //! | [`functions`] | functions of the catalog |
 //! | [`privileges`] | functions about privileges |
 //! | [`procedures`] | the functions of `pg_proc` |
+//! | [`operators`] | operators, casts and aggregates |
 //! | [`rewrite`] | casts to types of OIDs, and names with `pg_catalog` |
 //!
 //! The relations have the columns of PostgreSQL 15. Relations about objects that do not exist here (triggers, policies,
@@ -23,6 +24,7 @@ mod definitions;
 mod functions;
 mod locks;
 mod objects;
+mod operators;
 mod others;
 mod privileges;
 mod procedures;

@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::objects::{CATALOG_SCHEMA, DATABASE, Kind, OWNER, OWNER_NAME, Relation, Source, hashed_oid};
 use super::rows::METHODS;
 use super::shapes::{Rows, Shape};
-use super::{activity, definitions, locks, procedures, types};
+use super::{activity, definitions, locks, operators, procedures, types};
 use crate::catalog::{DefaultKind, RoleDef};
 use crate::engine::CATALOG_NAME;
 
@@ -45,6 +45,9 @@ pub(super) fn add(source: &Source, shape: &Shape, rows: &mut Rows) {
         "pg_prepared_statements" => prepared_statements(source, rows),
         "pg_cursors" => cursors(source, rows),
         "pg_proc" => procedures::add(source, rows),
+        "pg_operator" => operators::add_operators(&source.engine, rows),
+        "pg_cast" => operators::add_casts(rows),
+        "pg_aggregate" => operators::add_aggregates(source, rows),
         "pg_stat_activity" => activity::add(source, rows),
         "pg_locks" => locks::add(source, rows),
         "pg_stat_user_tables" | "pg_stat_all_tables" => statistics(source, rows),

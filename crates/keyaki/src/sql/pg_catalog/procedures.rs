@@ -19,7 +19,7 @@ use crate::sql::state::state_of_definitions;
 use crate::values::zone::Zone;
 
 /// The pseudo-type "any".
-const ANY: u32 = 2276;
+pub(super) const ANY: u32 = 2276;
 /// `pg_language`: functions of the program.
 const INTERNAL: u32 = 12;
 /// Functions whose names begin so are not those of SQL.
@@ -31,7 +31,7 @@ pub(super) struct Procedure {
     pub oid: u32,
     pub name: String,
     /// `f` for functions, `a` for aggregates, `w` for window functions.
-    kind: &'static str,
+    pub kind: &'static str,
     returns_set: bool,
     volatility: &'static str,
     /// OIDs of the types of the arguments.
@@ -57,7 +57,7 @@ impl Procedure {
 }
 
 /// The OID of an Arrow type; that of "any" if PostgreSQL has no such type.
-fn oid(ty: &DataType) -> u32 {
+pub(super) fn oid(ty: &DataType) -> u32 {
     match ty {
         DataType::UInt32 => types::named("oid").unwrap_or(ANY),
         DataType::Null => ANY,
