@@ -3,6 +3,7 @@
 import decimal
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
 from served import ServedTest
@@ -37,6 +38,7 @@ class Document(Base):
     __tablename__ = "documents"
     id: Mapped[int] = mapped_column(primary_key=True)
     content: Mapped[dict] = mapped_column(sa.JSON)
+    tags: Mapped[list | None] = mapped_column(JSONB)
 
 
 class SqlAlchemy(ServedTest):
@@ -70,10 +72,13 @@ class SqlAlchemy(ServedTest):
 
     def test_documents(self):
         with Session(self.engine) as session:
-            session.add(Document(content={"a": [1, None], "b": "x"}))
+            session.add(Document(content={"a": [1, None], "b": "x"}, tags=["x", {"n": 7}]))
             session.commit()
             document = session.scalars(sa.select(Document).where(Document.content["b"].as_string() == "x")).one()
-            self.assertEqual(document.content, {"a": [1, None], "b": "x"})
+            self.assertEqual((document.content, document.tags), ({"a": [1, None], "b": "x"}, ["x", {"n": 7}]))
+            sums = sa.select(Document.tags[1]["n"].as_integer() + 1).where(Document.tags.contains(["x"]))
+            self.assertEqual(session.scalar(sums), 8)
+            self.assertEqual(session.scalar(sa.select(Document.tags[1]).where(Document.tags[0].as_string() == "x")), {"n": 7})
             session.delete(document)
             session.commit()
 
@@ -134,6 +139,7 @@ class SqlAlchemy(ServedTest):
         self.assertEqual(set(metadata.tables), {"authors", "books", "documents", "titles"})
         self.assertIsNotNone(metadata.tables["books"].columns["id"].identity)
         self.assertIsInstance(metadata.tables["documents"].columns["content"].type, sa.JSON)
+        self.assertIsInstance(metadata.tables["documents"].columns["tags"].type, JSONB)
         self.assertEqual([column.name for column in metadata.tables["titles"].columns], ["title"])
 
     def test_results_are_read_in_parts(self):

@@ -61,7 +61,7 @@ mod write;
 pub use base::elements::Elements;
 pub use base::from_sql::FromSql;
 pub use base::interrupt::InterruptHandle;
-pub use base::json_fields::is_json;
+pub use base::json_fields::{JsonType, json_type};
 pub use base::notices::{Notice, Severity};
 pub use base::options::{
     CacheGovernor, ExecutionMode, Isolation, JoinMode, Options, PlanCacheMode, SessionOptions, Switch,

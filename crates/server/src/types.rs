@@ -4,13 +4,14 @@
 //! |---|---|
 //! | integers | int2, int4, int8; oid for unsigned 32-bit integers, which only `pg_catalog` has, numeric for 64-bit ones |
 //! | floats, decimals | float4, float8, numeric |
-//! | texts, bytes, UUIDs | text, bytea, uuid; json for texts whose field is marked ([`keyaki::is_json`]) |
+//! | texts, bytes, UUIDs | text, bytea, uuid; json and jsonb for texts whose field is marked ([`keyaki::json_type`]) |
 //! | dates, times, timestamps, intervals | date, time, timestamp, timestamptz, interval |
 //! | lists of these | arrays |
 //! | large lists of int2 and oid, which only `pg_catalog` has | int2vector, oidvector |
 //! | all others | text |
 
 use arrow::datatypes::{DataType, Field};
+use keyaki::JsonType;
 
 /// A type of PostgreSQL, by its row in `pg_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,8 +84,8 @@ impl Oid {
     /// The type whose values have the same representation in Arrow: documents are texts.
     pub fn representation(self) -> Oid {
         match (self, self.element()) {
-            (Oid::JSON, _) => Oid::TEXT,
-            (_, Some(Oid::JSON)) => Oid::TEXT.array().unwrap_or(self),
+            (Oid::JSON | Oid::JSONB, _) => Oid::TEXT,
+            (_, Some(Oid::JSON | Oid::JSONB)) => Oid::TEXT.array().unwrap_or(self),
             (other, _) => other,
         }
     }

@@ -1,7 +1,7 @@
 //! The mark of Arrow columns that contain JSON documents.
 //!
-//! Documents are texts. The metadata of the field of a result column distinguishes them from other texts, so that servers
-//! and programs can describe them. The executor ignores the mark.
+//! Documents are texts. The metadata of the field of a result column distinguishes them from other texts, and tells JSON and
+//! JSONB apart, so that servers and programs can describe them. The executor ignores the mark.
 
 use std::sync::Arc;
 
@@ -11,17 +11,38 @@ use super::arrays::element_type;
 
 /// The key of the mark in the metadata of a field.
 const KEY: &str = "keyaki.type";
-const JSON: &str = "json";
 
-/// True if a column of a result contains JSON documents, or arrays of them.
-pub fn is_json(field: &Field) -> bool {
-    field.metadata().get(KEY).is_some_and(|ty| ty == JSON)
+/// The declared type of documents. Values, functions and operators of both types are the same: the type decides how servers
+/// describe a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JsonType {
+    /// JSON.
+    Json,
+    /// JSONB.
+    Jsonb,
 }
 
-/// A field of documents.
-pub(crate) fn as_json(field: &FieldRef) -> FieldRef {
+impl JsonType {
+    /// PostgreSQL's name of the type.
+    pub fn name(self) -> &'static str {
+        match self {
+            JsonType::Json => "json",
+            JsonType::Jsonb => "jsonb",
+        }
+    }
+}
+
+/// The type of the JSON documents in a column of a result, also in arrays; `None` for other columns.
+pub fn json_type(field: &Field) -> Option<JsonType> {
+    let name = field.metadata().get(KEY)?;
+    [JsonType::Json, JsonType::Jsonb].into_iter().find(|ty| ty.name() == name)
+}
+
+/// A field of documents, or the field itself without a type.
+pub(crate) fn with_json_type(field: &FieldRef, json: Option<JsonType>) -> FieldRef {
+    let Some(json) = json else { return field.clone() };
     let mut metadata = field.metadata().clone();
-    metadata.insert(KEY.into(), JSON.into());
+    metadata.insert(KEY.into(), json.name().into());
     Arc::new(field.as_ref().clone().with_metadata(metadata))
 }
 

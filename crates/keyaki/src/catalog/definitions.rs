@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::index_build::IndexBuild;
 use super::names::RelationName;
 use super::privileges::Access;
-use crate::Error;
+use crate::{Error, JsonType};
 
 /// A table. The schema of its tree is the primary key columns in key order, then the other columns in table order, with dropped
 /// columns at their places.
@@ -366,20 +366,45 @@ pub(crate) struct SequencePosition {
 
 /// A SQL type: the store's column type, and what its texts must satisfy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredType", into = "StoredType")]
 pub struct SqlType {
-    #[serde(with = "crate::catalog::types::column_type_text")]
     pub column: ColumnType,
     /// Maximum number of characters, for VARCHAR(n) and CHAR(n).
     pub max_chars: Option<u32>,
     /// Texts are JSON documents.
+    pub json: Option<JsonType>,
+}
+
+/// The stored form of a type. Programs that know JSON only read JSONB as JSON.
+#[derive(Serialize, Deserialize)]
+struct StoredType {
+    #[serde(with = "crate::catalog::types::column_type_text")]
+    column: ColumnType,
+    max_chars: Option<u32>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub json: bool,
+    json: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    jsonb: bool,
+}
+
+impl From<StoredType> for SqlType {
+    fn from(stored: StoredType) -> SqlType {
+        let json = stored.json.then_some(if stored.jsonb { JsonType::Jsonb } else { JsonType::Json });
+        SqlType { column: stored.column, max_chars: stored.max_chars, json }
+    }
+}
+
+impl From<SqlType> for StoredType {
+    fn from(ty: SqlType) -> StoredType {
+        let (json, jsonb) = (ty.json.is_some(), ty.json == Some(JsonType::Jsonb));
+        StoredType { column: ty.column, max_chars: ty.max_chars, json, jsonb }
+    }
 }
 
 impl SqlType {
     /// True for types of text that do not accept every text.
     pub fn restricts_text(self) -> bool {
-        self.json || self.max_chars.is_some()
+        self.json.is_some() || self.max_chars.is_some()
     }
 }
 

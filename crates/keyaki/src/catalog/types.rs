@@ -17,7 +17,7 @@ use crate::base::arrays;
 use crate::base::type_name;
 use crate::base::uuids::is_uuid;
 use crate::catalog::SqlType;
-use crate::{Error, Result};
+use crate::{Error, JsonType, Result};
 
 /// Maximum precision of DECIMAL.
 const DECIMAL_DIGITS_MAX: u64 = 38;
@@ -115,17 +115,17 @@ impl fmt::Display for SqlType {
         if let ColumnType::List(list) = self.column {
             return write!(f, "{}[]", SqlType { column: list.element(), ..*self });
         }
-        match self.max_chars {
-            _ if self.json => f.write_str("JSON"),
-            Some(chars) => write!(f, "VARCHAR({chars})"),
-            None => f.write_str(&column_type_name(self.column)),
+        match (self.json, self.max_chars) {
+            (Some(json), _) => f.write_str(&json.name().to_ascii_uppercase()),
+            (None, Some(chars)) => write!(f, "VARCHAR({chars})"),
+            (None, None) => f.write_str(&column_type_name(self.column)),
         }
     }
 }
 
 impl From<ColumnType> for SqlType {
     fn from(column: ColumnType) -> Self {
-        SqlType { column, max_chars: None, json: false }
+        SqlType { column, max_chars: None, json: None }
     }
 }
 
@@ -162,7 +162,8 @@ pub fn from_sql(ty: &SqlDataType) -> Result<SqlType> {
         T::Uuid => ColumnType::Uuid,
         T::Interval { fields: None, precision: None | Some(6) } => ColumnType::Interval,
         T::Interval { .. } => return Err(interval_fields(ty)),
-        T::JSON | T::JSONB => return Ok(SqlType { column: ColumnType::Text, max_chars: None, json: true }),
+        T::JSON => return Ok(SqlType { json: Some(JsonType::Json), ..ColumnType::Text.into() }),
+        T::JSONB => return Ok(SqlType { json: Some(JsonType::Jsonb), ..ColumnType::Text.into() }),
         T::Timestamp(None | Some(6), zone) => ColumnType::Timestamp {
             utc: match zone {
                 TimezoneInfo::None | TimezoneInfo::WithoutTimeZone => false,
@@ -240,7 +241,7 @@ fn text(length: &Option<CharacterLength>, default: Option<u32>, ty: &SqlDataType
             }
         },
     };
-    Ok(SqlType { column: ColumnType::Text, max_chars, json: false })
+    Ok(SqlType { column: ColumnType::Text, max_chars, json: None })
 }
 
 /// The column type that holds values of an Arrow type without loss: for CREATE TABLE AS.
@@ -285,10 +286,10 @@ pub(crate) fn sql_type_name(ty: SqlType) -> String {
     if let ColumnType::List(list) = ty.column {
         return format!("{}[]", sql_type_name(SqlType { column: list.element(), ..ty }));
     }
-    match ty.max_chars {
-        _ if ty.json => "json".into(),
-        Some(chars) => format!("character varying({chars})"),
-        None => type_name(&ty.column.arrow()),
+    match (ty.json, ty.max_chars) {
+        (Some(json), _) => json.name().into(),
+        (None, Some(chars)) => format!("character varying({chars})"),
+        (None, None) => type_name(&ty.column.arrow()),
     }
 }
 
@@ -334,12 +335,12 @@ mod tests {
             ("interval", "INTERVAL"),
             ("interval(6)", "INTERVAL"),
             ("json", "JSON"),
-            ("jsonb", "JSON"),
+            ("jsonb", "JSONB"),
             ("int[]", "INTEGER[]"),
             ("integer[3][]", "INTEGER[][]"),
             ("text[]", "TEXT[]"),
             ("varchar(10)[]", "VARCHAR(10)[]"),
-            ("jsonb[]", "JSON[]"),
+            ("jsonb[]", "JSONB[]"),
             ("numeric(5,2)[][][]", "DECIMAL(5,2)[][][]"),
         ];
         for (sql, name) in types {

@@ -9,7 +9,7 @@ use super::arrow_rows::ArrowRows;
 use super::connection::Shared;
 use super::params::Params;
 use super::rows::{MappedRows, Row, Rows};
-use crate::base::json_fields::is_json;
+use crate::base::json_fields::json_type;
 use crate::base::type_name;
 use crate::{Error, Result};
 
@@ -133,9 +133,9 @@ impl Statement {
         let fields = self.prepared.columns().map(|schema| schema.fields().iter());
         let column = |field: &arrow::datatypes::FieldRef| Column {
             name: field.name().clone(),
-            type_name: match is_json(field) {
-                true => type_name(field.data_type()).replacen("text", "json", 1),
-                false => type_name(field.data_type()),
+            type_name: match json_type(field) {
+                Some(json) => type_name(field.data_type()).replacen("text", json.name(), 1),
+                None => type_name(field.data_type()),
             },
             data_type: field.data_type().clone(),
         };

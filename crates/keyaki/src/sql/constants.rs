@@ -4,7 +4,7 @@
 //!   them values of type DOUBLE PRECISION. So are the numbers beside them in a column of VALUES, which DataFusion would
 //!   convert to decimals. It gives `1e3` a negative scale, with which its arithmetic fails: other numbers with an exponent
 //!   are written without it.
-//! - DataFusion has no type JSON. A cast to it is the function `json`.
+//! - DataFusion has no types JSON and JSONB. A cast to them is the function `json` or `jsonb`.
 //! - `X'00'` is not of the type of BYTEA columns, and some functions do not accept both.
 
 use std::ops::ControlFlow;
@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use crate::sql::visit::walk_mut;
 use crate::values::cast::plain_decimal;
+use crate::values::json::JSONB;
 
 /// Maximum number of digits of a decimal.
 const DIGITS_MAX: i64 = 38;
@@ -67,8 +68,8 @@ impl VisitorMut for Typed {
         {
             *expr = cast(expr.clone(), DataType::Bytea);
         }
-        if let Some(document) = cast_to_json(expr) {
-            *expr = function("json", document);
+        if let Some((name, document)) = cast_to_json(expr) {
+            *expr = function(name, document);
         }
         ControlFlow::Continue(())
     }
@@ -122,15 +123,18 @@ pub(crate) fn is_text(expr: &Expr) -> bool {
     matches!(expr, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_)))
 }
 
-/// The operand of a cast to JSON.
-fn cast_to_json(expr: &Expr) -> Option<Expr> {
+/// The function of a cast to JSON or JSONB, and the operand.
+fn cast_to_json(expr: &Expr) -> Option<(&'static str, Expr)> {
+    let function = |ty: &DataType| if *ty == DataType::JSONB { JSONB } else { "json" };
     match expr {
         Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, array: false, format: None }
             if is_json(data_type) =>
         {
-            Some(expr.as_ref().clone())
+            Some((function(data_type), expr.as_ref().clone()))
         }
-        Expr::TypedString(typed) if is_json(&typed.data_type) => Some(Expr::Value(typed.value.clone())),
+        Expr::TypedString(typed) if is_json(&typed.data_type) => {
+            Some((function(&typed.data_type), Expr::Value(typed.value.clone())))
+        }
         _ => None,
     }
 }

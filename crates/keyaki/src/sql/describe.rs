@@ -9,10 +9,10 @@ use datafusion::sql::sqlparser::ast::{ObjectName, Query};
 
 use super::columns::shown_schema;
 use super::state::StatementState;
-use crate::Result;
 use crate::base::type_name;
 use crate::catalog::{ColumnDef, Privileges, SqlType, types};
 use crate::sql::{Outcome, SqlSession, access, documents, sequences};
+use crate::{JsonType, Result};
 
 /// A column: name, type, and the text of its default or expression.
 struct Described {
@@ -30,8 +30,8 @@ impl Described {
         Described { name: column.name.clone(), ty: column.ty.to_string(), nullable: column.nullable, default }
     }
 
-    /// `json`: the values are documents.
-    fn of_field(field: &Field, json: bool) -> Described {
+    /// `json`: the type of the documents that are the values.
+    fn of_field(field: &Field, json: Option<JsonType>) -> Described {
         let ty = types::from_arrow(field.data_type()).map(|ty| SqlType { json, ..ty.into() }.to_string());
         let ty = ty.unwrap_or_else(|_| type_name(field.data_type()).to_uppercase());
         Described { name: field.name().clone(), ty, nullable: field.is_nullable(), default: None }

@@ -15,11 +15,12 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::grouping_set_to_exprlist;
 use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, JoinType, LogicalPlan, Operator, Subquery};
 
-use crate::base::json_fields::{as_json, holds_texts, is_json};
+use crate::JsonType;
+use crate::base::json_fields::{holds_texts, json_type, with_json_type};
 use crate::base::tree::{PlanTree, Tree};
 use crate::table::KeyakiTable;
 use crate::values::json::build::{Kind, TO_JSON, call, of_documents};
-use crate::values::json::{is_valid, returns_documents};
+use crate::values::json::{Documents as Returned, is_valid, returned};
 use crate::values::untyped::marked;
 
 /// Functions whose result is one of their arguments, or one of the elements of their first argument.
@@ -64,25 +65,25 @@ pub(super) fn kept(plan: LogicalPlan) -> Result<LogicalPlan> {
     within(plan, &[], &[])
 }
 
-/// The columns of a plan that are documents or arrays of documents.
-pub(super) fn columns(plan: &LogicalPlan) -> Vec<bool> {
+/// For each column of a plan, the type of its documents; `None` for columns without documents or arrays of documents.
+pub(super) fn columns(plan: &LogicalPlan) -> Vec<Option<JsonType>> {
     (0..plan.schema().fields().len())
         .map(|column| Documents { outer: &[], recursive: &[] }.output(plan, column))
         .collect()
 }
 
-/// The schema of the result of a plan, whose documents are marked ([`is_json`]).
+/// The schema of the result of a plan, whose documents are marked ([`json_type`]).
 pub(super) fn typed(schema: SchemaRef, plan: &LogicalPlan) -> SchemaRef {
     let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
     if explains || !schema.fields().iter().any(|field| holds_texts(field.data_type())) {
         return schema;
     }
     let documents = columns(plan);
-    if !documents.contains(&true) {
+    if documents.iter().all(Option::is_none) {
         return schema;
     }
     let fields = schema.fields().iter().zip(documents);
-    let fields = fields.map(|(field, json)| if json { as_json(field) } else { field.clone() });
+    let fields = fields.map(|(field, json)| with_json_type(field, json));
     Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
 }
 
@@ -104,14 +105,14 @@ fn within(plan: LogicalPlan, outer: &[Arc<LogicalPlan>], recursive: &[Recursion]
         let inputs: Vec<&LogicalPlan> = inputs.iter().map(Arc::as_ref).collect();
         let expr = expr.transform_up_dyn(&mut |expr| match expr {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right })
-                if documents.are_documents([&*left, &*right].into_iter(), &inputs)
+                if documents.common_type([&*left, &*right].into_iter(), &inputs).is_some()
                     && !is_null(&left)
                     && !is_null(&right) =>
             {
                 Ok(Transformed::yes(call(Kind::Concat, vec![*left, *right])))
             }
             Expr::ScalarFunction(mut call) if call.func.name() == TO_JSON => {
-                if !call.args.iter().all(|arg| documents.is_document(arg, &inputs)) {
+                if !call.args.iter().all(|arg| documents.type_of(arg, &inputs).is_some()) {
                     return Ok(Transformed::no(Expr::ScalarFunction(call)));
                 }
                 call.func = Arc::new(of_documents());
@@ -167,63 +168,69 @@ struct Documents<'a> {
 }
 
 impl Documents<'_> {
-    /// True if the values of an expression over the rows of `inputs` are documents.
-    fn is_document(self, expr: &Expr, inputs: &[&LogicalPlan]) -> bool {
+    /// The type of the documents that are the values of an expression over the rows of `inputs`; `None` for other values.
+    fn type_of(self, expr: &Expr, inputs: &[&LogicalPlan]) -> Option<JsonType> {
         match expr {
-            Expr::Alias(alias) => self.is_document(&alias.expr, inputs),
-            Expr::Column(column) => inputs.iter().any(|input| self.column(input, column)),
+            Expr::Alias(alias) => self.type_of(&alias.expr, inputs),
+            Expr::Column(column) => inputs.iter().find_map(|input| self.column(input, column)),
             Expr::OuterReferenceColumn(_, column) => {
                 let named = |plan: &&Arc<LogicalPlan>| position(plan.schema(), column).is_some();
-                self.outer.iter().rev().find(named).is_some_and(|plan| self.column(plan, column))
+                self.outer.iter().rev().find(named).and_then(|plan| self.column(plan, column))
             }
-            Expr::ScalarFunction(call) if returns_documents(call.func.name()) => true,
             Expr::ScalarFunction(call) if CHOICES.contains(&call.func.name()) => {
                 let args = match call.func.name() {
                     "array_element" | "nullif" => &call.args[..1],
                     _ => &call.args[..],
                 };
-                self.are_documents(args.iter(), inputs)
+                self.common_type(args.iter(), inputs)
             }
+            Expr::ScalarFunction(call) => match returned(call.func.name())? {
+                Returned::Always(json) => Some(json),
+                Returned::AsArguments => {
+                    let types = call.args.iter().map(|arg| self.type_of(arg, inputs));
+                    Some(types.flatten().next().unwrap_or(JsonType::Json))
+                }
+            },
             Expr::AggregateFunction(call) if SELECTIONS.contains(&call.func.name()) => {
-                call.params.args.first().is_some_and(|arg| self.is_document(arg, inputs))
+                call.params.args.first().and_then(|arg| self.type_of(arg, inputs))
             }
             Expr::WindowFunction(call) if SELECTIONS.contains(&call.fun.name()) => {
-                call.params.args.first().is_some_and(|arg| self.is_document(arg, inputs))
+                call.params.args.first().and_then(|arg| self.type_of(arg, inputs))
             }
             Expr::Case(case) => {
                 let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
-                self.are_documents(results.chain(case.else_expr.as_deref()), inputs)
+                self.common_type(results.chain(case.else_expr.as_deref()), inputs)
             }
-            Expr::Unnest(unnest) => self.is_document(&unnest.expr, inputs),
+            Expr::Unnest(unnest) => self.type_of(&unnest.expr, inputs),
             Expr::ScalarSubquery(subquery) => {
                 let outer: Vec<_> = inputs.iter().map(|input| Arc::new((*input).clone())).collect();
                 let outer = [self.outer, &outer].concat();
                 Documents { outer: &outer, ..self }.output(&subquery.subquery, 0)
             }
-            _ => false,
+            _ => None,
         }
     }
 
-    /// True if one value is a document, and the others are documents, NULL or literals that can be documents.
-    fn are_documents<'e>(self, values: impl Iterator<Item = &'e Expr>, inputs: &[&LogicalPlan]) -> bool {
-        let mut found = false;
+    /// The type of the first document, if the other values are documents, NULL or literals that can be documents.
+    fn common_type<'e>(self, values: impl Iterator<Item = &'e Expr>, inputs: &[&LogicalPlan]) -> Option<JsonType> {
+        let mut found = None;
         for value in values {
-            if self.is_document(value, inputs) {
-                found = true;
-            } else if !is_null(value) && !can_be_document(value) {
-                return false;
+            match self.type_of(value, inputs) {
+                Some(json) => found = found.or(Some(json)),
+                None if !is_null(value) && !can_be_document(value) => return None,
+                None => {}
             }
         }
         found
     }
 
-    fn column(self, plan: &LogicalPlan, column: &Column) -> bool {
-        position(plan.schema(), column).is_some_and(|position| self.output(plan, position))
+    fn column(self, plan: &LogicalPlan, column: &Column) -> Option<JsonType> {
+        position(plan.schema(), column).and_then(|position| self.output(plan, position))
     }
 
-    /// True if a column of the result of a plan is a document.
-    fn output(self, plan: &LogicalPlan, column: usize) -> bool {
-        let of = |expr: Option<&Expr>, input: &LogicalPlan| expr.is_some_and(|expr| self.is_document(expr, &[input]));
+    /// The type of the documents of a column of the result of a plan; `None` for other columns.
+    fn output(self, plan: &LogicalPlan, column: usize) -> Option<JsonType> {
+        let of = |expr: Option<&Expr>, input: &LogicalPlan| expr.and_then(|expr| self.type_of(expr, &[input]));
         match plan {
             LogicalPlan::Projection(node) => of(node.expr.get(column), &node.input),
             LogicalPlan::Aggregate(node) => {
@@ -245,21 +252,23 @@ impl Documents<'_> {
                     _ => node.left.schema().fields().len(),
                 };
                 match column.checked_sub(left) {
-                    Some(column) => column < node.right.schema().fields().len() && self.output(&node.right, column),
+                    Some(column) if column >= node.right.schema().fields().len() => None,
+                    Some(column) => self.output(&node.right, column),
                     None => self.output(&node.left, column),
                 }
             }
             LogicalPlan::Union(node) => {
-                !node.inputs.is_empty() && node.inputs.iter().all(|input| self.output(input, column))
+                let types: Option<Vec<_>> = node.inputs.iter().map(|input| self.output(input, column)).collect();
+                types?.first().copied()
             }
             LogicalPlan::RecursiveQuery(node) => self.output(&node.static_term, column),
             LogicalPlan::Unnest(node) => {
-                node.dependency_indices.get(column).is_some_and(|input| self.output(&node.input, *input))
+                node.dependency_indices.get(column).and_then(|input| self.output(&node.input, *input))
             }
-            LogicalPlan::Values(node) => self.are_documents(node.values.iter().filter_map(|row| row.get(column)), &[]),
+            LogicalPlan::Values(node) => self.common_type(node.values.iter().filter_map(|row| row.get(column)), &[]),
             LogicalPlan::TableScan(scan) => {
                 let source = scan.projection.as_ref().map_or(Some(column), |kept| kept.get(column).copied());
-                let Some(source) = source else { return false };
+                let source = source?;
                 if let Some(view) = scan.source.get_logical_plan() {
                     return self.output(&view, source);
                 }
@@ -267,17 +276,17 @@ impl Documents<'_> {
                 if let Some((_, first)) = own {
                     return self.output(first, source);
                 }
-                let Ok(provider) = source_as_provider(&scan.source) else { return false };
+                let provider = source_as_provider(&scan.source).ok()?;
                 match provider.downcast_ref::<KeyakiTable>() {
-                    Some(table) => table.table.def.columns.get(source).is_some_and(|column| column.ty.json),
+                    Some(table) => table.table.def.columns.get(source).and_then(|column| column.ty.json),
                     // The rows of RETURNING.
-                    None => scan.source.schema().fields().get(source).is_some_and(|field| is_json(field)),
+                    None => scan.source.schema().fields().get(source).and_then(|field| json_type(field)),
                 }
             }
             LogicalPlan::Subquery(node) => self.output(&node.subquery, column),
             other => match &other.inputs()[..] {
                 [input] if input.schema().fields().len() == other.schema().fields().len() => self.output(input, column),
-                _ => false,
+                _ => None,
             },
         }
     }

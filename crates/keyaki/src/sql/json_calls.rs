@@ -13,7 +13,8 @@
 //! | `json_extract_path(d, key, …)`, `json_extract_path_text` | `json_get_json(d, key, …)`, `json_as_text` |
 //! | `jsonb_set(d, path, v)`, `json_set(d, path, v, …)` | with an array of texts as path, with `to_json(v)` |
 //!
-//! Names that begin with `jsonb_` mean the same. `to_json` of a document is the document, see [`super::documents`].
+//! Names that begin with `jsonb_` mean the same, with results of the type JSONB. `to_json` of a document is the document, see
+//! [`super::documents`].
 
 use datafusion::sql::sqlparser::ast::{
     DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgOperator, FunctionArgumentList,
@@ -22,6 +23,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::calls::arguments;
 use super::parameters::call;
+use crate::values::json::AS_JSONB;
 use crate::values::json::build::TO_JSON;
 use crate::{Error, Result};
 
@@ -53,6 +55,50 @@ fn common_name(name: &str) -> String {
 /// # Errors
 /// `Evaluation` and `Unsupported` for arguments that the function does not have.
 pub(super) fn replaced(name: &str, function: &Function) -> Result<Option<Expr>> {
+    let expr = of_documents(name, function)?;
+    let is_jsonb = name == "to_jsonb" || name.strip_prefix("jsonb_").is_some_and(|rest| !OTHERS.contains(&rest));
+    Ok(match is_jsonb {
+        true => expr.map(as_jsonb),
+        false => expr,
+    })
+}
+
+/// Functions of JSONB whose results are no documents, or have their type already, without their prefix.
+const OTHERS: [&str; 9] = [
+    "array_elements_text",
+    "array_length",
+    "contains",
+    "extract",
+    "extract_path_text",
+    "extract_string",
+    "object_keys",
+    "pretty",
+    "typeof",
+];
+
+/// Documents with the type JSONB. UNNEST stays the outermost function.
+fn as_jsonb(documents: Expr) -> Expr {
+    let mut documents = documents;
+    if let Expr::Function(function) = &mut documents
+        && function.name.to_string() == "unnest"
+        && let FunctionArguments::List(list) = &mut function.args
+        && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(array))] = &mut list.args[..]
+    {
+        *array = function_call(AS_JSONB, vec![array.clone()]);
+        return documents;
+    }
+    function_call(AS_JSONB, vec![documents])
+}
+
+/// The array of documents that is a column of a function in FROM: with the type JSONB if the function has it.
+pub(super) fn array_in_from(table: &str, function: &str, arguments: &str) -> String {
+    match table.starts_with("jsonb_") && function == "json_values" {
+        true => format!("{AS_JSONB}({function}({arguments}))"),
+        false => format!("{function}({arguments})"),
+    }
+}
+
+fn of_documents(name: &str, function: &Function) -> Result<Option<Expr>> {
     let common = common_name(name);
     match common.as_str() {
         "json_agg" | "json_arrayagg" => return aggregate(name, function, Aggregate::Array).map(Some),

@@ -14,6 +14,7 @@ use super::json_calls;
 use super::parameters::call;
 use crate::catalog::types;
 use crate::sql::visit::{has_query, visit_expressions, walk_mut};
+use crate::values::json::AS_JSONB;
 use crate::values::regexps::ALL_MATCHES;
 use crate::{Error, Result};
 
@@ -324,7 +325,10 @@ fn subquery(factor: &TableFactor) -> Result<Option<TableFactor>> {
     let column = alias.as_ref().map_or_else(|| Ident::new(&name), |alias| alias.name.clone());
     let list: Vec<String> = arguments.iter().map(Expr::to_string).collect();
     let arrays = match json_calls::columns_in_from(&name) {
-        Some(columns) => columns.iter().map(|(_, function)| format!("{function}({})", list.join(", "))).collect(),
+        Some(columns) => {
+            let arguments = list.join(", ");
+            columns.iter().map(|(_, function)| json_calls::array_in_from(&name, function, &arguments)).collect()
+        }
         None if name == UNNEST => list.clone(),
         None => vec![format!("{}({})", array_of(&name).unwrap_or(&name), list.join(", "))],
     };
@@ -385,9 +389,8 @@ fn record(factor: &TableFactor) -> Result<Option<TableFactor>> {
         };
         let member = Value::SingleQuotedString(normalized(&column.name));
         Ok(match ty {
-            DataType::JSON | DataType::JSONB => {
-                format!("nullif({row} -> {member}, 'null') AS {}", column.name)
-            }
+            DataType::JSON => format!("nullif({row} -> {member}, 'null') AS {}", column.name),
+            DataType::JSONB => format!("{AS_JSONB}(nullif({row} -> {member}, 'null')) AS {}", column.name),
             DataType::Array(_) => {
                 let what = format!("column \"{}\" of {name} with an array type (use JSON)", column.name);
                 return Err(Error::Unsupported(what));

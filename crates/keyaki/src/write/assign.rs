@@ -102,10 +102,10 @@ pub(crate) fn check_text(values: &ArrayRef, column: &ColumnDef) -> Result<()> {
         return check_text(lists.values(), column);
     }
     let Some(texts) = values.as_string_view_opt() else { return Ok(()) };
-    if column.ty.json
+    if let Some(ty) = column.ty.json
         && let Some(text) = texts.iter().flatten().find(|text| !json::is_valid(text))
     {
-        return Err(Error::invalid_text("json", text, Some(&column.name)));
+        return Err(Error::invalid_text(ty.name(), text, Some(&column.name)));
     }
     let Some(max) = column.ty.max_chars else { return Ok(()) };
     let max = max as usize;

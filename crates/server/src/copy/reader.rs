@@ -33,7 +33,7 @@ pub struct Reader {
 impl Reader {
     /// A reader of rows with these columns.
     pub fn new(copy: ProgramCopy, schema: SchemaRef) -> Reader {
-        let oids = schema.fields().iter().map(|field| types::oid(field.data_type())).collect();
+        let oids = schema.fields().iter().map(|field| types::of_field(field)).collect();
         let at_start = copy.header || copy.format == CopyFormat::Binary;
         Reader { copy, schema, oids, rest: BytesMut::new(), rows: 0, at_start, has_ended: false }
     }

@@ -17,7 +17,7 @@ use arrow::datatypes::{
 use bytes::{BufMut, BytesMut};
 use keyaki::Session;
 
-use super::{EPOCH_DAYS, EPOCH_MICROS, Format, numeric};
+use super::{EPOCH_DAYS, EPOCH_MICROS, Format, JSONB_VERSION, numeric};
 use crate::failure::{Failure, Result};
 use crate::types::{self, Oid};
 
@@ -46,6 +46,7 @@ enum Values {
     Float8(Float64Array),
     Bytes(BinaryViewArray),
     Uuids(FixedSizeBinaryArray),
+    Jsonb(StringViewArray),
     Dates(Date32Array),
     Times(Time64MicrosecondArray),
     Timestamps(TimestampMicrosecondArray),
@@ -109,6 +110,10 @@ impl Column {
             Values::Float8(values) => put_bytes(&values.value(row).to_be_bytes(), out),
             Values::Bytes(values) => put_bytes(values.value(row), out),
             Values::Uuids(values) => put_bytes(values.value(row), out),
+            Values::Jsonb(documents) => put_sized(out, |out| {
+                out.put_u8(JSONB_VERSION);
+                out.put_slice(documents.value(row).as_bytes());
+            }),
             Values::Dates(values) => put_bytes(&values.value(row).saturating_sub(EPOCH_DAYS).to_be_bytes(), out),
             Values::Times(values) => put_bytes(&values.value(row).to_be_bytes(), out),
             Values::Timestamps(values) => put_bytes(&values.value(row).saturating_sub(EPOCH_MICROS).to_be_bytes(), out),
@@ -253,6 +258,9 @@ fn binary(session: &Session, array: &ArrayRef, oid: Oid) -> Result<Values> {
         }
         ty if types::element(ty).is_some() && types::oid(ty) != Oid::TEXT => {
             Values::Arrays(Lists::new(session, array, oid.element())?)
+        }
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if oid == Oid::JSONB => {
+            Values::Jsonb(to(DataType::Utf8View)?.as_string_view().clone())
         }
         _ => return texts(session, array),
     })

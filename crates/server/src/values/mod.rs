@@ -58,6 +58,8 @@ impl Format {
     }
 }
 
+/// The byte before the text of a document in the binary format of jsonb.
+const JSONB_VERSION: u8 = 1;
 /// Days from 1970-01-01, the origin of Arrow's dates, to 2000-01-01, that of PostgreSQL's binary formats.
 const EPOCH_DAYS: i32 = 10_957;
 /// The same in microseconds.

@@ -3,7 +3,7 @@
 use bytes::Buf;
 use keyaki::Value;
 
-use super::{EPOCH_DAYS, EPOCH_MICROS, Format, numeric};
+use super::{EPOCH_DAYS, EPOCH_MICROS, Format, JSONB_VERSION, numeric};
 use crate::failure::{Failure, Result};
 use crate::types::Oid;
 
@@ -83,8 +83,7 @@ fn binary(mut bytes: &[u8], oid: Oid) -> Result<Option<Value>> {
             Some(Value::Text(text(bytes)?.into()))
         }
         Oid::JSONB => match bytes.split_first() {
-            // The version of the format.
-            Some((1, document)) => Some(Value::Text(text(document)?.into())),
+            Some((&JSONB_VERSION, document)) => Some(Value::Text(text(document)?.into())),
             _ => None,
         },
         Oid::BYTEA => Some(Value::Bytes(bytes.into())),

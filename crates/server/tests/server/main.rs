@@ -3,6 +3,7 @@
 //! their process are programs of their own.
 
 mod auth;
+mod compatibility;
 mod copy;
 mod cursors;
 mod http;

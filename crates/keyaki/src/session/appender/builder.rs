@@ -171,8 +171,10 @@ impl ColumnBuilder {
             }
             (Values::Text(builder), ValueRef::Text(text)) => {
                 let within = |max: u32| text.len() <= max as usize || text.chars().count() <= max as usize;
-                if self.def.ty.json && !json::is_valid(text) {
-                    return Err(Error::invalid_text("json", text, Some(&self.def.name)));
+                if let Some(ty) = self.def.ty.json
+                    && !json::is_valid(text)
+                {
+                    return Err(Error::invalid_text(ty.name(), text, Some(&self.def.name)));
                 }
                 if !self.def.ty.max_chars.is_none_or(within) {
                     return self.push_converted(value);

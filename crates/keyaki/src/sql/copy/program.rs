@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::options::{boolean, character, encoding, invalid, null, once, required};
 use super::statement::{self, CopyObject, object, unexpected, word};
+use crate::base::json_fields::with_json_type;
 use crate::catalog::Privileges;
 use crate::sql::names::{full_sql, plain_ident, quoted};
 use crate::sql::{SqlSession, access, split};
@@ -98,7 +99,8 @@ pub(crate) fn parse(session: &SqlSession, sql: &str) -> Result<Option<ProgramCop
             let given = columns.iter().map(|column| table.column(&plain_ident(column))).collect::<Result<Vec<_>>>()?;
             // Without generated columns.
             let given = if given.is_empty() { table.given_columns() } else { given };
-            let columns = Arc::new(table.arrow.project(&given)?);
+            let field = |at: usize| with_json_type(&table.arrow.fields()[at], table.def.columns[at].ty.json);
+            let columns = Arc::new(Schema::new(given.into_iter().map(field).collect::<Vec<_>>()));
             (Some(full_sql(&table.def.name)), String::new(), Some(columns))
         }
         CopyObject::Table { name, columns } => {

@@ -17,7 +17,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::StreamExt;
 
-use crate::base::json_fields::{as_json, is_json};
+use crate::base::json_fields::{json_type, with_json_type};
 use crate::catalog::{RelationName, Table};
 use crate::sql::columns::shown_schema;
 use crate::sql::names::plain_ident;
@@ -121,7 +121,7 @@ impl Returning {
         let fields = query.fields()[first..].iter().enumerate();
         let named = fields.map(|(i, field)| {
             let named = Arc::new(Field::new(other_name(i), field.data_type().clone(), true));
-            if is_json(field) { as_json(&named) } else { named }
+            with_json_type(&named, json_type(field))
         });
         self.other_fields = named.collect();
     }
@@ -215,7 +215,7 @@ impl Returning {
     fn columns(&self, table: &Table) -> SchemaRef {
         let action = self.has_action.then(|| Arc::new(Field::new(ACTION, DataType::Utf8View, false)));
         let own = table.arrow.fields().iter().zip(&table.def.columns);
-        let own = own.map(|(field, column)| if column.ty.json { as_json(field) } else { field.clone() });
+        let own = own.map(|(field, column)| with_json_type(field, column.ty.json));
         let fields = own.chain(self.other_fields.iter().cloned()).chain(action);
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }

@@ -63,12 +63,12 @@ impl Facts {
                 scale: Some(scale.into()),
                 ..Facts::new("numeric", "numeric")
             },
-            ColumnType::Text if ty.json => Facts::new("json", "json"),
-            ColumnType::Text => match ty.max_chars {
-                Some(characters) => {
+            ColumnType::Text => match (ty.json, ty.max_chars) {
+                (Some(json), _) => Facts::new(json.name(), json.name()),
+                (None, Some(characters)) => {
                     Facts { characters: i32::try_from(characters).ok(), ..Facts::new("character varying", "varchar") }
                 }
-                None => Facts::new("text", "text"),
+                (None, None) => Facts::new("text", "text"),
             },
             ColumnType::Bytes => Facts::new("bytea", "bytea"),
             ColumnType::Date => Facts::time("date", "date", 0),

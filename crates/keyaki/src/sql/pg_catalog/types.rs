@@ -100,10 +100,10 @@ pub(super) fn of_column(ty: SqlType) -> (u32, i32) {
         ColumnType::Decimal { precision, scale } => {
             ("numeric", ((i32::from(precision) << 16) | i32::from(scale)) + HEADER)
         }
-        ColumnType::Text if ty.json => ("json", -1),
-        ColumnType::Text => match ty.max_chars.and_then(|chars| i32::try_from(chars).ok()) {
-            Some(chars) => ("varchar", chars.saturating_add(HEADER)),
-            None => ("text", -1),
+        ColumnType::Text => match (ty.json, ty.max_chars.and_then(|chars| i32::try_from(chars).ok())) {
+            (Some(json), _) => (json.name(), -1),
+            (None, Some(chars)) => ("varchar", chars.saturating_add(HEADER)),
+            (None, None) => ("text", -1),
         },
         ColumnType::Bytes => ("bytea", -1),
         ColumnType::Date => ("date", -1),
@@ -167,6 +167,7 @@ pub(super) fn named(name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::JsonType;
 
     #[test]
     fn names_of_types() {
@@ -197,6 +198,8 @@ mod tests {
         assert_eq!(of_column(decimal), (1700, 786_438));
         let text = SqlType { max_chars: Some(10), ..ColumnType::Text.into() };
         assert_eq!(of_column(text), (1043, 14));
-        assert_eq!(of_column(SqlType { json: true, ..ColumnType::Text.into() }), (114, -1));
+        let documents = |json| SqlType { json: Some(json), ..ColumnType::Text.into() };
+        assert_eq!(of_column(documents(JsonType::Json)), (114, -1));
+        assert_eq!(of_column(documents(JsonType::Jsonb)), (3802, -1));
     }
 }

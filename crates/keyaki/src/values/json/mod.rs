@@ -11,14 +11,14 @@ mod path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray, StringViewArray};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-    Volatility, cast, lit,
+    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    TypeSignature, Volatility, cast, lit,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use datafusion_functions_json::udfs;
@@ -26,8 +26,14 @@ use serde::de::IgnoredAny;
 
 use self::members::of_last_member;
 use self::path::Step;
-use crate::Error;
+use super::functions;
 use crate::base::arrays;
+use crate::{Error, JsonType};
+
+/// The function of a cast to JSONB.
+pub(crate) const JSONB: &str = "jsonb";
+/// The function that gives documents, or arrays of documents, the type JSONB.
+pub(crate) const AS_JSONB: &str = "as_jsonb";
 
 /// True if the text is a JSON document.
 pub(crate) fn is_valid(text: &str) -> bool {
@@ -49,43 +55,47 @@ pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
         aliased(udfs::json_length_udf(), "json_array_length"),
         udfs::json_object_keys_udf(),
     ];
-    let own =
-        [Own::new("json", Kind::Checked), Own::new("json_valid", Kind::Valid), Own::new("json_typeof", Kind::Type)];
+    let own = [
+        Own::new("json", Kind::Checked),
+        Own::new(JSONB, Kind::Checked),
+        Own::new("json_valid", Kind::Valid),
+        Own::new("json_typeof", Kind::Type),
+    ];
     found
         .into_iter()
         .map(of_last_member)
         .chain(own.map(|own| Arc::new(ScalarUDF::new_from_impl(own))))
+        .chain([Arc::new(ScalarUDF::new_from_impl(AsJsonb { signature: functions::any(1) }))])
         .chain(build::functions().map(Arc::new))
         .collect()
 }
 
-/// True if a function returns documents, or arrays of documents.
-pub(crate) fn returns_documents(name: &str) -> bool {
-    const FUNCTIONS: [&str; 22] = [
-        "json",
-        "json_array_of",
-        "json_build_array",
-        "json_build_object",
-        "json_concat",
-        "json_get_array",
-        "json_get_json",
-        "json_insert",
-        "json_object_of_members",
-        "json_patch",
-        "json_pretty",
-        "json_remove",
-        "json_remove_at",
-        "json_remove_part",
-        "json_remove_path",
-        "json_replace",
-        "json_row",
-        "json_rows",
-        "json_set",
-        "json_strip_nulls",
-        "json_values",
-        "jsonb_set",
-    ];
-    FUNCTIONS.binary_search(&name).is_ok() || name == build::TO_JSON
+/// The documents that a function returns, also in arrays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Documents {
+    /// Documents of a type.
+    Always(JsonType),
+    /// Documents of the type of the first argument that has documents; JSON if none has.
+    AsArguments,
+}
+
+/// The documents that a function returns; `None` for functions that return other values.
+pub(crate) fn returned(name: &str) -> Option<Documents> {
+    Some(match name {
+        AS_JSONB | JSONB | "jsonb_set" => Documents::Always(JsonType::Jsonb),
+        "json"
+        | "json_array_of"
+        | "json_build_array"
+        | "json_build_object"
+        | "json_object_of_members"
+        | "json_row"
+        | "json_rows"
+        | build::TO_JSON => Documents::Always(JsonType::Json),
+        "json_concat" | "json_get_array" | "json_get_json" | "json_insert" | "json_patch" | "json_pretty"
+        | "json_remove" | "json_remove_at" | "json_remove_part" | "json_remove_path" | "json_replace" | "json_set"
+        | "json_strip_nulls" | "json_values" => Documents::AsArguments,
+        _ => return None,
+    })
 }
 
 /// `->`, `->>`, `#>` and `#>>`, `@>` and `<@` of documents, `document - 'key'` and `document - position`.
@@ -183,7 +193,11 @@ impl ExprPlanner for Operators {
         let keys = if is_list { keys_of_list(&expr.right) } else { keys(&expr.right) };
         match keys {
             Some(keys) => args.extend(keys),
-            None => args.push(expr.right),
+            // Positions are of one type.
+            None => args.push(match expr.right.get_type(schema) {
+                Ok(ty) if ty.is_integer() && ty != DataType::Int64 => cast(expr.right, DataType::Int64),
+                _ => expr.right,
+            }),
         }
         Ok(PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction { func, args })))
     }
@@ -238,7 +252,7 @@ impl ScalarUDFImpl for Own {
         let invalid = |text: &str| Error::invalid_text("json", text, None);
         let values: ArrayRef = match self.kind {
             Kind::Checked => match texts.iter().flatten().find(|text| !is_valid(text)) {
-                Some(text) => return Err(invalid(text).into()),
+                Some(text) => return Err(Error::invalid_text(self.name, text, None).into()),
                 None => array,
             },
             Kind::Valid => Arc::new(texts.iter().map(|text| text.map(is_valid)).collect::<BooleanArray>()),
@@ -248,7 +262,36 @@ impl ScalarUDFImpl for Own {
                 Arc::new(types.collect::<crate::Result<StringViewArray>>()?)
             }
         };
-        super::functions::result(values, is_single)
+        functions::result(values, is_single)
+    }
+}
+
+/// Documents, or arrays of documents, with the type JSONB: the values are those of the argument.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct AsJsonb {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for AsJsonb {
+    fn name(&self) -> &str {
+        AS_JSONB
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(types[0].clone())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let ty = args.arg_fields[0].data_type().clone();
+        Ok(functions::strict_field(AS_JSONB, ty, &args))
+    }
+
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        Ok(args.args.swap_remove(0))
     }
 }
 
@@ -270,6 +313,14 @@ fn type_name(text: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_return_documents() {
+        assert_eq!(returned("jsonb"), Some(Documents::Always(JsonType::Jsonb)));
+        assert_eq!(returned("to_json"), Some(Documents::Always(JsonType::Json)));
+        assert_eq!(returned("json_get_json"), Some(Documents::AsArguments));
+        assert_eq!(returned("json_as_text"), None);
+    }
 
     #[test]
     fn documents_have_types() {

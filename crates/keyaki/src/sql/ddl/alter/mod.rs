@@ -388,7 +388,7 @@ impl<'a> Draft<'a> {
             (_, None) => true,
             (Some(before), Some(after)) => before <= after,
             (None, Some(_)) => false,
-        } && (before.json || !ty.json);
+        } && (before.json.is_some() || ty.json.is_none());
         if before.column == ty.column && fits && using.is_none() {
             return Ok(());
         }
