@@ -3,6 +3,7 @@
 //! Nothing in this folder accesses a database. [`options::MemoryBudget`] divides the memory of a database among page
 //! cache, root buffers and queries.
 
+pub(crate) mod advisory_locks;
 pub(crate) mod arrays;
 pub(crate) mod calendar;
 pub(crate) mod elements;

@@ -56,6 +56,7 @@ use keyaki_exec::{Executor, MemoryTrace};
 use keyaki_store::{Direction, Durability, KeyRange, Store, TreeId, WriteBatch, block_on};
 use parking_lot::{Mutex, RwLock};
 
+use crate::base::advisory_locks::AdvisoryLocks;
 use crate::base::options::{MEMORY_BYTES_MIN, MemoryBudget};
 use crate::base::progress::NoProgress;
 use crate::base::row_locks::RowLocks;
@@ -160,6 +161,8 @@ pub(crate) struct Engine {
     pub notifications: Notifications,
     /// The locks of rows that transactions and statements have changed.
     pub row_locks: Arc<RowLocks>,
+    /// The advisory locks of the sessions.
+    pub advisory_locks: Arc<AdvisoryLocks>,
 }
 
 /// Settings of the database that SET changes, as they were when it was opened.
@@ -275,6 +278,7 @@ impl Engine {
             timers: Timers::default(),
             notifications: Notifications::default(),
             row_locks: Arc::default(),
+            advisory_locks: Arc::default(),
             writer: Arc::default(),
             calibration: Mutex::new(Arc::new(calibration)),
             calibration_file,

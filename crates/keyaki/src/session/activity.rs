@@ -7,7 +7,7 @@ use super::Session;
 use crate::Result;
 use crate::engine::sessions::SessionControl;
 use crate::engine::transaction::TransactionStatus;
-use crate::sql::{cursors, local};
+use crate::sql::{advisory, cursors, local};
 
 impl Session {
     /// The number of the session: its `pid` in `pg_stat_activity`, and the result of `pg_backend_pid()`.
@@ -34,6 +34,7 @@ impl Session {
         // The transaction may have ended without a statement.
         local::end(&self.sql);
         cursors::end(&self.sql);
+        advisory::end(&self.sql);
         // A session that was terminated keeps no rows locked.
         self.sql.activity.begin(text).inspect_err(|error| self.sql.transaction.failed(error))?;
         Ok(Active(self))
@@ -48,6 +49,7 @@ impl Drop for Active<'_> {
         let sql = &self.0.sql;
         local::end(sql);
         cursors::end(sql);
+        advisory::end(sql);
         let is_open = sql.transaction.is_open();
         sql.activity.end(Some(if is_open { sql.transaction.status() } else { TransactionStatus::Idle }));
     }

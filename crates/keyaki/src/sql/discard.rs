@@ -25,6 +25,7 @@ pub(super) async fn run(session: &SqlSession, object: DiscardObject) -> Result<O
             session.channels.unlisten_all();
             plans(session);
             sequences(session);
+            session.advisory_locks.unlock_all();
             temporary(session).await;
         }
         DiscardObject::PLANS => plans(session),

@@ -31,6 +31,7 @@ use crate::catalog::{RelationName, SqlType};
 use crate::{Error, ObjectKind, PlanCacheMode, Result};
 
 pub(crate) mod access;
+pub(crate) mod advisory;
 mod alter;
 mod analyze;
 mod backup;
@@ -590,6 +591,8 @@ async fn query(session: &SqlSession, execution: &Execution<'_>, mut statement: S
     if locking::is_locking(&statement) {
         return Box::pin(locking::query(session, execution, statement)).await;
     }
+    // Before the snapshot: the statement sees the changes of those who had the locks.
+    advisory::apply(session, &mut statement).await?;
     let state = StatementState::reading(session)?;
     set_config::apply(session, &mut statement)?;
     let plan = state.plan(statement).await?;

@@ -205,6 +205,7 @@ impl Prepared {
     pub fn of(text: &str, mut sql: Sql, declared: Vec<DataType>) -> Result<Prepared> {
         // Before values replace parameters: the names do not depend on the values.
         columns::name(&mut sql);
+        advisory::type_parameters(&mut sql);
         let parameters = parameters::count(&sql)?.max(declared.len());
         let mut assigned = assigned_parameters(&sql, parameters);
         assigned[..declared.len()].fill(true);

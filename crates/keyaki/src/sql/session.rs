@@ -19,6 +19,7 @@ use super::roles::Acting;
 use super::sequences::Taken;
 use super::settings;
 use super::state::Planning;
+use crate::base::advisory_locks::LockSession;
 use crate::base::interrupt::{Execution, Interrupts};
 use crate::base::notices::Notices;
 use crate::base::options::{ExecutionMode, Isolation, JoinMode, PlanCacheMode, SessionOptions, Switch};
@@ -89,6 +90,8 @@ pub(crate) struct SqlSession {
     has_role: AtomicBool,
     /// The foreign keys that the open transaction checks at its commit.
     pub deferred: Arc<Deferred>,
+    /// Its advisory locks.
+    pub advisory_locks: Arc<LockSession>,
     /// Values that the session has taken from sequences.
     pub taken: Arc<Mutex<Taken>>,
 }
@@ -106,6 +109,7 @@ impl SqlSession {
             interrupts,
             is_blocking: AtomicBool::new(false),
             slot: engine.moments.assign(),
+            advisory_locks: Arc::new(engine.advisory_locks.session()),
             engine,
             named: Arc::default(),
             named_removals: AtomicU64::new(0),

@@ -26,6 +26,7 @@ use super::shapes::{Letter, Value};
 use super::{activity, definitions, locks, privileges, rows, types};
 use crate::catalog::RelationName;
 use crate::engine::CATALOG_NAME;
+use crate::sql::advisory::is_advisory;
 use crate::sql::client_settings::POSTGRESQL_VERSION;
 use crate::sql::names::{quoted, relation_name};
 use crate::{Error, ObjectKind};
@@ -130,6 +131,17 @@ static SPECS: &[Spec] = &[
         Ok(relation.and_then(|relation| rows::comment(relation, 0)).or_else(schema).into())
     }),
     spec("pg_backend_pid", 0..=0, Letter::Int4, |source, _| Ok(source.activity.process.into())),
+    spec("pg_advisory_lock", 1..=2, Letter::Text, advisory),
+    spec("pg_advisory_lock_shared", 1..=2, Letter::Text, advisory),
+    spec("pg_advisory_unlock", 1..=2, Letter::Bool, advisory),
+    spec("pg_advisory_unlock_shared", 1..=2, Letter::Bool, advisory),
+    spec("pg_advisory_unlock_all", 0..=0, Letter::Text, advisory),
+    spec("pg_advisory_xact_lock", 1..=2, Letter::Text, advisory),
+    spec("pg_advisory_xact_lock_shared", 1..=2, Letter::Text, advisory),
+    spec("pg_try_advisory_lock", 1..=2, Letter::Bool, advisory),
+    spec("pg_try_advisory_lock_shared", 1..=2, Letter::Bool, advisory),
+    spec("pg_try_advisory_xact_lock", 1..=2, Letter::Bool, advisory),
+    spec("pg_try_advisory_xact_lock_shared", 1..=2, Letter::Bool, advisory),
     spec("pg_blocking_pids", 1..=1, Letter::Int4s, |source, args| {
         Ok(args[0].number().map_or(Value::Null, |process| locks::blocking(source, process)))
     }),
@@ -307,6 +319,12 @@ static SPECS: &[Spec] = &[
     spec("regrole_out", 1..=1, Letter::Text, |source, args| written(&args[0], |oid| Some(quoted(&role(source, oid))))),
 ];
 
+/// The functions of advisory locks, where they are not executed.
+fn advisory(_: &Source, _: &[Argument]) -> crate::Result<Value> {
+    let what = "functions of advisory locks other than in the select list of a query without FROM";
+    Err(Error::Unsupported(what.into()))
+}
+
 fn nothing(_: &Source, _: &[Argument]) -> crate::Result<Value> {
     Ok(Value::Null)
 }
@@ -456,6 +474,7 @@ pub(super) fn is_function(name: &str) -> bool {
 pub(super) fn implementation(name: &str) -> &'static str {
     match name {
         "pg_cancel_backend" | "pg_notify" | "pg_terminate_backend" | "set_config" => ACTION,
+        name if is_advisory(name) => ACTION,
         _ => NAME,
     }
 }

@@ -150,9 +150,8 @@ async fn pools() -> Result<()> {
 async fn migrations(c: &mut PgConnection) -> Result<()> {
     let folder = std::path::Path::new("migrations");
     for _ in 0..2 {
-        let mut migrator = sqlx::migrate::Migrator::new(folder).await?;
-        // There are no advisory locks.
-        migrator.set_locking(false).run_direct(None, &mut *c, false).await?;
+        let migrator = sqlx::migrate::Migrator::new(folder).await?;
+        migrator.run_direct(None, &mut *c, false).await?;
     }
     let count: i64 = sqlx::query_scalar("SELECT count(*) FROM migrated").fetch_one(c).await?;
     assert_eq!(count, 2);
