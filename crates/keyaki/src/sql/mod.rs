@@ -83,6 +83,7 @@ mod recursion;
 mod renames;
 pub(crate) mod repair;
 mod repeat;
+mod result_names;
 mod roles;
 mod row_values;
 mod schemas;
@@ -129,6 +130,7 @@ pub use file_access::FileAccess;
 pub use info::{IndexInfo, SequenceInfo, TableInfo};
 pub use outcome::Outcome;
 pub(crate) use plan_cache::PlanCache;
+pub use result_names::ResultNames;
 pub(crate) use session::{SqlSession, login};
 
 /// A parsed statement.

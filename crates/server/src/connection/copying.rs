@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{Permit, Sender, channel};
 use tokio::time::timeout;
 
 use super::client::{Client, Work};
-use super::statements::{Rows, columns};
+use super::statements::{Names, Rows, columns};
 use crate::copy::reader::Reader;
 use crate::copy::writer::Writer;
 use crate::failure::{Failure, Result};
@@ -154,7 +154,7 @@ async fn write(client: &mut Client, copy: ProgramCopy) -> Result<u64> {
     let Outcome::Rows(stream) = client.run(Work::Text(&copy.query)).await? else {
         return Err(Failure::sql("0A000", "COPY query must have a RETURNING clause"));
     };
-    let (schema, format) = (stream.schema(), copy.format);
+    let (schema, format) = (Names::default().shown(&copy.query, &stream.schema()), copy.format);
     let mut writer = Writer::new(copy);
     let columns = columns(&schema, &[writer.format().code()])?;
     let mut rows = Rows::new(stream, columns, client.cancels());

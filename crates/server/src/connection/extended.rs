@@ -13,8 +13,8 @@ use pgwire::messages::response::EmptyQueryResponse;
 
 use super::client::{Client, Work};
 use super::statements::{
-    Body, Portal, ResultColumn, Rows, State, Statement, are_alike, columns, describes_itself, description, first_word,
-    formats_of_cursor, returns_changes, returns_rows, rows_tag, tag,
+    Body, Names, Portal, ResultColumn, Rows, State, Statement, are_alike, columns, describes_itself, description,
+    first_word, formats_of_cursor, returns_changes, returns_rows, rows_tag, tag,
 };
 use super::{copying, record};
 use crate::failure::{Failure, Result};
@@ -131,7 +131,7 @@ fn described_statement(text: String, body: Body, declared: Vec<u32>) -> Statemen
             None => inferred.as_ref().map_or(Oid::TEXT, types::oid),
         }
     });
-    Statement { parameters: parameters.collect(), declared, text, body }
+    Statement { parameters: parameters.collect(), declared, text, body, names: Names::default() }
 }
 
 /// The statement with a name: one of the protocol, or of PREPARE.
@@ -227,7 +227,7 @@ pub async fn describe(client: &mut Client, request: Describe) -> Result<()> {
     let known = match (&portal.state, &statement.body) {
         (State::Reading(rows), _) => Some(rows.columns.clone()),
         (_, Body::Prepared(prepared)) => match prepared.columns() {
-            Some(schema) => Some(columns(schema, &portal.formats)?),
+            Some(schema) => Some(columns(&statement.shown(schema), &portal.formats)?),
             None => None,
         },
         _ => None,
@@ -292,9 +292,10 @@ async fn start(client: &mut Client, name: &str) -> Result<Option<String>> {
     let outcome = client.run(Work::Prepared(prepared, &values)).await?;
     let (state, complete) = match outcome {
         Outcome::Rows(stream) => {
-            let columns = columns(&stream.schema(), &formats)?;
+            let columns = columns(&statement.shown(&stream.schema()), &formats)?;
             // The client relies on the description, if there is one.
-            let described = prepared.columns().map(|schema| self::columns(schema, &formats)).transpose()?;
+            let described = prepared.columns().map(|schema| self::columns(&statement.shown(schema), &formats));
+            let described = described.transpose()?;
             if described.as_ref().is_some_and(|described| !are_alike(described, &columns)) {
                 // The next preparation describes the statement anew.
                 client.recent.clear();

@@ -7,7 +7,9 @@ use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::response::EmptyQueryResponse;
 
 use super::client::{Client, Work};
-use super::statements::{Rows, columns, description, first_word, formats_of_cursor, returns_changes, rows_tag, tag};
+use super::statements::{
+    Names, Rows, columns, description, first_word, formats_of_cursor, returns_changes, rows_tag, tag,
+};
 use super::{copying, record};
 use crate::failure::Result;
 
@@ -103,7 +105,7 @@ async fn execute(client: &mut Client, text: &str) -> Result<String> {
     match client.run(Work::Text(text)).await? {
         Outcome::Rows(stream) => {
             let schema = stream.schema();
-            let columns = columns(&schema, formats_of_cursor(&schema))?;
+            let columns = columns(&Names::default().shown(text, &schema), formats_of_cursor(&schema))?;
             client.wire.put(&description(&columns))?;
             let mut rows = Rows::new(stream, columns, client.cancels());
             client.send(&mut rows, 0).await?;

@@ -1,11 +1,13 @@
 //! Prepared statements, portals, and what their commands are called.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::{BufMut, BytesMut};
-use keyaki::{Outcome, Prepared, ProgramCopy, SendableRecordBatchStream, Session, TransactionStatus, Value};
+use keyaki::{
+    Outcome, Prepared, ProgramCopy, ResultNames, SendableRecordBatchStream, Session, TransactionStatus, Value,
+};
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::data::{FieldDescription, RowDescription};
 
@@ -25,6 +27,28 @@ pub struct Statement {
     pub parameters: Vec<Oid>,
     /// The types that the client has declared.
     pub declared: Vec<u32>,
+    pub names: Names,
+}
+
+impl Statement {
+    /// The schema of a result with PostgreSQL's names.
+    pub fn shown(&self, schema: &SchemaRef) -> SchemaRef {
+        self.names.shown(&self.text, schema)
+    }
+}
+
+/// PostgreSQL's names of the columns of a statement, determined when a result needs them.
+#[derive(Debug, Default)]
+pub struct Names(OnceLock<ResultNames>);
+
+impl Names {
+    /// The schema of a result of the statement `text` with PostgreSQL's names.
+    pub fn shown(&self, text: &str, schema: &SchemaRef) -> SchemaRef {
+        match ResultNames::are_needed(schema) {
+            true => self.0.get_or_init(|| ResultNames::of(text)).apply(schema),
+            false => schema.clone(),
+        }
+    }
 }
 
 /// What a statement does.

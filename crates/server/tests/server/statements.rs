@@ -99,7 +99,7 @@ async fn documents() -> Result {
         assert_eq!(row.columns()[0].type_(), &ty, "{sql}");
         assert_eq!(row.get::<_, Raw>(0).0, document, "{sql}");
     }
-    let sql = "INSERT INTO t VALUES (2, $1, ARRAY['1', '\"x\"'], '{}') RETURNING docs, doc, text";
+    let sql = "INSERT INTO t VALUES (2, $1::TEXT, ARRAY['1', '\"x\"'], '{}') RETURNING docs, doc, text";
     let row = client.query_one(sql, &[&"[]"]).await?;
     let types: Vec<&Type> = row.columns().iter().map(|column| column.type_()).collect();
     assert_eq!(types, [&Type::JSON_ARRAY, &Type::JSON, &Type::TEXT]);

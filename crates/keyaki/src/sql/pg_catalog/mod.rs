@@ -39,6 +39,7 @@ pub(super) use rewrite::replace;
 pub(super) use rows::view;
 pub(super) use shapes::{exists, names};
 
+use super::split;
 use crate::catalog::{RelationName, SqlType};
 
 /// Name of the schema.
@@ -47,6 +48,24 @@ pub(super) const NAME: &str = "pg_catalog";
 /// The OID of a type.
 pub(super) fn type_oid(ty: SqlType) -> u32 {
     types::of_column(ty).0
+}
+
+/// The OID of the type of the elements of an array type; `None` for other types.
+pub(super) fn element_oid(oid: u32) -> Option<u32> {
+    types::find(oid).filter(|ty| ty.element != 0 && ty.name.starts_with('_')).map(|ty| ty.element)
+}
+
+/// The type with an OID as the parser returns it; `None` for unknown types.
+pub(super) fn sql_type(oid: u32) -> Option<datafusion::sql::sqlparser::ast::DataType> {
+    types::find(oid)?;
+    split::single(&types::sql_name(oid, None)).ok()?.parser().parse_data_type().ok()
+}
+
+/// The name of a type in `pg_type`, for an array that of its elements.
+pub(super) fn element_type_name(ty: SqlType) -> &'static str {
+    let found = types::find(type_oid(ty));
+    let element = found.filter(|ty| ty.element != 0).and_then(|ty| types::find(ty.element));
+    element.or(found).map_or("text", |ty| ty.name)
 }
 
 /// True for the relation that has the columns of all views.
