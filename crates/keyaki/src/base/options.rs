@@ -178,6 +178,8 @@ pub struct SessionOptions {
     pub transaction_timeout: Option<Duration>,
     /// `lock_timeout`: the time after which a statement that waits for a row fails; `None` without a limit.
     pub lock_timeout: Option<Duration>,
+    /// `statement_timeout`: the time after which a server cancels a statement; `None` without a limit.
+    pub statement_timeout: Option<Duration>,
 }
 
 /// Implements `Display` and `FromStr` with the names that SET and SHOW use.

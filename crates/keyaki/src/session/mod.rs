@@ -41,6 +41,7 @@ mod transaction;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, AsArray, StringViewArray};
 use arrow::datatypes::DataType;
@@ -142,7 +143,7 @@ impl Session {
     /// `Syntax` if `sql` does not contain exactly one statement; errors of planning, for example `NotFound` and
     /// `UndefinedColumn`.
     pub async fn prepare(&self, sql: &str) -> Result<Prepared> {
-        self.prepare_boxed(sql).await
+        self.prepare_boxed(sql, &[]).await
     }
 
     fn prepare_boxed<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Prepared>> {
@@ -271,6 +272,22 @@ impl Session {
     pub fn set_default_isolation(&self, isolation: Isolation) {
         *self.sql.default_isolation.lock() = isolation;
         self.sql.options.lock().isolation = isolation;
+    }
+
+    /// Makes the current settings those to which RESET and DISCARD ALL return, for servers, whose clients send settings when
+    /// they connect.
+    pub fn keep_settings(&self) {
+        self.sql.keep_settings();
+    }
+
+    /// Permits `statement_timeout`, for servers, which cancel statements after [`Session::statement_timeout`].
+    pub fn permit_statement_timeout(&self) {
+        self.sql.has_timeouts.store(true, Ordering::Relaxed);
+    }
+
+    /// The setting `statement_timeout`; `None` without a limit.
+    pub fn statement_timeout(&self) -> Option<Duration> {
+        self.sql.options.lock().statement_timeout
     }
 
     /// The time zone of the session: a name of the IANA time zone database, or an offset such as `+01:00`.

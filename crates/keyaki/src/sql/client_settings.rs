@@ -34,7 +34,7 @@ const LEVELS: Values =
 const NO_TIME: Values = Only(&["0", "0ms", "0s"]);
 
 /// Name, value before any change, and permitted values, sorted by name.
-const SETTINGS: [(&str, &str, Values); 22] = [
+const SETTINGS: [(&str, &str, Values); 21] = [
     ("application_name", "", Any),
     ("bytea_output", "hex", Only(&["hex"])),
     ("client_encoding", "UTF8", Only(&["utf8", "utf-8", "unicode"])),
@@ -55,7 +55,6 @@ const SETTINGS: [(&str, &str, Values); 22] = [
     ("server_version", POSTGRESQL_VERSION, ReadOnly),
     ("server_version_num", "150000", ReadOnly),
     ("standard_conforming_strings", "on", ON),
-    ("statement_timeout", "0", NO_TIME),
     ("transaction_deferrable", "off", Only(&["off", "false", "no", "0"])),
 ];
 
@@ -77,7 +76,7 @@ pub struct ClientSettings {
 }
 
 /// True for names of settings of programs: they have a prefix that does not belong to the database.
-fn is_own(name: &str) -> bool {
+pub(super) fn is_own(name: &str) -> bool {
     let prefix = name.split_once('.').map(|(prefix, _)| prefix);
     prefix.is_some_and(|prefix| !prefix.is_empty() && !["keyaki", "datafusion"].contains(&prefix))
 }
@@ -125,7 +124,6 @@ impl ClientSettings {
             None => lower == **spelling,
         };
         let (is_valid, kept) = match values {
-            _ if lower == "default" => (true, None),
             Any if *name == APPLICATION => (true, Some(application_name(value))),
             Any => (true, Some(value.to_string())),
             OneOf(known) => (known.contains(&lower.as_str()), Some(lower.clone())),
@@ -143,27 +141,41 @@ impl ClientSettings {
             };
             return Err(Error::InvalidParameter { name: (*name).into(), value: value.into(), expected });
         }
-        self.reset(name);
+        self.unset(name);
         self.changed.extend(kept.map(|value| (*name, value)));
         Ok(true)
     }
 
     /// Returns to the value before any change. False if there is no setting with this name.
-    pub fn reset(&mut self, name: &str) -> bool {
+    pub fn unset(&mut self, name: &str) -> bool {
         self.changed.retain(|(changed, _)| *changed != name);
         self.own.remove(name);
         is_own(name) || SETTINGS.iter().any(|(known, ..)| *known == name)
     }
 
-    /// Returns to the values before any change.
-    pub fn reset_all(&mut self) {
-        self.changed.clear();
-        self.own.clear();
+    /// Returns to the value in other settings. False if there is no setting with this name.
+    pub fn reset(&mut self, name: &str, initial: &ClientSettings) -> bool {
+        let is_known = self.unset(name);
+        self.changed.extend(initial.changed.iter().find(|(changed, _)| *changed == name).cloned());
+        self.own.extend(initial.own.get(name).map(|value| (name.to_string(), value.clone())));
+        is_known
+    }
+
+    /// The value of a setting; `None` if there is none with this name, in lower case.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        let changed = self.changed.iter().find(|(changed, _)| *changed == name).map(|(_, value)| value);
+        let default = || SETTINGS.iter().find(|(known, ..)| *known == name).map(|(_, default, _)| *default);
+        changed.or_else(|| self.own.get(name)).map(String::as_str).or_else(default)
+    }
+
+    /// The names of the settings that were changed.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.changed.iter().map(|(name, _)| *name).chain(self.own.keys().map(String::as_str))
     }
 
     /// The value of `application_name`.
     pub fn application(&self) -> &str {
-        self.all().find(|(name, _)| *name == "application_name").map_or("", |(_, value)| value)
+        self.value(APPLICATION).unwrap_or_default()
     }
 
     /// Names and values of all settings.
@@ -194,13 +206,17 @@ mod tests {
         assert_eq!(value(&settings, "application_name"), "My App");
         assert_eq!(value(&settings, "datestyle"), "ISO, YMD");
         assert_eq!(value(&settings, "client_encoding"), "UTF8");
-        assert!(settings.reset("application_name") && !settings.reset("work_mem"));
+        assert!(settings.unset("application_name") && !settings.unset("work_mem"));
         assert_eq!(
             (value(&settings, "application_name"), value(&settings, "extra_float_digits")),
             ("".into(), "3".into())
         );
-        settings.reset_all();
-        assert_eq!(value(&settings, "extra_float_digits"), "1");
+        let mut initial = ClientSettings::default();
+        assert!(initial.set("extra_float_digits", "2").unwrap() && initial.set("app.user", "default").unwrap());
+        assert!(settings.reset("extra_float_digits", &initial) && settings.reset("app.user", &initial));
+        assert_eq!((settings.value("extra_float_digits"), settings.value("app.user")), (Some("2"), Some("default")));
+        assert_eq!((settings.value("app.other"), settings.value("jit")), (None, Some("off")));
+        assert_eq!(settings.names().collect::<Vec<_>>(), ["extra_float_digits", "app.user"]);
     }
 
     #[test]
@@ -211,7 +227,7 @@ mod tests {
             ("datestyle", "German"),
             ("extra_float_digits", "4"),
             ("extra_float_digits", "many"),
-            ("statement_timeout", "5s"),
+            ("idle_in_transaction_session_timeout", "5s"),
             ("server_version", "16"),
             ("client_min_messages", "loud"),
         ] {

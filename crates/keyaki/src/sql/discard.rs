@@ -19,7 +19,9 @@ pub(super) async fn run(session: &SqlSession, object: DiscardObject) -> Result<O
         DiscardObject::ALL => {
             set_session(session, None)?;
             settings::reset_session(session);
-            restore_role(session);
+            if session.initial.lock().is_none() {
+                restore_role(session);
+            }
             named::deallocate_all(session);
             session.cursors.close_all();
             session.channels.unlisten_all();
@@ -35,7 +37,7 @@ pub(super) async fn run(session: &SqlSession, object: DiscardObject) -> Result<O
     Ok(Outcome::done(&format!("DISCARD {object}")))
 }
 
-/// Applies the settings of the role that has logged in.
+/// Applies the settings of the role that has logged in, to a session that has not kept them.
 fn restore_role(session: &SqlSession) {
     let Some((name, id)) = session.acting().and_then(|acting| acting.login()) else { return };
     let catalog = session.engine.catalog.read().clone();

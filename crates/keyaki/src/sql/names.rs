@@ -69,11 +69,6 @@ impl SearchPath {
         SearchPath { temporary: self.temporary.clone(), schemas: schemas.iter().map(schema_name).collect() }
     }
 
-    /// The path of a new session, with the temporary objects of this one.
-    pub fn reset(&self) -> SearchPath {
-        SearchPath { temporary: self.temporary.clone(), ..SearchPath::default() }
-    }
-
     /// This path with a schema of temporary objects.
     pub fn with_temporary(&self, schema: Arc<str>) -> SearchPath {
         SearchPath { temporary: Some(schema), schemas: self.schemas.clone() }

@@ -11,7 +11,7 @@ use super::channels::Channels;
 use super::client_settings::ClientSettings;
 use super::cursors::Cursors;
 use super::file_access::FileAccess;
-use super::local::Former;
+use super::local::Journal;
 use super::named::NamedStatements;
 use super::names::{self, SearchPath};
 use super::plan_cache::PlanCache;
@@ -65,10 +65,14 @@ pub(crate) struct SqlSession {
     pub channels: Arc<Channels>,
     /// Number of removals of prepared statements by SQL.
     pub named_removals: AtomicU64,
-    /// The former values of settings that SET LOCAL has changed.
-    pub local: Mutex<Vec<(String, Former)>>,
-    /// `local` may have values.
-    pub has_local: AtomicBool,
+    /// The settings that the open transaction has changed.
+    pub journal: Mutex<Journal>,
+    /// `journal` may have values.
+    pub has_journal: AtomicBool,
+    /// The settings to which RESET returns; `None` for the defaults.
+    pub initial: Mutex<Option<Arc<InitialSettings>>>,
+    /// The program that uses the session cancels statements after `statement_timeout`.
+    pub has_timeouts: AtomicBool,
     /// The plan cache of the database.
     pub plans: Arc<PlanCache>,
     pub interrupts: Arc<Interrupts>,
@@ -96,7 +100,39 @@ pub(crate) struct SqlSession {
     pub taken: Arc<Mutex<Taken>>,
 }
 
+/// The settings of a session without those of the database.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct InitialSettings {
+    pub options: SessionOptions,
+    pub zone: Zone,
+    /// Without temporary objects.
+    pub path: Arc<SearchPath>,
+    pub overrides: Vec<(String, String)>,
+    pub client: ClientSettings,
+}
+
 impl SqlSession {
+    /// Makes the current settings those to which RESET returns.
+    pub fn keep_settings(&self) {
+        let settings = InitialSettings {
+            options: self.options(),
+            zone: self.zone(),
+            path: Arc::new(self.path().without_temporary()),
+            overrides: self.overrides.lock().clone(),
+            client: self.client_settings.lock().clone(),
+        };
+        *self.initial.lock() = Some(Arc::new(settings));
+    }
+
+    /// The settings to which RESET returns.
+    pub fn initial_settings(&self) -> Arc<InitialSettings> {
+        let kept = self.initial.lock().clone();
+        kept.unwrap_or_else(|| {
+            let options = SessionOptions { isolation: *self.default_isolation.lock(), ..SessionOptions::default() };
+            Arc::new(InitialSettings { options, ..InitialSettings::default() })
+        })
+    }
+
     pub fn new(engine: Arc<Engine>, plans: Arc<PlanCache>) -> Self {
         let interrupts = Arc::<Interrupts>::default();
         let activity = engine.sessions.new_activity(interrupts.clone());
@@ -113,8 +149,10 @@ impl SqlSession {
             engine,
             named: Arc::default(),
             named_removals: AtomicU64::new(0),
-            local: Mutex::default(),
-            has_local: AtomicBool::new(false),
+            journal: Mutex::default(),
+            has_journal: AtomicBool::new(false),
+            initial: Mutex::default(),
+            has_timeouts: AtomicBool::new(false),
             plans,
             short_statements: AtomicU64::new(0),
             options: Mutex::default(),

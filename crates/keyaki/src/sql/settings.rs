@@ -11,6 +11,7 @@
 //! | `default_transaction_read_only` | session | `on`, `off` |
 //! | `transaction_isolation`, `transaction_read_only` | open transaction | the same values |
 //! | `lock_timeout` | session | as `transaction_timeout` |
+//! | `statement_timeout` | session | as `transaction_timeout`; sessions of servers only |
 //! | `transaction_timeout` | session, for transactions that begin later | a number of milliseconds, or with a unit (`30s`, `10min`); 0: none |
 //! | `search_path` | session | names of schemas, separated by commas |
 //! | `role` | session | a role, or `none`: as SET ROLE; `session_authorization` and `is_superuser` are read-only |
@@ -20,12 +21,13 @@
 //! | `application_name`, `client_encoding`, `datestyle` … | session | see [`client_settings`](super::client_settings) |
 //! | `datafusion.execution.…`, `datafusion.optimizer.…`, `datafusion.explain.…` | session | see DataFusion's documentation |
 //!
-//! SET LOCAL restores the former value at the end of the transaction ([`local`]).
+//! ROLLBACK restores the values before the transaction, COMMIT those before SET LOCAL ([`local`]).
 //!
-//! RESET returns to the default of a session, or to the value with which the database was opened. RESET ALL resets the
-//! settings of the session and those of the database.
+//! RESET returns to the value with which a server has opened the session, else to the default, and for settings of the database
+//! to the value with which it was opened. RESET ALL resets the settings of the session and those of the database.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arrow::array::{ArrayRef, StringViewArray};
@@ -36,10 +38,10 @@ use datafusion::sql::sqlparser::ast::{
 };
 use keyaki_store::Durability;
 
-use super::names::{SearchPath, plain_ident, quoted};
+use super::names::{plain_ident, quoted};
 use super::roles::Acting;
 use super::roles::acting::{NO_ROLE, set_role};
-use super::{access, local};
+use super::{access, client_settings, local};
 use crate::base::options::Isolation;
 use crate::engine::transaction::Characteristics;
 use crate::sql::Outcome;
@@ -59,6 +61,7 @@ const ISOLATION: &str = "transaction_isolation";
 const READ_ONLY: &str = "transaction_read_only";
 const TRANSACTION_TIMEOUT: &str = "transaction_timeout";
 const LOCK_TIMEOUT: &str = "lock_timeout";
+const STATEMENT_TIMEOUT: &str = "statement_timeout";
 pub(super) const TIME_ZONE: &str = "timezone";
 pub(super) const SEARCH_PATH: &str = "search_path";
 pub(super) const ROLE: &str = "role";
@@ -79,9 +82,17 @@ pub(crate) fn apply_overrides(session: &SqlSession, mut config: SessionConfig) -
     Ok(config)
 }
 
-/// True for settings that belong to a session and whose value [`assign`] can restore.
+/// The name of all settings of DataFusion together.
+pub(super) const OVERRIDES: &str = "datafusion";
+
+/// True for settings that belong to a session.
 pub(super) fn is_of_session(name: &str) -> bool {
-    ![DURABILITY, CACHE_GOVERNOR].contains(&name) && !OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    ![DURABILITY, CACHE_GOVERNOR].contains(&name)
+}
+
+/// True for settings of DataFusion.
+pub(super) fn is_override(name: &str) -> bool {
+    OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// True for settings of the open transaction.
@@ -89,10 +100,27 @@ pub(super) fn is_of_transaction(name: &str) -> bool {
     [ISOLATION, READ_ONLY].contains(&name)
 }
 
+/// Executes SET, also of other scopes than the session.
 pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
     if let Some(outcome) = local::set(session, &set)? {
         return Ok(outcome);
     }
+    let names = match &set {
+        Set::SetTransaction { session: true, .. } => vec![DEFAULT_ISOLATION.into(), DEFAULT_READ_ONLY.into()],
+        Set::SetTimeZone { .. } => vec![TIME_ZONE.into()],
+        Set::SetNames { .. } => vec!["client_encoding".into()],
+        Set::SingleAssignment { variable, .. } => vec![setting_name(variable)],
+        _ => Vec::new(),
+    };
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    local::changing(session, &names, false, || apply(session, set))
+}
+
+/// Executes SET of the scope of the session.
+///
+/// # Errors
+/// Errors of the setting.
+pub(super) fn apply(session: &SqlSession, set: Set) -> Result<Outcome> {
     if let Set::SetTransaction { modes, snapshot: None, session: for_session } = &set {
         return super::transaction::set(session, modes, *for_session);
     }
@@ -108,6 +136,13 @@ pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
         return Err(Error::Unsupported(format!("{set}")));
     };
     let name = setting_name(&variable);
+    if let [value] = values.as_slice()
+        && is_default(value)
+    {
+        reset_setting(session, &name)?;
+        session.planning.lock().take();
+        return Ok(Outcome::done("SET"));
+    }
     if name == SEARCH_PATH {
         return set_path(session, &values);
     }
@@ -123,9 +158,13 @@ pub(crate) fn set(session: &SqlSession, set: Set) -> Result<Outcome> {
         return set_zone(session, value);
     }
     assign(session, &name, &value_text(value)?)?;
-    local::forget(session, &name);
     session.planning.lock().take();
     Ok(Outcome::done("SET"))
+}
+
+/// True for the word DEFAULT.
+fn is_default(value: &Expr) -> bool {
+    matches!(value, Expr::Identifier(word) if word.quote_style.is_none() && plain_ident(word) == "default")
 }
 
 /// Sets a setting to a value as SQL text.
@@ -152,6 +191,7 @@ pub(crate) fn check_of_role(session: &SqlSession, name: &str, value: &str) -> Re
         return Err(Error::Unsupported(format!("ALTER ROLE … SET {name} (it is a setting of the database)")));
     }
     let other = SqlSession::new(session.engine.clone(), session.plans.clone());
+    other.has_timeouts.store(true, Ordering::Relaxed);
     if let Some(acting) = session.acting() {
         other.act(Acting::clone(&acting));
     }
@@ -161,7 +201,9 @@ pub(crate) fn check_of_role(session: &SqlSession, name: &str, value: &str) -> Re
 /// Sets the time zone of the session to a name, a number of hours, LOCAL or DEFAULT.
 fn set_zone(session: &SqlSession, value: &Expr) -> Result<Outcome> {
     let zone = match value {
-        Expr::Identifier(word) if ["local", "default"].contains(&plain_ident(word).as_str()) => Zone::UTC,
+        Expr::Identifier(word) if ["local", "default"].contains(&plain_ident(word).as_str()) => {
+            session.initial_settings().zone
+        }
         Expr::Value(ValueWithSpan { value: Value::Number(hours, _), .. }) => Zone::of_hours(hours)?,
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => Zone::of_hours(&format!("-{}", value_text(expr)?))?,
         value => match value_text(value)? {
@@ -173,7 +215,6 @@ fn set_zone(session: &SqlSession, value: &Expr) -> Result<Outcome> {
     };
     *session.zone.lock() = zone;
     session.planning.lock().take();
-    local::forget(session, TIME_ZONE);
     Ok(Outcome::done("SET"))
 }
 
@@ -182,20 +223,12 @@ fn set_path(session: &SqlSession, values: &[Expr]) -> Result<Outcome> {
     let mut schemas = Vec::new();
     for value in values {
         match value {
-            Expr::Identifier(word) if word.quote_style.is_none() && plain_ident(word) == "default" => {
-                if values.len() > 1 {
-                    return Err(Error::syntax("DEFAULT stands alone in SET search_path"));
-                }
-                session.change_path(SearchPath::reset);
-                local::forget(session, SEARCH_PATH);
-                return Ok(Outcome::done("SET"));
-            }
+            value if is_default(value) => return Err(Error::syntax("DEFAULT stands alone in SET search_path")),
             Expr::Identifier(schema) => schemas.push(schema.clone()),
             value => schemas.extend(super::parse_idents(&value_text(value)?)?),
         }
     }
     session.change_path(|path| path.with_schemas(&schemas));
-    local::forget(session, SEARCH_PATH);
     Ok(Outcome::done("SET"))
 }
 
@@ -230,6 +263,14 @@ pub(super) fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()
         DEFAULT_READ_ONLY => session.options.lock().is_read_only = switch(value).map_err(wrong)?,
         TRANSACTION_TIMEOUT => session.options.lock().transaction_timeout = timeout(name, value)?,
         LOCK_TIMEOUT => session.options.lock().lock_timeout = timeout(name, value)?,
+        STATEMENT_TIMEOUT => {
+            let timeout = timeout(name, value)?;
+            if timeout.is_some() && !session.has_timeouts.load(Ordering::Relaxed) {
+                let expected = "0 (only servers cancel statements; programs use an InterruptHandle)".into();
+                return Err(Error::InvalidParameter { name: name.into(), value: value.into(), expected });
+            }
+            session.options.lock().statement_timeout = timeout;
+        }
         ISOLATION => {
             let isolation = isolation(value).ok_or_else(|| wrong(ISOLATIONS))?;
             change_transaction(session, name, |characteristics| characteristics.isolation = isolation)?;
@@ -239,7 +280,7 @@ pub(super) fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()
             change_transaction(session, name, |characteristics| characteristics.is_read_only = is_read_only)?;
         }
         ENGINE_TIME_ZONE => return Err(Error::Unsupported(format!("SET {name} (use SET {TIME_ZONE})"))),
-        _ if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
+        _ if is_override(name) => {
             // An invalid value fails here and not in a later statement.
             let mut config = apply_overrides(session, SessionConfig::new())?;
             config.options_mut().set(name, value).map_err(|error| match Error::from(error) {
@@ -259,63 +300,99 @@ fn show_application(session: &SqlSession) {
     session.activity.set_application(session.client_settings.lock().application());
 }
 
-/// Returns all settings of a session to their defaults.
+/// Returns all settings of a session but the role to their initial values.
 pub(super) fn reset_session(session: &SqlSession) {
-    let isolation = *session.default_isolation.lock();
-    *session.options.lock() = SessionOptions { isolation, ..SessionOptions::default() };
-    session.overrides.lock().clear();
-    session.client_settings.lock().reset_all();
+    let initial = session.initial_settings();
+    *session.options.lock() = initial.options.clone();
+    session.overrides.lock().clone_from(&initial.overrides);
+    session.client_settings.lock().clone_from(&initial.client);
     show_application(session);
-    *session.zone.lock() = Zone::UTC;
-    session.change_path(SearchPath::reset);
-    local::forget_settings(session);
+    *session.zone.lock() = initial.zone;
+    session.change_path(|path| initial.path.with_temporary_of(path));
     session.planning.lock().take();
 }
 
+/// The settings that RESET ALL changes, except those of the database.
+fn all_of_session(session: &SqlSession) -> Vec<String> {
+    let own = [EXECUTION, JOIN, SHORT_PATH, BLIND_UPSERTS, ROW_LOCKS, PLAN_CACHE, DEFAULT_ISOLATION, DEFAULT_READ_ONLY];
+    let others = [TRANSACTION_TIMEOUT, LOCK_TIMEOUT, STATEMENT_TIMEOUT, TIME_ZONE, SEARCH_PATH, OVERRIDES];
+    let initial = session.initial_settings();
+    let client = session.client_settings.lock();
+    let mut client: Vec<&str> = client.names().chain(initial.client.names()).collect();
+    client.sort_unstable();
+    client.dedup();
+    own.into_iter().chain(others).chain(client).map(String::from).collect()
+}
+
+/// Executes RESET.
+///
+/// # Errors
+/// `NotFound`; `InsufficientPrivilege` for settings of the database.
 pub(crate) fn reset(session: &SqlSession, statement: &ResetStatement) -> Result<Outcome> {
-    let initial = session.engine.initial;
     match &statement.reset {
         Reset::ALL => {
-            reset_session(session);
+            let names = all_of_session(session);
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            local::changing(session, &names, false, || {
+                reset_session(session);
+                Ok(())
+            })?;
             // Those of the database belong to superusers.
             if access::superuser(session, "change settings of the database").is_ok() {
+                let initial = session.engine.initial;
                 session.engine.set_durability(initial.durability);
                 session.engine.set_cache_governor(initial.cache_governor);
             }
         }
-        Reset::ConfigurationParameter(name) => match setting_name(name).as_str() {
-            EXECUTION => session.options.lock().execution = ExecutionMode::default(),
-            JOIN => session.options.lock().join = JoinMode::default(),
-            SHORT_PATH => session.options.lock().short_path = Switch::default(),
-            BLIND_UPSERTS => session.options.lock().blind_upserts = Switch::default(),
-            ROW_LOCKS => session.options.lock().row_locks = Switch::default(),
-            PLAN_CACHE => session.options.lock().plan_cache = PlanCacheMode::default(),
-            DEFAULT_ISOLATION => session.options.lock().isolation = *session.default_isolation.lock(),
-            DEFAULT_READ_ONLY => session.options.lock().is_read_only = SessionOptions::default().is_read_only,
-            TRANSACTION_TIMEOUT => session.options.lock().transaction_timeout = None,
-            LOCK_TIMEOUT => session.options.lock().lock_timeout = None,
-            TIME_ZONE => *session.zone.lock() = Zone::UTC,
-            SEARCH_PATH => session.change_path(SearchPath::reset),
-            ROLE => drop(set_role(session, None)?),
-            DURABILITY | CACHE_GOVERNOR => {
-                access::superuser(session, "change settings of the database")?;
-                match setting_name(name).as_str() {
-                    DURABILITY => session.engine.set_durability(initial.durability),
-                    _ => session.engine.set_cache_governor(initial.cache_governor),
-                }
-            }
-            name if OPEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {
-                session.overrides.lock().retain(|(known, _)| known != name);
-            }
-            name if session.client_settings.lock().reset(name) => show_application(session),
-            name => return Err(unknown(name)),
-        },
-    }
-    if let Reset::ConfigurationParameter(name) = &statement.reset {
-        local::forget(session, &setting_name(name));
+        Reset::ConfigurationParameter(name) => {
+            let name = setting_name(name);
+            local::changing(session, &[&name], false, || reset_setting(session, &name))?;
+        }
     }
     session.planning.lock().take();
     Ok(Outcome::done("RESET"))
+}
+
+/// Returns a setting to its initial value.
+///
+/// # Errors
+/// `NotFound`; `InsufficientPrivilege` for settings of the database.
+fn reset_setting(session: &SqlSession, name: &str) -> Result<()> {
+    let initial = session.initial_settings();
+    let options = &initial.options;
+    match name {
+        EXECUTION => session.options.lock().execution = options.execution,
+        JOIN => session.options.lock().join = options.join,
+        SHORT_PATH => session.options.lock().short_path = options.short_path,
+        BLIND_UPSERTS => session.options.lock().blind_upserts = options.blind_upserts,
+        ROW_LOCKS => session.options.lock().row_locks = options.row_locks,
+        PLAN_CACHE => session.options.lock().plan_cache = options.plan_cache,
+        DEFAULT_ISOLATION => session.options.lock().isolation = options.isolation,
+        DEFAULT_READ_ONLY => session.options.lock().is_read_only = options.is_read_only,
+        TRANSACTION_TIMEOUT => session.options.lock().transaction_timeout = options.transaction_timeout,
+        LOCK_TIMEOUT => session.options.lock().lock_timeout = options.lock_timeout,
+        STATEMENT_TIMEOUT => session.options.lock().statement_timeout = options.statement_timeout,
+        TIME_ZONE => *session.zone.lock() = initial.zone,
+        SEARCH_PATH => session.change_path(|path| initial.path.with_temporary_of(path)),
+        ROLE => drop(set_role(session, None)?),
+        DURABILITY | CACHE_GOVERNOR => {
+            access::superuser(session, "change settings of the database")?;
+            let initial = session.engine.initial;
+            match name {
+                DURABILITY => session.engine.set_durability(initial.durability),
+                _ => session.engine.set_cache_governor(initial.cache_governor),
+            }
+        }
+        name if is_override(name) => {
+            let kept = initial.overrides.iter().filter(|(known, _)| known == name);
+            let mut overrides = session.overrides.lock();
+            overrides.retain(|(known, _)| known != name);
+            overrides.extend(kept.cloned());
+        }
+        name if session.client_settings.lock().reset(name, &initial.client) => show_application(session),
+        name => return Err(unknown(name)),
+    }
+    Ok(())
 }
 
 pub(crate) fn show(session: &SqlSession, variable: &[Ident]) -> Result<Outcome> {
@@ -341,7 +418,28 @@ pub(crate) fn show(session: &SqlSession, variable: &[Ident]) -> Result<Outcome> 
 /// # Errors
 /// As [`SqlSession::moment`].
 pub(super) fn value(session: &SqlSession, name: &str) -> Result<Option<String>> {
+    if let Some(value) = session.client_settings.lock().value(name) {
+        return Ok(Some(value.into()));
+    }
+    if client_settings::is_own(name) {
+        return Ok(None);
+    }
     Ok(all(session)?.into_iter().find(|(known, _)| known == name).map(|(_, value)| value))
+}
+
+/// Names and values of the options that PostgreSQL has, too.
+pub(super) fn of_options(options: &SessionOptions) -> [(&'static str, String); 5] {
+    [
+        (DEFAULT_ISOLATION, options.isolation.to_string()),
+        (DEFAULT_READ_ONLY, on_off(options.is_read_only).into()),
+        (LOCK_TIMEOUT, shown_timeout(options.lock_timeout)),
+        (STATEMENT_TIMEOUT, shown_timeout(options.statement_timeout)),
+        (TRANSACTION_TIMEOUT, shown_timeout(options.transaction_timeout)),
+    ]
+}
+
+fn on_off(is_on: bool) -> &'static str {
+    if is_on { "on" } else { "off" }
 }
 
 /// All settings with their values, sorted by name.
@@ -367,12 +465,8 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     all.push((BLIND_UPSERTS.into(), session_options.blind_upserts.to_string()));
     all.push((ROW_LOCKS.into(), session_options.row_locks.to_string()));
     all.push((PLAN_CACHE.into(), session_options.plan_cache.to_string()));
-    let on_off = |is_on: bool| if is_on { "on" } else { "off" };
     let transaction = session.transaction.characteristics().unwrap_or_else(|| session.characteristics());
-    all.push((DEFAULT_ISOLATION.into(), session_options.isolation.to_string()));
-    all.push((DEFAULT_READ_ONLY.into(), on_off(session_options.is_read_only).into()));
-    all.push((TRANSACTION_TIMEOUT.into(), shown_timeout(session_options.transaction_timeout)));
-    all.push((LOCK_TIMEOUT.into(), shown_timeout(session_options.lock_timeout)));
+    all.extend(of_options(&session_options).map(|(name, value)| (name.into(), value)));
     all.push((ISOLATION.into(), transaction.isolation.to_string()));
     all.push((READ_ONLY.into(), on_off(transaction.is_read_only).into()));
     all.push((TIME_ZONE.into(), session.zone().to_string()));
@@ -430,9 +524,6 @@ const TIME_UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min
 /// A timeout: a number of milliseconds, or of the unit that follows it; `None` for 0.
 fn timeout(name: &str, value: &str) -> Result<Option<Duration>> {
     let text = value.trim();
-    if text.eq_ignore_ascii_case("default") {
-        return Ok(None);
-    }
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = (&text[..end], text[end..].trim());
     let millis = match unit {

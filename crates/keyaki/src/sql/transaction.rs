@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use super::dml::foreign_keys;
 use super::names::plain_ident;
-use super::{Outcome, SqlSession, cursors};
+use super::{Outcome, SqlSession, cursors, local};
 use crate::base::interrupt::{Decision, Execution};
 use crate::base::options::Isolation;
 use crate::base::syntax;
@@ -74,7 +74,6 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             session.deferred.clear();
             session.channels.discard();
             if chain {
-                super::local::restore(session);
                 slot.begin(&session.engine, &session.interrupts, chained(session, ended), false).await?;
             }
             Ok(Outcome::done("ROLLBACK"))
@@ -85,6 +84,8 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             session.deferred.roll_back_to(&name);
             session.cursors.roll_back_to(&name);
             session.channels.roll_back_to(&name);
+            session.advisory_locks.roll_back_to(&name);
+            local::roll_back_to(session, &name);
             Ok(Outcome::done("ROLLBACK"))
         }
         Sql::Savepoint { name } => {
@@ -92,6 +93,8 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             slot.save(&session.engine, name.clone()).await?;
             session.cursors.save(&name);
             session.channels.save(&name);
+            session.advisory_locks.save(&name);
+            local::save(session, &name);
             session.deferred.save(name);
             Ok(Outcome::done("SAVEPOINT"))
         }
@@ -101,6 +104,8 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
             session.deferred.release(&name);
             session.cursors.release(&name);
             session.channels.release(&name);
+            session.advisory_locks.release(&name);
+            local::release(session, &name);
             Ok(Outcome::done("RELEASE"))
         }
         other => Err(Error::Unsupported(other.to_string())),
@@ -161,15 +166,17 @@ async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) ->
     let tag = if committed.is_some() { "COMMIT" } else { "ROLLBACK" };
     match committed {
         Some(committed) => {
+            local::commit(session);
             cursors::keep(session, number);
+            // Those who wait for its advisory locks see the commit.
             finish(session, decision, committed).await?;
             session.channels.publish();
+            session.advisory_locks.end_transaction();
         }
-        None => session.channels.discard(),
+        None => rolled_back(session),
     }
     if chain {
         super::on_commit::apply(session).await;
-        super::local::restore(session);
         slot.begin(&session.engine, &session.interrupts, chained(session, characteristics), false).await?;
     }
     Ok(Outcome::done(tag))
@@ -178,8 +185,15 @@ async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) ->
 /// Rolls back the transaction that cannot be committed.
 async fn roll_back(session: &SqlSession) {
     session.transaction.roll_back().await;
+    rolled_back(session);
+}
+
+/// Ends the state of a transaction that was rolled back.
+fn rolled_back(session: &SqlSession) {
     session.deferred.clear();
     session.channels.discard();
+    local::roll_back(session);
+    session.advisory_locks.end_transaction();
 }
 
 /// The characteristics of a transaction that follows one with these, with the timeout of the session.

@@ -147,7 +147,8 @@ impl Client {
     /// Notes the start of a statement.
     pub fn start(&mut self) {
         self.cancels = self.registration.signal.borrow().cancels;
-        self.deadline = self.shared.options.statement_timeout.map(|limit| Instant::now() + limit);
+        let limits = [self.shared.options.statement_timeout, self.session.statement_timeout()];
+        self.deadline = limits.into_iter().flatten().min().map(|limit| Instant::now() + limit);
     }
 
     /// Requests to cancel a statement that have been made before the running one.
@@ -185,7 +186,7 @@ impl Client {
         }
     }
 
-    /// Prepares a statement.
+    /// Prepares a statement with the types that the client has declared for its parameters.
     ///
     /// # Errors
     /// Errors of the statement; 57014.
@@ -422,6 +423,10 @@ impl Client {
         if self.session.transaction_status() != TransactionStatus::Idle {
             // Neither a timeout nor the end of the connection keeps it open.
             self.session.query("ROLLBACK").await?;
+        }
+        if has_failed || committed.is_err() {
+            // The client knows those that the transaction has set.
+            self.put_settings()?;
         }
         committed
     }

@@ -97,6 +97,7 @@ async fn log_in(
     session.restrict_files(shared.options.files.clone());
     // As in PostgreSQL, whose clients do not expect to repeat transactions.
     session.set_default_isolation(Isolation::ReadCommitted);
+    session.permit_statement_timeout();
     if let Some(role) = &role {
         session.log_in(&role.name)?;
     }
@@ -144,6 +145,7 @@ async fn begin(client: &mut Client, startup: &Startup, role: Option<&RoleLogin>)
     {
         return Err(Failure::fatal("0A000", "replication is not supported"));
     }
+    client.session.keep_settings();
     client.time_zone = client.session.time_zone();
     client.role = role.map(|role| role.name.clone());
     client.application = startup.parameters.get("application_name").cloned().unwrap_or_default();

@@ -340,6 +340,30 @@ async fn settings_of_transactions() -> Result {
     Ok(())
 }
 
+/// RESET and DISCARD ALL return to the settings with which the client has connected.
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_of_the_startup() -> Result {
+    let served = WithRoles::start().await;
+    let boss = served.connect("boss").await;
+    boss.batch_execute("ALTER ROLE app SET app.text TO 'it''s'; ALTER ROLE app SET \"app\".path = \"a\"\"b\"").await?;
+    boss.batch_execute("ALTER ROLE app SET statement_timeout = '2min'").await?;
+    let app = served.connect("app").await;
+    let shown = async |name: &str| -> Result<String> { Ok(app.query_one(&format!("SHOW {name}"), &[]).await?.get(0)) };
+    assert_eq!((shown("app.text").await?, shown("app.path").await?), ("it's".into(), "a\"b".into()));
+    assert_eq!(shown("statement_timeout").await?, "2min");
+    app.batch_execute("SET app.text = 'x'; SET statement_timeout = 100; SET TIME ZONE 'Asia/Tokyo'").await?;
+    app.batch_execute("RESET app.text; SET statement_timeout TO DEFAULT; RESET timezone").await?;
+    assert_eq!((shown("app.text").await?, shown("statement_timeout").await?), ("it's".into(), "2min".into()));
+    app.batch_execute("SET app.text = 'x'; SET app.other = 'y'; SET TIME ZONE 'Asia/Tokyo'").await?;
+    app.batch_execute("DISCARD ALL").await?;
+    assert_eq!((shown("app.text").await?, shown("timezone").await?), ("it's".into(), "UTC".into()));
+    assert_eq!(code(app.query_one("SHOW app.other", &[]).await), SqlState::UNDEFINED_OBJECT);
+    // ROLLBACK restores the role.
+    boss.batch_execute("BEGIN; SET ROLE app; SET TIME ZONE 'Asia/Tokyo'; ROLLBACK; CREATE ROLE more").await?;
+    assert_eq!(boss.query_one("SELECT current_user, current_setting('timezone')", &[]).await?.get::<_, &str>(1), "UTC");
+    Ok(())
+}
+
 /// SET LOCAL holds for the statements that are sent together with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn set_local_begins_the_transaction_of_its_query() -> Result {

@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::procedures::{self, Procedure};
 use super::shapes::{self, Shape};
+use crate::base::options::SessionOptions;
 use crate::catalog::{
     Access, Authority, Catalog, IndexDef, PREDEFINED, PUBLIC, RelationName, SequenceDef, Table, TableDef, ViewDef,
 };
@@ -21,7 +22,7 @@ use crate::sql::cursors::Cursors;
 use crate::sql::named::NamedStatements;
 use crate::sql::names::SearchPath;
 use crate::sql::roles::acting;
-use crate::sql::{SqlSession, access, information_schema};
+use crate::sql::{SqlSession, access, information_schema, settings};
 use crate::values::zone::Zone;
 
 /// OIDs below this one belong to the system, as in PostgreSQL.
@@ -49,6 +50,7 @@ pub(in crate::sql) struct Source {
     pub path: Arc<SearchPath>,
     pub zone: Zone,
     pub client_settings: ClientSettings,
+    options: SessionOptions,
     /// What the statement may do.
     pub authority: Authority,
     /// The session.
@@ -81,6 +83,7 @@ impl Source {
             path: session.path(),
             zone: session.zone(),
             client_settings: session.client_settings.lock().clone(),
+            options: session.options(),
             authority,
             activity: session.activity.clone(),
             named: session.named.clone(),
@@ -107,7 +110,7 @@ impl Source {
             ("search_path", self.path.to_string()),
             ("TimeZone", self.zone.to_string()),
         ];
-        client.chain(own).collect()
+        client.chain(own).chain(settings::of_options(&self.options)).collect()
     }
 
     /// The owner of a relation, and the privileges of other roles. Those of an index are those of its table.

@@ -12,7 +12,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, Sca
 use datafusion::scalar::ScalarValue;
 
 use crate::catalog::{Authority, Catalog, RoleDef};
-use crate::sql::{Outcome, SqlSession, local, settings};
+use crate::sql::{Outcome, SqlSession};
 use crate::{Error, ObjectKind, Result};
 
 /// The name that `current_user` has in a session without a role.
@@ -131,7 +131,6 @@ pub fn set_role(session: &SqlSession, name: Option<&str>) -> Result<Outcome> {
         }
     };
     session.act(Acting { current, ..acting });
-    local::forget(session, settings::ROLE);
     Ok(Outcome::done(if name.is_some() { "SET" } else { "RESET" }))
 }
 
@@ -155,7 +154,6 @@ pub fn set_session(session: &SqlSession, name: Option<&str>) -> Result<Outcome> 
         }
     };
     session.act(Acting { session: role.clone(), current: role, ..acting });
-    local::forget(session, settings::ROLE);
     Ok(Outcome::done(if name.is_some() { "SET" } else { "RESET" }))
 }
 

@@ -26,7 +26,7 @@ use datafusion::sql::sqlparser::ast::Ident;
 
 use super::names::plain_ident;
 use super::split::Statement;
-use super::{Outcome, SqlSession};
+use super::{Outcome, SqlSession, local, settings};
 use crate::base::interrupt::Execution;
 use crate::catalog::Catalog;
 use crate::{Error, ObjectKind, Result};
@@ -155,8 +155,14 @@ pub(super) fn changed_role(statement: &Statement<'_>) -> Result<Option<String>> 
 /// Executes a statement.
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, statement: RoleStatement) -> Result<Outcome> {
     match statement {
-        RoleStatement::SetRole(role) => acting::set_role(session, role.as_ref().map(plain_ident).as_deref()),
-        RoleStatement::SetSession(role) => acting::set_session(session, role.as_ref().map(plain_ident).as_deref()),
+        RoleStatement::SetRole(role) => {
+            let role = role.as_ref().map(plain_ident);
+            local::changing(session, &[settings::ROLE], false, || acting::set_role(session, role.as_deref()))
+        }
+        RoleStatement::SetSession(role) => {
+            let role = role.as_ref().map(plain_ident);
+            local::changing(session, &[settings::ROLE], false, || acting::set_session(session, role.as_deref()))
+        }
         RoleStatement::Grant(grant) => grants::run(session, execution, *grant).await,
         RoleStatement::Defaults(alter) => defaults::run(session, execution, *alter).await,
         RoleStatement::Reassign(owners, new) => owned::reassign(session, execution, &owners, &new).await,

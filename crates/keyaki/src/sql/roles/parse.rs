@@ -7,7 +7,7 @@ use super::password::Password;
 use super::words::{accept, expect, identifier, list, next, peek, role_name, unexpected};
 use super::{Members, Options, RoleName, RoleStatement};
 use crate::base::syntax;
-use crate::sql::names::plain_ident;
+use crate::sql::names::{plain_ident, quoted};
 use crate::sql::split::Statement;
 use crate::sql::{expect_end, words_of_role};
 use crate::{Error, Result};
@@ -151,7 +151,14 @@ fn parse_setting(parser: &mut Parser<'_>, role: RoleName) -> Result<RoleStatemen
     while parser.peek_token().token != Token::EOF {
         let token = parser.next_token().token;
         let is_sign = matches!(token, Token::Minus | Token::Plus);
-        value.push_str(&token.to_string());
+        value.push_str(&match token {
+            // The parser shows texts and names without the quotes in them.
+            Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => {
+                format!("'{}'", text.replace('\'', "''"))
+            }
+            Token::Word(word) if word.quote_style.is_some() => quoted(&word.value),
+            token => token.to_string(),
+        });
         value.push_str(if is_sign { "" } else { " " });
     }
     match value.trim_end() {
