@@ -7,6 +7,7 @@ import time
 import uuid
 
 import psycopg
+import psycopg.rows
 import psycopg.types.json
 from psycopg import errors
 
@@ -105,6 +106,45 @@ class Psycopg(ServedTest):
                 row = cursor.execute("SELECT v, vs, v -> 'a', v::TEXT FROM documents WHERE id = %s", [1]).fetchone()
                 self.assertEqual(row[:3], (value, [1, {}], value["a"]))
                 self.assertIsInstance(row[3], str)
+
+    def test_documents_of_type_jsonb_are_loaded(self):
+        self.connection.execute("CREATE TABLE binary_documents (id INT PRIMARY KEY, v JSONB, vs JSONB[])")
+        value = {"a": [1, None, "x"]}
+        insert = "INSERT INTO binary_documents VALUES (%s, %s, ARRAY['1', '{}'])"
+        for number, binary in enumerate([False, True]):
+            with self.connection.cursor(binary=binary) as cursor:
+                cursor.execute(insert, [number, psycopg.types.json.Jsonb(value)])
+                sql = "SELECT v, vs, v -> 'a' AS a, v -> 'a' -> %s::int, jsonb_build_object('k', 1) FROM binary_documents WHERE id = %s"
+                row = cursor.execute(sql, [0, number]).fetchone()
+                self.assertEqual(row, (value, [1, {}], value["a"], 1, {"k": 1}))
+                self.assertEqual([column.type_code for column in cursor.description], [3802, 3807, 3802, 3802, 3802])
+        with self.connection.cursor(binary=True) as cursor, cursor.copy("COPY binary_documents TO STDOUT BINARY") as copy:
+            copy.set_types(["int4", "jsonb", "jsonb[]"])
+            self.assertEqual(list(copy.rows()), [(0, value, [1, {}]), (1, value, [1, {}])])
+        with self.connection.cursor() as cursor, cursor.copy("COPY binary_documents FROM STDIN BINARY") as copy:
+            copy.set_types(["int4", "jsonb", "jsonb[]"])
+            copy.write_row((2, psycopg.types.json.Jsonb(value), None))
+        self.assertEqual(self.connection.execute("SELECT v FROM binary_documents WHERE id = 2").fetchone(), (value,))
+
+    def test_rows_have_the_names_of_postgresql(self):
+        with self.connection.cursor(row_factory=psycopg.rows.dict_row) as cursor:
+            row = cursor.execute("SELECT count(*), max(a), 7 AS x, a::text FROM generate_series(1, 3) g (a) GROUP BY a LIMIT 1").fetchone()
+            self.assertEqual(list(row), ["count", "max", "x", "a"])
+            names = cursor.execute("SELECT 1, 'x'::text, true, CASE WHEN true THEN 1 END, coalesce(1, 2)", prepare=True)
+            self.assertEqual([column.name for column in names.description], ["?column?", "text", "bool", "case", "coalesce"])
+
+    def test_advisory_locks(self):
+        self.connection.autocommit = True
+        self.assertEqual(self.connection.execute("SELECT pg_try_advisory_lock(%s)", [7]).fetchone(), (True,))
+        with psycopg.connect(host="127.0.0.1", port=self.server.port, user="me", dbname="keyaki", autocommit=True) as other:
+            self.assertEqual(other.execute("SELECT pg_try_advisory_lock(7)").fetchone(), (False,))
+            other.execute("SET lock_timeout = '50ms'")
+            with self.assertRaises(errors.LockNotAvailable):
+                other.execute("SELECT pg_advisory_lock(7)")
+            self.assertEqual(self.connection.execute("SELECT pg_advisory_unlock(7)").fetchone(), (True,))
+            other.execute("SELECT pg_advisory_lock(7)")
+        # The end of a session releases its locks.
+        self.connection.execute("SELECT pg_advisory_lock(7)")
 
     def test_sessions_are_listed_and_terminated(self):
         self.connection.autocommit = True

@@ -106,9 +106,18 @@ impl Oid {
 
 /// The type of a column of a result.
 pub fn of_field(field: &Field) -> Oid {
-    match (keyaki::is_json(field), oid(field.data_type())) {
-        (true, Oid::TEXT) => Oid::JSON,
-        (true, ty) if ty.element() == Some(Oid::TEXT) => Oid::JSON.array().unwrap_or(ty),
+    of_documents(field.data_type(), keyaki::json_type(field))
+}
+
+/// The type of values of an Arrow type, whose texts are documents of the type `json`.
+pub fn of_documents(ty: &DataType, json: Option<JsonType>) -> Oid {
+    let json = json.map(|json| match json {
+        JsonType::Json => Oid::JSON,
+        JsonType::Jsonb => Oid::JSONB,
+    });
+    match (json, oid(ty)) {
+        (Some(json), Oid::TEXT) => json,
+        (Some(json), ty) if ty.element() == Some(Oid::TEXT) => json.array().unwrap_or(ty),
         (_, ty) => ty,
     }
 }

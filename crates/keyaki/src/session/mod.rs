@@ -146,10 +146,19 @@ impl Session {
         self.prepare_boxed(sql, &[]).await
     }
 
-    fn prepare_boxed<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<Prepared>> {
+    /// As [`Session::prepare`], for servers. `declared`: the OIDs in `pg_type` of the types that the client has declared for the
+    /// leading parameters, 0 for none. They are those of parameters whose type does not follow from the statement.
+    ///
+    /// # Errors
+    /// As [`Session::prepare`].
+    pub async fn prepare_declared(&self, sql: &str, declared: &[u32]) -> Result<Prepared> {
+        self.prepare_boxed(sql, declared).await
+    }
+
+    fn prepare_boxed<'a>(&'a self, sql: &'a str, declared: &'a [u32]) -> BoxFuture<'a, Result<Prepared>> {
         Box::pin(async move {
             let _active = self.begin(shown(sql))?;
-            self.run(&self.execution(), Prepared::new(self, sql)).await
+            self.run(&self.execution(), Prepared::new(self, sql, declared)).await
         })
     }
 

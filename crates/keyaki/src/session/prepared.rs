@@ -9,12 +9,12 @@ use arrow::datatypes::{DataType, SchemaRef};
 use futures::future::BoxFuture;
 
 use super::Session;
-use crate::Result;
 use crate::base::interrupt::Execution;
 use crate::base::value::{Value, ValueRef};
 use crate::sql::named::{self, Named};
 use crate::sql::prepared::{Description, Executed, Prepared as Statement};
 use crate::sql::{Outcome, split};
+use crate::{JsonType, Result};
 
 /// A statement that was parsed and described once ([`Session::prepare`]). Changes of the catalog do not invalidate it: it
 /// is described again when its tables have changed.
@@ -25,9 +25,15 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    pub(super) async fn new(session: &Session, sql: &str) -> Result<Prepared> {
+    /// `declared`: the OIDs of the types of the leading parameters, 0 for unknown ones.
+    pub(super) async fn new(session: &Session, sql: &str, declared: &[u32]) -> Result<Prepared> {
         let statement = Arc::new(Statement::parse(&split::single(sql)?)?);
         let description = statement.describe(&session.sql).await?;
+        if let Some(declared) = statement.declared(&description, declared)
+            && let Ok(description) = declared.describe(&session.sql).await
+        {
+            return Ok(Prepared { statement: Arc::new(declared), description });
+        }
         Ok(Prepared { statement, description })
     }
 
@@ -50,6 +56,11 @@ impl Prepared {
     /// The types of the parameters, as of the preparation; `None` for parameters that take values of any type.
     pub fn parameters(&self) -> &[Option<DataType>] {
         &self.description.parameters
+    }
+
+    /// For each parameter, the type of documents that it has by a cast, or as the value of a column.
+    pub fn document_parameters(&self) -> &[Option<JsonType>] {
+        &self.description.documents
     }
 
     /// The columns of the result, as of the preparation; `None` for statements that return no rows.

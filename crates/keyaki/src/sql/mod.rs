@@ -47,6 +47,7 @@ mod constants;
 pub(crate) mod copy;
 pub(crate) mod cursors;
 mod ddl;
+mod declared;
 mod describe;
 mod discard;
 pub(crate) mod dml;

@@ -21,15 +21,15 @@ use super::split::Statement;
 use super::state::StatementState;
 use super::template::Template;
 use super::{
-    Outcome, Parsed, SqlSession, columns, cursors, dispatch, dml, documents, locking, named, names, parameters, queries,
-    roles, run_parsed, transaction,
+    Outcome, Parsed, SqlSession, advisory, columns, cursors, declared, dispatch, dml, documents, locking, named, names,
+    parameters, queries, roles, run_parsed, transaction,
 };
 use crate::base::interrupt::Execution;
 use crate::base::value::ValueRef;
 use crate::catalog::Catalog;
 use crate::engine::sessions::shown;
 use crate::values::zone::Zone;
-use crate::{Error, PlanCacheMode, Result};
+use crate::{Error, JsonType, PlanCacheMode, Result};
 
 /// A statement that was parsed once.
 #[derive(Debug)]
@@ -75,6 +75,8 @@ pub(crate) struct Description {
     catalog: Arc<Catalog>,
     /// `None` for parameters whose type follows from their values only.
     pub parameters: Vec<Option<DataType>>,
+    /// For each parameter, the type of documents that it has by a cast or as the value of a column.
+    pub documents: Vec<Option<JsonType>>,
     /// The columns of the result; `None` for statements without rows, and for EXPLAIN and SHOW.
     pub columns: Option<SchemaRef>,
     short: Option<ShortPlan>,
@@ -228,6 +230,32 @@ impl Prepared {
         })
     }
 
+    /// The statement with declared types, by OID, of the parameters that its description has no type for; `None` if it is the
+    /// same.
+    pub fn declared(&self, description: &Description, declared: &[u32]) -> Option<Prepared> {
+        let Body::Sql(sql) = &self.body else { return None };
+        let unknown = description.parameters.iter().zip(declared).enumerate().filter(|(_, (ty, _))| ty.is_none());
+        let types = unknown.filter_map(|(index, (_, oid))| Some((index, declared::declared_type(*oid)?)));
+        let types: Vec<_> = types.collect();
+        if types.is_empty() {
+            return None;
+        }
+        let mut sql = sql.clone();
+        declared::cast(&mut sql, &types);
+        Some(Prepared {
+            text: self.text.clone(),
+            shown: self.shown.clone(),
+            body: Body::Sql(sql),
+            declared: self.declared.clone(),
+            parameters: self.parameters,
+            assigned: self.assigned.clone(),
+            description: Mutex::default(),
+            is_locking: self.is_locking,
+            is_secret: self.is_secret,
+            fetches: self.fetches.clone(),
+        })
+    }
+
     /// True for queries that change nothing and lock no rows.
     pub fn is_query(&self) -> bool {
         !self.is_locking && matches!(&self.body, Body::Sql(sql) if matches!(**sql, Sql::Query(_)))
@@ -333,6 +361,7 @@ impl Prepared {
                     path,
                     acting: session.acting(),
                     catalog,
+                    documents: vec![None; types.len()],
                     parameters: types,
                     columns,
                     short: None,
@@ -400,7 +429,9 @@ impl Prepared {
         };
         parameters::add_cast_types(sql, &mut types);
         let short = short.filter(|_| has_own_plan);
-        Ok(Description { version, zone, path, acting, catalog, parameters: types, columns, short, template, locking })
+        let documents = dml::document_parameters(&state, sql, types.len());
+        let parameters = types;
+        Ok(Description { version, zone, path, acting, catalog, parameters, documents, columns, short, template, locking })
     }
 
     /// True for errors that may disappear once the parameters have values.

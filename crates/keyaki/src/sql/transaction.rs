@@ -71,8 +71,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
         Sql::Rollback { chain, savepoint: None } => {
             execution.set_ending();
             let ended = slot.roll_back().await.ok_or_else(none_in_progress)?;
-            session.deferred.clear();
-            session.channels.discard();
+            rolled_back(session);
             if chain {
                 slot.begin(&session.engine, &session.interrupts, chained(session, ended), false).await?;
             }
@@ -162,7 +161,7 @@ async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) ->
     }
     session.deferred.clear();
     let number = slot.number();
-    let committed = slot.commit(&session.engine, decision).await?;
+    let committed = slot.commit(&session.engine, decision).await.inspect_err(|_| rolled_back(session))?;
     let tag = if committed.is_some() { "COMMIT" } else { "ROLLBACK" };
     match committed {
         Some(committed) => {

@@ -190,9 +190,9 @@ impl Client {
     ///
     /// # Errors
     /// Errors of the statement; 57014.
-    pub async fn prepare(&mut self, text: &str) -> Result<Prepared> {
+    pub async fn prepare(&mut self, text: &str, declared: &[u32]) -> Result<Prepared> {
         let Client { wire, session, interrupt, deadline, .. } = self;
-        let prepared = watched(wire, interrupt, *deadline, pin!(session.prepare(text))).await;
+        let prepared = watched(wire, interrupt, *deadline, pin!(session.prepare_declared(text, declared))).await;
         prepared.map_err(|failure| self.ended_by(failure))
     }
 

@@ -92,13 +92,13 @@ pub async fn parse(client: &mut Client, request: Parse) -> Result<()> {
                 Some(copy) => {
                     // For its errors: some drivers do not expect them from the execution.
                     if copy.to_program {
-                        client.prepare(&copy.query).await?;
+                        client.prepare(&copy.query, &[]).await?;
                     }
                     Body::Copy(copy)
                 }
-                None => Body::Prepared(client.prepare(&request.query).await?),
+                None => Body::Prepared(client.prepare(&request.query, &request.type_oids).await?),
             },
-            _ => Body::Prepared(client.prepare(&request.query).await?),
+            _ => Body::Prepared(client.prepare(&request.query, &request.type_oids).await?),
         },
         _ => return Err(Failure::sql("42601", "cannot insert multiple commands into a prepared statement")),
     };
@@ -120,15 +120,18 @@ pub async fn parse(client: &mut Client, request: Parse) -> Result<()> {
 
 /// A statement with the types of its parameters.
 fn described_statement(text: String, body: Body, declared: Vec<u32>) -> Statement {
-    let inferred = match &body {
-        Body::Prepared(prepared) => prepared.parameters(),
-        Body::Empty | Body::Copy(_) => &[],
+    let (inferred, documents) = match &body {
+        Body::Prepared(prepared) => (prepared.parameters(), prepared.document_parameters()),
+        Body::Empty | Body::Copy(_) => Default::default(),
     };
     let declared_type = |index: usize| declared.get(index).map(|oid| Oid(*oid));
     let parameters = inferred.iter().enumerate().map(|(index, inferred)| {
         match declared_type(index).filter(|oid| *oid != Oid::UNSPECIFIED && *oid != Oid::UNKNOWN) {
             Some(oid) => oid,
-            None => inferred.as_ref().map_or(Oid::TEXT, types::oid),
+            None => {
+                let json = documents.get(index).copied().flatten();
+                inferred.as_ref().map_or(Oid::TEXT, |ty| types::of_documents(ty, json))
+            }
         }
     });
     Statement { parameters: parameters.collect(), declared, text, body, names: Names::default() }
@@ -252,7 +255,7 @@ pub async fn describe(client: &mut Client, request: Describe) -> Result<()> {
 async fn described(client: &mut Client, statement: &Statement) -> Result<Option<Vec<ResultColumn>>> {
     let Body::Prepared(prepared) = &statement.body else { return Ok(None) };
     match prepared.columns() {
-        Some(schema) => columns(schema, &[]).map(Some),
+        Some(schema) => columns(&statement.shown(schema), &[]).map(Some),
         None if describes_itself(&statement.text) && statement.parameters.is_empty() => {
             client.start();
             match client.run(Work::Prepared(prepared, &[])).await? {

@@ -23,21 +23,24 @@ mod returning;
 mod unique_keys;
 pub(crate) mod update;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{
-    Expr, FromTable, Ident, Join, ObjectName, Query, SelectItem, SetExpr, Statement, TableAlias, TableFactor,
-    TableObject, TableWithJoins, UpdateTableFromKind,
+    AssignmentTarget, Expr, FromTable, Ident, Join, ObjectName, Query, SelectItem, SetExpr, Statement, TableAlias,
+    TableFactor, TableObject, TableWithJoins, UpdateTableFromKind,
 };
 
 pub(crate) use self::returning::RETURNED_PREFIX;
 use self::returning::Returning;
 use super::names::plain_ident;
+use super::prepared::lone_parameter;
 use super::state::StatementState;
-use crate::catalog::{HIDDEN_ROWID, Privileges, RelationName, Table};
+use super::visit::visit_expressions;
+use crate::catalog::{HIDDEN_ROWID, Privileges, RelationName, Table, types};
 use crate::sql::{access, documents, sequences};
-use crate::{Error, Result};
+use crate::{Error, JsonType, Result};
 
 /// Prefix of the name under which UPDATE and DELETE read their target table.
 pub(crate) const TARGET_PREFIX: &str = "__target_";
@@ -174,6 +177,59 @@ pub(super) fn assigned_column(table: &Table, name: &ObjectName) -> Result<usize>
         Some([qualifier, column]) if *qualifier == table.def.name.name => table.column(column),
         _ => Err(Error::undefined_column(name.to_string(), &table.def.name)),
     }
+}
+
+/// For each of `count` parameters, the type of documents that it has by a cast, or as the value of a column.
+pub(super) fn document_parameters(
+    state: &StatementState,
+    statement: &Statement,
+    count: usize,
+) -> Vec<Option<JsonType>> {
+    let mut found = vec![None; count];
+    if count == 0 {
+        return found;
+    }
+    let mut note = |expr: &Expr, json: Option<JsonType>| {
+        if let Some(known) = lone_parameter(expr).and_then(|parameter| found.get_mut(parameter)) {
+            *known = known.or(json);
+        }
+    };
+    let _ = visit_expressions(statement, |expr| {
+        if let Expr::Cast { expr, data_type, .. } = expr {
+            note(expr, types::from_sql(data_type).ok().and_then(|ty| ty.json));
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    match statement {
+        Statement::Insert(insert) => {
+            if let TableObject::TableName(name) = &insert.table
+                && let Ok(table) = state.table(name)
+                && let Some(SetExpr::Values(values)) = insert.source.as_ref().map(|query| query.body.as_ref())
+            {
+                let columns = insert::target_columns(&table, insert).ok().flatten();
+                let columns = columns.unwrap_or_else(|| (0..table.def.columns.len()).collect());
+                for row in &values.rows {
+                    let cells = row.content.iter().zip(&columns);
+                    cells.for_each(|(cell, column)| note(cell, table.def.columns[*column].ty.json));
+                }
+            }
+        }
+        Statement::Update(update) => {
+            if let TableFactor::Table { name, .. } = &update.table.relation
+                && let Ok(table) = state.table(name)
+            {
+                for assignment in &update.assignments {
+                    if let AssignmentTarget::ColumnName(name) = &assignment.target
+                        && let Ok(column) = assigned_column(&table, name)
+                    {
+                        note(&assignment.value, table.def.columns[column].ty.json);
+                    }
+                }
+            }
+        }
+        _ => {}
+    }
+    found
 }
 
 /// The columns of the result of a statement with RETURNING; `None` without the clause.
