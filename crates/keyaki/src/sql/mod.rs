@@ -460,7 +460,7 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
             output: false,
             default: false,
         } if into.is_empty() && using.is_empty() => Box::pin(execute(session, execution, &name, parameters)).await,
-        Sql::Declare { stmts } => Box::pin(cursors::declare(session, stmts)).await,
+        Sql::Declare { stmts } => Box::pin(cursors::declare(session, execution, stmts)).await,
         Sql::LISTEN { channel } => channels::listen(session, &channel),
         Sql::UNLISTEN { channel } => channels::unlisten(session, &channel),
         Sql::NOTIFY { channel, payload } => channels::notify(session, &channel, payload.as_deref()),

@@ -216,18 +216,7 @@ impl Prepared {
         let description = Mutex::default();
         let (text, shown) = (text.into(), shown(text));
         let (is_secret, fetches) = (false, None);
-        Ok(Prepared {
-            text,
-            shown,
-            body,
-            declared,
-            parameters,
-            assigned,
-            description,
-            is_locking,
-            is_secret,
-            fetches,
-        })
+        Ok(Prepared { text, shown, body, declared, parameters, assigned, description, is_locking, is_secret, fetches })
     }
 
     /// The statement with declared types, by OID, of the parameters that its description has no type for; `None` if it is the
@@ -431,7 +420,19 @@ impl Prepared {
         let short = short.filter(|_| has_own_plan);
         let documents = dml::document_parameters(&state, sql, types.len());
         let parameters = types;
-        Ok(Description { version, zone, path, acting, catalog, parameters, documents, columns, short, template, locking })
+        Ok(Description {
+            version,
+            zone,
+            path,
+            acting,
+            catalog,
+            parameters,
+            documents,
+            columns,
+            short,
+            template,
+            locking,
+        })
     }
 
     /// True for errors that may disappear once the parameters have values.

@@ -360,7 +360,7 @@ fn index_tree<'a>(table: &'a Table, position: usize, index: &'a IndexDef) -> Res
         id: index.tree,
         schema: &table.index_schemas[position],
         encoding: &table.trees[position + 1],
-        unique: index.unique.then(|| index.keys.len()),
+        unique: index.unique.then_some(index.keys.len()),
         index: Some(index),
         predicate: table.predicate(position)?,
     })

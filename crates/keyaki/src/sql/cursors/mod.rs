@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 
 use super::names::plain_ident;
 use super::{Outcome, SqlSession, query};
+use crate::base::interrupt::Execution;
 use crate::{Error, ObjectKind, Result};
 use rows::CursorRows;
 pub(super) use statement::{CursorStatement, fetched_cursor, parse};
@@ -203,7 +204,11 @@ pub(super) fn declared_query(statement: &Sql) -> Option<&Query> {
 /// # Errors
 /// `NoActiveTransaction` outside of a transaction, unless it is WITH HOLD; `AlreadyExists`; `PrerequisiteState` if there are too
 /// many; errors of the query.
-pub(super) async fn declare(session: &SqlSession, mut statements: Vec<Declare>) -> Result<Outcome> {
+pub(super) async fn declare(
+    session: &SqlSession,
+    execution: &Execution<'_>,
+    mut statements: Vec<Declare>,
+) -> Result<Outcome> {
     let text = Sql::Declare { stmts: statements.clone() }.to_string();
     let (Some(declare), true) = (statements.pop(), statements.is_empty()) else {
         return Err(Error::Unsupported("DECLARE of several names".into()));
@@ -223,7 +228,7 @@ pub(super) async fn declare(session: &SqlSession, mut statements: Vec<Declare>) 
     }
     let cursors = &session.cursors;
     cursors.check_new(&name)?;
-    let Outcome::Rows(stream) = Box::pin(query(session, Sql::Query(for_query))).await? else {
+    let Outcome::Rows(stream) = Box::pin(query(session, execution, Sql::Query(for_query))).await? else {
         return Err(Error::Internal("a query without rows".into()));
     };
     let is_binary = binary == Some(true);

@@ -5,6 +5,7 @@
 //! has to run again, the rows stay the same.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -58,9 +59,8 @@ pub(super) fn replace<'a>(
         _ = walk(statement, &mut outermost);
         let mut rows: HashMap<String, Query> = HashMap::new();
         for query in outermost.queries {
-            let text = query.to_string();
-            if !rows.contains_key(&text) {
-                rows.insert(text, executed(session, execution, holder, query).await?);
+            if let Entry::Vacant(entry) = rows.entry(query.to_string()) {
+                entry.insert(executed(session, execution, holder, query).await?);
             }
         }
         if !rows.is_empty() {
