@@ -58,6 +58,10 @@ pub struct Wire<S> {
     socket: S,
     input: BytesMut,
     output: BytesMut,
+    /// Messages behind those of `output`, encoded in place: appending to a `Vec` is faster.
+    rows: Vec<u8>,
+    /// Number of bytes of `rows` that were sent.
+    rows_sent: usize,
     /// Maximum length of a message.
     message_bytes_max: usize,
     /// Maximum time in which the socket takes no output.
@@ -74,8 +78,9 @@ pub struct Traffic {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     pub fn new(socket: S, message_bytes_max: usize, send_timeout: Option<Duration>) -> Wire<S> {
-        let (input, output) = (BytesMut::new(), BytesMut::new());
-        Wire { socket, input, output, message_bytes_max, send_timeout, traffic: Traffic::default() }
+        let (input, output, rows) = (BytesMut::new(), BytesMut::new(), Vec::new());
+        let traffic = Traffic::default();
+        Wire { socket, input, output, rows, rows_sent: 0, message_bytes_max, send_timeout, traffic }
     }
 
     /// Reads more bytes. Cancel safe.
@@ -219,6 +224,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// # Errors
     /// If the message is too long.
     pub fn put(&mut self, message: &PgWireBackendMessage) -> Result<()> {
+        self.output.extend_from_slice(&self.rows[self.rows_sent..]);
+        self.clear_rows();
         let len = self.output.len();
         message.encode(&mut self.output).map_err(|error| {
             self.output.truncate(len);
@@ -226,14 +233,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         })
     }
 
-    /// The output, for messages that are encoded in place.
-    pub fn output(&mut self) -> &mut BytesMut {
-        &mut self.output
+    /// The end of the output, for messages that are encoded in place.
+    pub fn rows(&mut self) -> &mut Vec<u8> {
+        &mut self.rows
+    }
+
+    fn clear_rows(&mut self) {
+        self.rows.clear();
+        self.rows_sent = 0;
     }
 
     /// True if the output should be sent.
     pub fn is_large(&self) -> bool {
-        self.output.len() >= FLUSH_BYTES
+        self.output.len() + self.rows.len() >= FLUSH_BYTES
     }
 
     /// Sends the output.
@@ -241,17 +253,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// # Errors
     /// Errors of the socket; `TimedOut` if the client receives nothing for too long.
     pub async fn flush(&mut self) -> io::Result<()> {
-        let len = self.output.len() as u64;
+        let len = (self.output.len() + self.rows.len() - self.rows_sent) as u64;
         while self.output.has_remaining() {
             if within(self.send_timeout, self.socket.write_buf(&mut self.output)).await? == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
         }
+        while self.rows_sent < self.rows.len() {
+            match within(self.send_timeout, self.socket.write(&self.rows[self.rows_sent..])).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                sent => self.rows_sent += sent,
+            }
+        }
         self.traffic.sent += len;
         within(self.send_timeout, self.socket.flush()).await?;
+        // The buffer of a long result is used again for its next rows.
+        let is_result = self.rows.len() >= FLUSH_BYTES;
         self.output.clear();
+        self.clear_rows();
         if self.output.capacity() > KEPT_BYTES {
             self.output = BytesMut::new();
+        }
+        if self.rows.capacity() > KEPT_BYTES && !is_result {
+            self.rows = Vec::new();
         }
         if self.input.is_empty() && self.input.capacity() > KEPT_BYTES {
             self.input = BytesMut::new();
@@ -282,7 +306,7 @@ async fn within<T>(limit: Option<Duration>, step: impl Future<Output = io::Resul
 }
 
 /// Appends a message with the type `kind`, whose body `put` appends.
-pub fn put_message(output: &mut BytesMut, kind: u8, put: impl FnOnce(&mut BytesMut)) {
+pub fn put_message(output: &mut Vec<u8>, kind: u8, put: impl FnOnce(&mut Vec<u8>)) {
     output.put_u8(kind);
     let start = output.len();
     output.put_i32(0);

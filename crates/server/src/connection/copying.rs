@@ -1,12 +1,15 @@
 //! COPY FROM STDIN and COPY TO STDOUT.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use keyaki::{CopyFormat, Outcome, ProgramCopy, RecordBatch};
+use parking_lot::Mutex;
 use pgwire::messages::copy::{CopyData, CopyDone, CopyInResponse, CopyOutResponse};
 use pgwire::messages::{PgWireBackendMessage as Message, PgWireFrontendMessage as Request};
-use tokio::sync::mpsc::{Permit, Sender, channel};
+use tokio::sync::mpsc::{Permit, Receiver, Sender, channel};
 use tokio::time::timeout;
 
 use super::client::{Client, Work};
@@ -24,8 +27,10 @@ const PIECE_BYTES: usize = 256 << 10;
 const EARLY_BYTES: usize = 8 << 20;
 /// A load fails if no rows arrive for this time: it holds up other writers.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Batches between the connection and the load.
+/// Batches between the reader of rows and the load.
 const BATCHES_AHEAD: usize = 4;
+/// Pieces between the connection and the reader of rows.
+const PIECES_AHEAD: usize = 2;
 
 /// Executes a statement. Returns its tag.
 ///
@@ -59,40 +64,61 @@ async fn read(client: &mut Client, copy: ProgramCopy) -> Result<u64> {
     while bytes < EARLY_BYTES && !incoming.has_ended {
         for batch in client.while_running(async |wire| incoming.next(wire).await).await? {
             bytes += batch.get_array_memory_size();
-            pending.push_back(Ok(batch));
+            pending.push_back(batch);
         }
     }
     let (sender, mut receiver) = channel(BATCHES_AHEAD);
-    let mut sender = Some(sender);
     let batches = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
     let Client { wire, session, .. } = client;
     let mut load = std::pin::pin!(session.load(&table, batches));
     let mut failed = None;
+    // The rows that have arrived so far.
+    while let Some(batch) = pending.pop_front() {
+        tokio::select! {
+            biased;
+            loaded = load.as_mut() => return Ok(loaded?),
+            permit = sender.reserve() => permit.map(|permit| permit.send(Ok(batch))).unwrap_or_default(),
+        }
+    }
+    // Another task reads the others, so that they are read and loaded at the same time.
+    let Incoming { reader, limit, mut has_ended, .. } = incoming;
+    let (pieces, receiver) = channel(PIECES_AHEAD);
+    let (mut pieces, refused) = (Some(pieces), Arc::default());
+    let mut parsing = tokio::spawn(parse(reader, limit, receiver, sender, Arc::clone(&refused)));
+    let (mut data, mut piece, mut is_parsing) = (BytesMut::new(), None, true);
     loop {
-        if pending.is_empty() && incoming.has_ended {
-            sender = None;
+        if piece.is_none() && (data.len() >= PIECE_BYTES || has_ended && !data.is_empty()) {
+            piece = Some(Piece::Rows(data.split().freeze()));
+        }
+        if piece.is_none() && has_ended {
+            pieces = None;
         }
         tokio::select! {
             biased;
             // The rest of the rows is skipped if the load fails before the client has sent them all.
-            loaded = load.as_mut() => return match failed {
+            loaded = load.as_mut() => return match failed.or_else(|| refused.lock().take()) {
                 Some(failure) => Err(failure),
                 None => Ok(loaded?),
             },
-            permit = reserve(&sender), if !pending.is_empty() => match permit.zip(pending.pop_front()) {
-                Some((permit, batch)) => permit.send(batch),
-                // The load tells about its error.
-                None => pending.clear(),
+            parsed = &mut parsing, if is_parsing => {
+                if let Err(error) = parsed {
+                    failed = Some(Failure::Sql(keyaki::Error::Internal(format!("reading rows: {error}"))));
+                }
+                data.clear();
+                (is_parsing, has_ended, piece) = (false, true, None);
+            }
+            permit = reserve(&pieces), if piece.is_some() => match permit.zip(piece.take()) {
+                Some((permit, piece)) => permit.send(piece),
+                None => data.clear(),
             },
-            next = timeout(STALL_TIMEOUT, incoming.next(wire)), if pending.is_empty() && !incoming.has_ended => {
+            next = timeout(STALL_TIMEOUT, next_data(wire)), if piece.is_none() && !has_ended => {
                 let stalled = |_| Err(Failure::sql("57014", "COPY from stdin failed: no data has arrived for 30 s"));
                 match next.unwrap_or_else(stalled) {
-                    Ok(batches) => pending.extend(batches.into_iter().map(Ok)),
+                    Ok(Some(next)) => data.extend_from_slice(&next),
+                    Ok(None) => has_ended = true,
                     Err(failure) => {
-                        // The load gets an error, too, so that it changes nothing.
-                        pending.push_back(Err(keyaki::Error::Cancelled));
-                        failed = Some(failure);
-                        incoming.has_ended = true;
+                        data.clear();
+                        (failed, has_ended, piece) = (Some(failure), true, Some(Piece::Failed));
                     }
                 }
             }
@@ -100,10 +126,83 @@ async fn read(client: &mut Client, copy: ProgramCopy) -> Result<u64> {
     }
 }
 
-/// Room for a batch; `None` after the end of the load.
-async fn reserve(
-    sender: &Option<Sender<keyaki::Result<RecordBatch>>>,
-) -> Option<Permit<'_, keyaki::Result<RecordBatch>>> {
+/// What the connection passes on to the reader of rows.
+enum Piece {
+    Rows(Bytes),
+    /// There are no further rows, and the load must fail.
+    Failed,
+}
+
+/// Reads rows from pieces and passes them on to the load, up to the end of `pieces`, an error, or the end of the load. After an
+/// error, which it leaves in `refused`, the load gets an error, too, so that it changes nothing.
+async fn parse(
+    mut reader: Reader,
+    limit: usize,
+    mut pieces: Receiver<Piece>,
+    batches: Sender<keyaki::Result<RecordBatch>>,
+    refused: Arc<Mutex<Option<Failure>>>,
+) {
+    let mut enough = PIECE_BYTES;
+    loop {
+        let is_last = match pieces.recv().await {
+            Some(Piece::Rows(piece)) => {
+                reader.push(&piece);
+                if reader.len() < enough {
+                    continue;
+                }
+                false
+            }
+            Some(Piece::Failed) => {
+                let _ = batches.send(Err(keyaki::Error::Cancelled)).await;
+                return;
+            }
+            None => true,
+        };
+        loop {
+            let failure = match reader.batch(is_last) {
+                Ok(Some(batch)) => match batches.send(Ok(batch)).await {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+                Ok(None) if reader.len() <= limit => break,
+                Ok(None) => too_long(limit),
+                Err(failure) => failure,
+            };
+            *refused.lock() = Some(failure);
+            let _ = batches.send(Err(keyaki::Error::Cancelled)).await;
+            return;
+        }
+        if is_last {
+            return;
+        }
+        // A row that is longer than the piece is not read again with each piece.
+        enough = PIECE_BYTES.max(2 * reader.len());
+    }
+}
+
+fn too_long(limit: usize) -> Failure {
+    Failure::sql("54000", format!("a row exceeds the limit of {limit} bytes"))
+}
+
+/// The next piece of rows; `None` after the last one. Cancel safe.
+///
+/// # Errors
+/// 57014 if the client gives up; other messages.
+async fn next_data(wire: &mut Wire<Socket>) -> Result<Option<Bytes>> {
+    loop {
+        return match wire.next().await? {
+            Request::CopyData(data) => Ok(Some(data.data)),
+            Request::CopyDone(_) => Ok(None),
+            Request::CopyFail(fail) => Err(Failure::sql("57014", format!("COPY from stdin failed: {}", fail.message))),
+            // Clients may send these before they know that the statement reads rows.
+            Request::Sync(_) | Request::Flush(_) => continue,
+            _ => Err(Failure::fatal("08P01", "unexpected message type during COPY from stdin")),
+        };
+    }
+}
+
+/// Room for a piece; `None` if no further ones are read.
+async fn reserve<T>(sender: &Option<Sender<T>>) -> Option<Permit<'_, T>> {
     sender.as_ref()?.reserve().await.ok()
 }
 
@@ -122,17 +221,11 @@ impl Incoming {
     /// The rows of the next message. Cancel safe.
     ///
     /// # Errors
-    /// Errors of rows; 57014 if the client gives up; 54000 for a row that is too long.
+    /// Errors of rows; 54000 for a row that is too long; those of [`next_data`].
     async fn next(&mut self, wire: &mut Wire<Socket>) -> Result<Vec<RecordBatch>> {
-        match wire.next().await? {
-            Request::CopyData(data) => self.reader.push(&data.data),
-            Request::CopyDone(_) => self.has_ended = true,
-            Request::CopyFail(fail) => {
-                return Err(Failure::sql("57014", format!("COPY from stdin failed: {}", fail.message)));
-            }
-            // Clients may send these before they know that the statement reads rows.
-            Request::Sync(_) | Request::Flush(_) => {}
-            _ => return Err(Failure::fatal("08P01", "unexpected message type during COPY from stdin")),
+        match next_data(wire).await? {
+            Some(data) => self.reader.push(&data),
+            None => self.has_ended = true,
         }
         let mut batches = Vec::new();
         if self.reader.len() < self.enough && !self.has_ended {
@@ -142,7 +235,7 @@ impl Incoming {
             batches.push(batch);
         }
         if self.reader.len() > self.limit {
-            return Err(Failure::sql("54000", format!("a row exceeds the limit of {} bytes", self.limit)));
+            return Err(too_long(self.limit));
         }
         // A row that is longer than the piece is not read again with each message.
         self.enough = PIECE_BYTES.max(2 * self.reader.len());
@@ -164,14 +257,14 @@ async fn write(client: &mut Client, copy: ProgramCopy) -> Result<u64> {
     if format != CopyFormat::Binary
         && let Some(header) = header.take()
     {
-        client.wire.put(&Message::CopyData(CopyData::new(header.freeze())))?;
+        client.wire.put(&Message::CopyData(CopyData::new(header.into())))?;
     }
     let mut sent = 0;
     while let Some(batch) = client.next_batch(&mut rows).await? {
         let columns = rows.encoded(&client.session, &batch)?;
         for row in 0..batch.num_rows() {
             // As PostgreSQL, a message for each row: clients rely on it.
-            put_message(client.wire.output(), b'd', |output| {
+            put_message(client.wire.rows(), b'd', |output| {
                 // That of the binary format precedes the first row in its message.
                 if let Some(header) = header.take() {
                     output.extend_from_slice(&header);
@@ -185,7 +278,7 @@ async fn write(client: &mut Client, copy: ProgramCopy) -> Result<u64> {
     if let Some(trailer) = writer.trailer() {
         let mut end = header.unwrap_or_default();
         end.extend_from_slice(&trailer);
-        client.wire.put(&Message::CopyData(CopyData::new(end.freeze())))?;
+        client.wire.put(&Message::CopyData(CopyData::new(end.into())))?;
     }
     client.wire.put(&Message::CopyDone(CopyDone::new()))?;
     Ok(sent)

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 use keyaki::{
     Outcome, Prepared, ProgramCopy, ResultNames, SendableRecordBatchStream, Session, TransactionStatus, Value,
 };
@@ -225,7 +225,7 @@ impl Rows {
     }
 
     /// Appends rows to the output: at most `rows`, and until it has more than `bytes`. Returns their number.
-    pub fn put(&mut self, output: &mut BytesMut, rows: u64, bytes: usize) -> u64 {
+    pub fn put(&mut self, output: &mut Vec<u8>, rows: u64, bytes: usize) -> u64 {
         let Some(batch) = &mut self.batch else { return 0 };
         let mut put = 0;
         while batch.next < batch.rows && put < rows && output.len() < bytes {

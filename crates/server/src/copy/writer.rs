@@ -1,6 +1,6 @@
 //! Writes rows.
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BufMut};
 use keyaki::{CopyFormat, ProgramCopy};
 
 use super::SIGNATURE;
@@ -11,13 +11,13 @@ use crate::values::columns::Column;
 pub struct Writer {
     copy: ProgramCopy,
     /// The value that is written, with its length.
-    value: BytesMut,
+    value: Vec<u8>,
 }
 
 impl Writer {
     /// A writer in the format of a statement.
     pub fn new(copy: ProgramCopy) -> Writer {
-        Writer { copy, value: BytesMut::new() }
+        Writer { copy, value: Vec::new() }
     }
 
     /// The format of values.
@@ -26,8 +26,8 @@ impl Writer {
     }
 
     /// What precedes the rows; `None` for nothing. `names` are those of the columns.
-    pub fn header<'a>(&self, names: impl Iterator<Item = &'a str>) -> Option<BytesMut> {
-        let mut out = BytesMut::new();
+    pub fn header<'a>(&self, names: impl Iterator<Item = &'a str>) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
         match self.copy.format {
             CopyFormat::Binary => {
                 out.put_slice(SIGNATURE);
@@ -54,7 +54,7 @@ impl Writer {
     }
 
     /// Appends a row.
-    pub fn put(&mut self, columns: &[Column], row: usize, out: &mut BytesMut) {
+    pub fn put(&mut self, columns: &[Column], row: usize, out: &mut Vec<u8>) {
         if self.copy.format == CopyFormat::Binary {
             out.put_u16(columns.len() as u16);
             return columns.iter().for_each(|column| column.put(row, out));
@@ -65,17 +65,18 @@ impl Writer {
             }
             self.value.clear();
             column.put(row, &mut self.value);
-            match self.value.get_i32() {
+            let mut value = self.value.as_slice();
+            match value.get_i32() {
                 // NULL
                 ..0 => out.put_slice(self.copy.null.as_bytes()),
-                _ => put_text(&self.copy, &self.value, out),
+                _ => put_text(&self.copy, value, out),
             }
         }
         out.put_u8(b'\n');
     }
 }
 
-fn put_text(copy: &ProgramCopy, value: &[u8], out: &mut BytesMut) {
+fn put_text(copy: &ProgramCopy, value: &[u8], out: &mut Vec<u8>) {
     if copy.format == CopyFormat::Csv {
         return put_quoted(copy, value, out);
     }
@@ -99,7 +100,7 @@ fn put_text(copy: &ProgramCopy, value: &[u8], out: &mut BytesMut) {
 }
 
 /// Appends a value, in quotes if it could be read as another one without them.
-fn put_quoted(copy: &ProgramCopy, value: &[u8], out: &mut BytesMut) {
+fn put_quoted(copy: &ProgramCopy, value: &[u8], out: &mut Vec<u8>) {
     let is_special = |byte: &u8| *byte == copy.delimiter || *byte == copy.quote || matches!(byte, b'\n' | b'\r');
     if value != copy.null.as_bytes() && value != b"\\." && !value.iter().any(is_special) {
         return out.put_slice(value);

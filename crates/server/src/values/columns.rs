@@ -14,7 +14,7 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
     DataType, Decimal128Type, Decimal256Type, Field, Int64Type, IntervalUnit, TimeUnit, UInt32Type,
 };
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 use keyaki::Session;
 
 use super::{EPOCH_DAYS, EPOCH_MICROS, Format, JSONB_VERSION, numeric};
@@ -91,7 +91,7 @@ impl Column {
 
     /// Appends a value and its length in bytes.
     #[inline]
-    pub fn put(&self, row: usize, out: &mut BytesMut) {
+    pub fn put(&self, row: usize, out: &mut Vec<u8>) {
         if self.is_null(row) {
             return out.put_i32(NULL);
         }
@@ -125,10 +125,10 @@ impl Column {
                 out.put_i32(months);
             }
             Values::Unsigned(values) => {
-                put_sized(out, |out| numeric::put(itoa::Buffer::new().format(values.value(row)), 0, out));
+                put_sized(out, |out| numeric::put_integer(values.value(row).into(), 0, out));
             }
             Values::Numeric(values, scale) => {
-                put_sized(out, |out| numeric::put(itoa::Buffer::new().format(values.value(row)), *scale, out));
+                put_sized(out, |out| numeric::put_integer(values.value(row), *scale, out));
             }
             Values::LongNumeric(values, scale) => {
                 put_sized(out, |out| numeric::put(&values.value(row).to_string(), *scale, out));
@@ -138,13 +138,13 @@ impl Column {
     }
 }
 
-fn put_bytes(bytes: &[u8], out: &mut BytesMut) {
+fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.put_i32(bytes.len() as i32);
     out.put_slice(bytes);
 }
 
 /// Appends what `put` appends, after its length.
-fn put_sized(out: &mut BytesMut, put: impl FnOnce(&mut BytesMut)) {
+fn put_sized(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.put_i32(0);
     put(out);
@@ -303,7 +303,7 @@ impl Lists {
         Ok(())
     }
 
-    fn put(&self, row: usize, out: &mut BytesMut) {
+    fn put(&self, row: usize, out: &mut Vec<u8>) {
         let (mut start, mut end) = (row as i32, row as i32 + 1);
         let mut lens = Vec::with_capacity(self.offsets.len());
         for offsets in &self.offsets {

@@ -6,7 +6,7 @@
 //!
 //! The value is the sum of group × 10000^(weight - index). Leading and trailing groups of zeros are left out.
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BufMut};
 
 /// Decimal digits in a group.
 const GROUP: usize = 4;
@@ -19,7 +19,7 @@ const SCALE_MAX: u16 = 400;
 const WEIGHT_MAX: i16 = 100;
 
 /// Appends a number: its decimal digits as an integer, with a sign, divided by 10^`scale`.
-pub fn put(number: &str, scale: i32, out: &mut BytesMut) {
+pub fn put(number: &str, scale: i32, out: &mut Vec<u8>) {
     let (is_negative, digits) = match number.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, number),
@@ -54,6 +54,32 @@ pub fn put(number: &str, scale: i32, out: &mut BytesMut) {
     if !is_zero {
         (last..=first).rev().for_each(|weight| out.put_i16(group(weight)));
     }
+}
+
+/// Appends `number` / 10^`scale`.
+pub fn put_integer(number: i128, scale: i32, out: &mut Vec<u8>) {
+    /// Powers of ten that make whole groups of the digits after the point, by their number modulo the length of a group.
+    const POWERS: [u64; GROUP] = [1, 1000, 100, 10];
+    /// Groups of the largest 64-bit number.
+    const GROUPS_MAX: usize = 5;
+    let scaled = usize::try_from(scale).ok().and_then(|scale| {
+        let number = u64::try_from(number.unsigned_abs()).ok()?;
+        number.checked_mul(POWERS[scale % GROUP])
+    });
+    let Some(mut rest) = scaled else { return put(itoa::Buffer::new().format(number), scale, out) };
+    let (mut groups, mut count) = ([0_i16; GROUPS_MAX], 0);
+    while rest > 0 {
+        groups[count] = (rest % 10_000) as i16;
+        rest /= 10_000;
+        count += 1;
+    }
+    let zeros = groups[..count].iter().take_while(|group| **group == 0).count();
+    let last_weight = -((scale + GROUP as i32 - 1) / GROUP as i32);
+    out.put_i16((count - zeros) as i16);
+    out.put_i16(if count == 0 { 0 } else { (last_weight + count as i32 - 1) as i16 });
+    out.put_u16(if number < 0 { NEGATIVE } else { 0 });
+    out.put_u16(scale as u16);
+    groups[zeros..count].iter().rev().for_each(|group| out.put_i16(*group));
 }
 
 /// The text of a number in the binary format; `None` for malformed bytes.
@@ -108,9 +134,9 @@ mod tests {
     use super::*;
 
     fn encoded(number: &str, scale: i32) -> Vec<u8> {
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         put(number, scale, &mut out);
-        out.to_vec()
+        out
     }
 
     /// The bytes that PostgreSQL 15 sends for these numbers.
@@ -121,6 +147,19 @@ mod tests {
         assert_eq!(encoded("-1", 4), [0, 1, 255, 255, 64, 0, 0, 4, 0, 1]);
         assert_eq!(encoded("10000", 0), [0, 1, 0, 1, 0, 0, 0, 0, 0, 1]);
         assert_eq!(encoded("5", -4), [0, 1, 0, 1, 0, 0, 0, 0, 0, 5]);
+    }
+
+    #[test]
+    fn integers_are_encoded_as_their_texts() {
+        let numbers =
+            (0..39).map(|exponent| 10_i128.pow(exponent)).flat_map(|power| [power, power - 1, 7 * (power / 3)]);
+        for number in numbers.chain([1_0000_0000, 123_4567_8900_0000, u64::MAX.into(), i128::MAX]) {
+            for (number, scale) in [number, -number].into_iter().flat_map(|number| (-5..39).map(move |s| (number, s))) {
+                let mut out = Vec::new();
+                put_integer(number, scale, &mut out);
+                assert_eq!(out, encoded(&number.to_string(), scale), "{number} with {scale} digits after the point");
+            }
+        }
     }
 
     #[test]
