@@ -25,13 +25,15 @@ const PASSWORD_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// True for inputs that may contain a password: addresses with one, and definitions of roles with the word.
 pub fn has_password(input: &str) -> bool {
-    let first = input.split_whitespace().next().unwrap_or_default().to_ascii_lowercase();
-    if !(first.starts_with(".o") || matches!(first.as_str(), "create" | "alter")) {
+    let lower = input.to_ascii_lowercase();
+    let mut words = lower.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'));
+    // Anywhere: other statements and comments may precede.
+    if !(lower.trim_start().starts_with(".o") || words.any(|word| matches!(word, "create" | "alter"))) {
         return false;
     }
     // Also before the first slash of a malformed address.
     let login = input.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map(|(login, _)| login);
-    login.is_some_and(|login| login.contains(':')) || input.to_ascii_lowercase().contains("password")
+    login.is_some_and(|login| login.contains(':')) || lower.contains("password")
 }
 
 /// True for texts that begin as the address of a server.

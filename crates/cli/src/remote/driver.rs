@@ -60,8 +60,8 @@ pub enum Request {
 #[derive(Debug)]
 pub enum CopySource {
     File(std::fs::File),
-    /// Pieces of a script, up to the end of the channel.
-    Pieces(mpsc::Receiver<Vec<u8>>),
+    /// Pieces of a script, up to the end of the channel. After an error, the statement fails.
+    Pieces(mpsc::Receiver<io::Result<Vec<u8>>>),
 }
 
 impl CopySource {
@@ -76,8 +76,8 @@ impl CopySource {
             }
             CopySource::Pieces(pieces) => loop {
                 match pieces.recv().await {
-                    Some(piece) if piece.is_empty() => {}
-                    piece => return Ok(piece.unwrap_or_default()),
+                    Some(Ok(piece)) if piece.is_empty() => {}
+                    piece => return piece.unwrap_or_else(|| Ok(Vec::new())),
                 }
             },
         }

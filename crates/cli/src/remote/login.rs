@@ -80,13 +80,19 @@ pub async fn open(address: &Address) -> Result<(Opened, Address)> {
     Err(problem.unwrap_or_else(|| Error::Usage("the address has no host".into())))
 }
 
+/// The SQLSTATE of a wrong password.
+const INVALID_PASSWORD: &str = "28P01";
+
 /// Opens a connection to a server. With `sslmode=allow`, it is encrypted if the server refuses one that is not.
 async fn open_allowed(address: &Address) -> Result<Opened> {
     if address.ssl_mode != SslMode::Allow {
         return open_one(address).await;
     }
     match open_one(&address.with_ssl_mode(SslMode::Disable)).await {
-        Err(Error::Server(_)) => open_one(&address.with_ssl_mode(SslMode::Prefer)).await,
+        // Not with the same password again.
+        Err(Error::Server(refused)) if refused.sqlstate != INVALID_PASSWORD => {
+            open_one(&address.with_ssl_mode(SslMode::Prefer)).await
+        }
         opened => opened,
     }
 }

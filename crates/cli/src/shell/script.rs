@@ -5,6 +5,7 @@
 //! `\.`, are its rows.
 
 use std::io::{self, BufRead};
+use std::iter;
 
 use keyaki::Session;
 use tokio::sync::mpsc;
@@ -37,9 +38,9 @@ pub enum OnError {
 pub async fn run(runner: &mut Runner, input: impl BufRead, name: &str, on_error: OnError) -> Result<Next> {
     let (pending, pending_line) = (String::new(), 1);
     let mut script = Script { runner, name, on_error, pending, pending_line, copy: None, failed: false };
-    let mut lines = input.lines().zip(1..);
+    let mut lines = lines(input).zip(1..);
     while let Some((line, number)) = lines.next() {
-        let line = line.map_err(Failure::file(name))?;
+        let line = line.and_then(text).map_err(Failure::file(name))?;
         if script.line(number, &line).await? == Next::Quit {
             return Ok(Next::Quit);
         }
@@ -49,6 +50,32 @@ pub async fn run(runner: &mut Runner, input: impl BufRead, name: &str, on_error:
     }
     script.flush().await?;
     if script.failed { Err(Failure::Reported) } else { Ok(Next::Continue) }
+}
+
+/// The lines of a script, with their ends.
+fn lines(mut input: impl BufRead) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+    iter::from_fn(move || {
+        let mut line = Vec::new();
+        match input.read_until(b'\n', &mut line) {
+            Ok(0) => None,
+            Ok(_) => Some(Ok(line)),
+            Err(error) => Some(Err(error)),
+        }
+    })
+}
+
+/// A line without its end.
+///
+/// # Errors
+/// `InvalidData` if it is not UTF-8.
+fn text(mut line: Vec<u8>) -> io::Result<String> {
+    line.truncate(content(&line).len());
+    String::from_utf8(line).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a line is not valid UTF-8"))
+}
+
+fn content(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 struct Script<'a> {
@@ -124,22 +151,31 @@ impl Script<'_> {
         &mut self,
         statement: &str,
         line: usize,
-        lines: &mut impl Iterator<Item = io::Result<String>>,
+        lines: &mut impl Iterator<Item = io::Result<Vec<u8>>>,
     ) -> Result<()> {
         let (sender, rows) = mpsc::channel(PIECES);
         let name = self.name;
         let feed = async {
             let (mut sender, mut piece) = (Some(sender), Vec::new());
             for line in lines {
-                let line = line.map_err(Failure::file(name))?;
-                if line == "\\." {
+                let line = match line {
+                    Ok(line) => line,
+                    Err(error) => {
+                        if let Some(open) = sender {
+                            // The rows so far must not remain.
+                            let failed = io::Error::new(error.kind(), error.to_string());
+                            let _ = open.send(Err(failed)).await;
+                        }
+                        return Err(Failure::file(name)(error));
+                    }
+                };
+                if content(&line) == b"\\." {
                     break;
                 }
-                piece.extend_from_slice(line.as_bytes());
-                piece.push(b'\n');
+                piece.extend_from_slice(&line);
                 if piece.len() >= PIECE_BYTES
                     && let Some(open) = &sender
-                    && open.send(std::mem::take(&mut piece)).await.is_err()
+                    && open.send(Ok(std::mem::take(&mut piece))).await.is_err()
                 {
                     sender = None;
                 }
@@ -149,7 +185,7 @@ impl Script<'_> {
             }
             if let Some(open) = sender {
                 // The statement may have failed.
-                let _ = open.send(piece).await;
+                let _ = open.send(Ok(piece)).await;
             }
             Ok::<(), Failure>(())
         };

@@ -268,6 +268,22 @@ impl Access {
         self.remove_unfounded();
     }
 
+    /// Changes the owner and the privileges of a table, and the privileges of its identity columns' sequences, which have the
+    /// owner of the table.
+    pub fn change_with_identities<'a>(
+        &mut self,
+        identities: impl Iterator<Item = &'a mut Access>,
+        change: impl Fn(&mut Access),
+    ) {
+        let owner = self.owner.clone();
+        change(self);
+        for access in identities {
+            access.owner.clone_from(&owner);
+            change(access);
+            access.owner = None;
+        }
+    }
+
     /// Replaces the name of a role.
     pub fn rename_role(&mut self, old: &str, new: &str) {
         let names = self.grants.iter_mut().flat_map(|grant| [&mut grant.to, &mut grant.by]);

@@ -134,7 +134,11 @@ impl SalvagedCatalog {
         // A role that is created later under the name of a lost one must not get its privileges.
         let others = self.others.clone();
         let known = |role: &str| others.has_role(role);
-        self.tables.values_mut().for_each(|def| def.access.retain_roles(known));
+        for def in self.tables.values_mut() {
+            let identities = def.columns.iter_mut().filter_map(|column| column.identity.as_mut());
+            let identities = identities.map(|identity| &mut identity.sequence.access);
+            def.access.change_with_identities(identities, |access| access.retain_roles(known));
+        }
         self.sequences.values_mut().for_each(|def| def.access.retain_roles(known));
         self.others.schema_access.values_mut().for_each(|access| Arc::make_mut(access).retain_roles(known));
         for role in self.others.roles.values_mut() {

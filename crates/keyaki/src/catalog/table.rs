@@ -75,8 +75,10 @@ impl TableTree {
 const CHANGED_ROWS_MIN: u64 = 1000;
 /// The statistics are collected again after changes of this share of the rows: one tenth.
 const CHANGED_SHARE: u64 = 10;
-/// Minimum time between two collections, except for tables that have doubled: prepared statements are planned anew after each.
-const INTERVAL: Duration = Duration::from_secs(10);
+/// Minimum time between two collections, except for tables that have doubled.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum time if the number of rows is about the same: prepared statements are planned anew after each collection.
+const UPDATES_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Table {
     /// Derives the schemas and column mappings.
@@ -199,7 +201,9 @@ impl Table {
         let grown = self.grown_rows.fetch_add(grown, Ordering::Relaxed) + grown;
         let known = self.statistics.as_ref().map_or(0, |statistics| statistics.rows);
         let has_doubled = u64::try_from(grown).is_ok_and(|grown| grown >= CHANGED_ROWS_MIN.max(known));
-        let is_due = changed >= CHANGED_ROWS_MIN.max(known / CHANGED_SHARE) && self.since.elapsed() >= INTERVAL;
+        let many = CHANGED_ROWS_MIN.max(known / CHANGED_SHARE);
+        let interval = if grown.unsigned_abs() >= many { INTERVAL } else { UPDATES_INTERVAL };
+        let is_due = changed >= many && self.since.elapsed() >= interval;
         // Only one of several writers collects.
         (has_doubled || is_due) && self.changed_rows.swap(0, Ordering::Relaxed) > 0
     }

@@ -34,6 +34,9 @@ impl Session {
         // The transaction may have ended without a statement.
         local::end(&self.sql);
         cursors::end(&self.sql);
+        if !self.sql.transaction.is_open() {
+            self.sql.channels.discard();
+        }
         advisory::end(&self.sql);
         // A session that was terminated keeps no rows locked.
         self.sql.activity.begin(text).inspect_err(|error| self.sql.transaction.failed(error))?;

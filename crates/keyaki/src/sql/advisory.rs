@@ -112,7 +112,17 @@ pub(super) async fn apply(session: &SqlSession, statement: &mut Statement) -> Re
     for item in select_list(statement).into_iter().flatten() {
         let Some((action, arguments)) = call(item) else { continue };
         let arguments = arguments.into_iter().map(|expr| expr.clone()).collect();
-        let result = Expr::value(execute(session, action, arguments).await?);
+        let mut result = Expr::value(execute(session, action, arguments).await?);
+        if matches!(action, Action::Try(..) | Action::Unlock(_)) {
+            // Also of NULL.
+            result = Expr::Cast {
+                kind: CastKind::Cast,
+                expr: Box::new(result),
+                data_type: DataType::Boolean,
+                array: false,
+                format: None,
+            };
+        }
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
             *expr = result;
         }

@@ -77,7 +77,7 @@ impl Pending {
         if self.messages.contains(&message) {
             return Ok(());
         }
-        let bytes = self.bytes + message.0.len() + message.1.len();
+        let bytes = self.bytes + message_bytes(&message.0, &message.1);
         if bytes > PENDING_BYTES_MAX {
             return Err(Error::LimitExceeded("too many notifications in one transaction".into()));
         }
@@ -100,6 +100,13 @@ impl Outbox {
     pub fn notify(&self, channel: &str, payload: &str) -> Result<()> {
         self.0.lock().notify(channel, payload)
     }
+}
+
+/// Bytes of a message in the lists of a session.
+fn message_bytes(channel: &str, payload: &str) -> usize {
+    /// Of the entries, and of the allocations of the texts.
+    const OVERHEAD: usize = 160;
+    OVERHEAD + channel.len() + payload.len()
 }
 
 /// A channel name that is neither empty nor too long.
@@ -137,7 +144,8 @@ impl Channels {
     /// `LimitExceeded`.
     fn add(&self, action: Action) -> Result<()> {
         let mut pending = self.pending.lock();
-        if self.listening.lock().len() + pending.actions.len() >= CHANNELS_MAX {
+        let begun = || pending.actions.iter().filter(|action| matches!(action, Action::Listen(_))).count();
+        if matches!(action, Action::Listen(_)) && self.listening.lock().len() + begun() >= CHANNELS_MAX {
             return Err(Error::LimitExceeded(format!("a session listens to at most {CHANNELS_MAX} channels")));
         }
         pending.actions.push(action);
@@ -179,7 +187,7 @@ impl Channels {
         pending.savepoints.truncate(place + 1);
         for action in pending.actions.drain(pending.savepoints[place].1..) {
             if let Action::Notify(channel, payload) = action {
-                pending.bytes -= channel.len() + payload.len();
+                pending.bytes -= message_bytes(&channel, &payload);
                 pending.messages.remove(&(channel, payload));
             }
         }

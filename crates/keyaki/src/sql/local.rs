@@ -19,7 +19,7 @@ use crate::values::zone::Zone;
 use crate::{Error, Result};
 
 /// Maximum number of entries of a journal.
-const ENTRIES_MAX: usize = 10_000;
+const ENTRIES_MAX: usize = 1_000;
 
 /// A former value of a setting.
 #[derive(Debug, Clone)]

@@ -27,7 +27,8 @@ use crate::base::interrupt::Execution;
 use crate::catalog::{Catalog, DefaultKind, DocumentKind, RelationName, ViewDef, put, put_new, remove};
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
-use crate::sql::visit::walk;
+use crate::sql::parse_query;
+use crate::sql::visit::{check_literals, walk};
 use crate::{Error, ObjectKind, Result};
 
 /// A name of a column that no statement uses.
@@ -142,12 +143,14 @@ fn plain(name: ObjectName, columns: Vec<ViewColumnDef>, query: Box<Query>) -> Cr
 
 /// The stored SELECT. A column list renames the columns of the query.
 fn definition(create: &CreateView) -> Result<String> {
+    let text = create.query.to_string();
+    check_literals(&create.query, &text, parse_query)?;
     if create.columns.is_empty() {
-        return Ok(create.query.to_string());
+        return Ok(text);
     }
     let names = create.columns.iter().map(|c| new_name(&c.name).map(|name| quoted(&name)));
     let names = names.collect::<Result<Vec<_>>>()?.join(", ");
-    Ok(with_names(&create.query.to_string(), &names))
+    Ok(with_names(&text, &names))
 }
 
 /// A query with other names of its columns.

@@ -9,8 +9,10 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, Query, Select, Statement, TableFactor, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
+    Expr, ObjectName, Query, Select, Statement, TableFactor, Value, ValueWithSpan, Visit, VisitMut, Visitor, VisitorMut,
 };
+
+use crate::{Error, Result};
 
 /// Traverses a syntax tree.
 pub(super) fn walk<V: Visitor>(node: &impl Visit, visitor: &mut V) -> ControlFlow<V::Break> {
@@ -36,6 +38,33 @@ pub(super) fn has_query(node: &impl Visit) -> bool {
         }
     }
     walk(node, &mut Queries).is_break()
+}
+
+/// Checks that a text, which a definition stores, has the literals of the syntax tree that it was made of: the text of a literal with
+/// a quote behind a backslash or another quote is that of another one.
+///
+/// # Errors
+/// `Unsupported`.
+pub(super) fn check_literals<P: Visit>(
+    node: &impl Visit,
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<P>,
+) -> Result<()> {
+    struct Literals(Vec<Value>);
+    impl Visitor for Literals {
+        type Break = ();
+        fn pre_visit_value(&mut self, value: &ValueWithSpan) -> ControlFlow<()> {
+            self.0.push(value.value.clone());
+            ControlFlow::Continue(())
+        }
+    }
+    let (mut own, mut parsed) = (Literals(Vec::new()), Literals(Vec::new()));
+    _ = walk(node, &mut own);
+    let is_parsed = parse(text).is_ok_and(|node| walk(&node, &mut parsed).is_continue());
+    match is_parsed && own.0 == parsed.0 {
+        true => Ok(()),
+        false => Err(Error::Unsupported(format!("a definition with the text of these literals: {text}"))),
+    }
 }
 
 /// Calls `f` with each expression before the expressions in it.

@@ -24,7 +24,7 @@ use crate::values::floats::canonical;
 use crate::values::json;
 use crate::values::time::MICROS_PER_DAY;
 use crate::values::zone::Zone;
-use crate::{ConstraintKind, Error, Result};
+use crate::{ConstraintKind, Error, JsonType, Result};
 
 /// Arrow's casts return null for values that do not fit.
 const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: FormatOptions::new() };
@@ -102,10 +102,11 @@ pub(crate) fn check_text(values: &ArrayRef, column: &ColumnDef) -> Result<()> {
         return check_text(lists.values(), column);
     }
     let Some(texts) = values.as_string_view_opt() else { return Ok(()) };
-    if let Some(ty) = column.ty.json
+    if column.ty.json.is_some()
         && let Some(text) = texts.iter().flatten().find(|text| !json::is_valid(text))
     {
-        return Err(Error::invalid_text(ty.name(), text, Some(&column.name)));
+        // As in PostgreSQL, also for JSONB.
+        return Err(Error::invalid_text(JsonType::Json.name(), text, Some(&column.name)));
     }
     let Some(max) = column.ty.max_chars else { return Ok(()) };
     let max = max as usize;

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -68,7 +70,15 @@ async fn read(client: &mut Client, copy: ProgramCopy) -> Result<u64> {
         }
     }
     let (sender, mut receiver) = channel(BATCHES_AHEAD);
-    let batches = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
+    // The load succeeds only if its rows have ended, and not if their reader has.
+    let (has_all, mut is_cut) = (Arc::new(AtomicBool::new(false)), false);
+    let all = Arc::clone(&has_all);
+    let batches = futures::stream::poll_fn(move |context| match receiver.poll_recv(context) {
+        Poll::Ready(None) if !all.load(Ordering::Acquire) && !std::mem::replace(&mut is_cut, true) => {
+            Poll::Ready(Some(Err(keyaki::Error::Cancelled)))
+        }
+        next => next,
+    });
     let Client { wire, session, .. } = client;
     let mut load = std::pin::pin!(session.load(&table, batches));
     let mut failed = None;
@@ -84,7 +94,7 @@ async fn read(client: &mut Client, copy: ProgramCopy) -> Result<u64> {
     let Incoming { reader, limit, mut has_ended, .. } = incoming;
     let (pieces, receiver) = channel(PIECES_AHEAD);
     let (mut pieces, refused) = (Some(pieces), Arc::default());
-    let mut parsing = tokio::spawn(parse(reader, limit, receiver, sender, Arc::clone(&refused)));
+    let mut parsing = tokio::spawn(parse(reader, limit, receiver, sender, (Arc::clone(&refused), has_all)));
     let (mut data, mut piece, mut is_parsing) = (BytesMut::new(), None, true);
     loop {
         if piece.is_none() && (data.len() >= PIECE_BYTES || has_ended && !data.is_empty()) {
@@ -134,13 +144,14 @@ enum Piece {
 }
 
 /// Reads rows from pieces and passes them on to the load, up to the end of `pieces`, an error, or the end of the load. After an
-/// error, which it leaves in `refused`, the load gets an error, too, so that it changes nothing.
+/// error, which it leaves in `refused`, the load gets an error, too, so that it changes nothing. `has_all` becomes true after the
+/// last row.
 async fn parse(
     mut reader: Reader,
     limit: usize,
     mut pieces: Receiver<Piece>,
     batches: Sender<keyaki::Result<RecordBatch>>,
-    refused: Arc<Mutex<Option<Failure>>>,
+    (refused, has_all): (Arc<Mutex<Option<Failure>>>, Arc<AtomicBool>),
 ) {
     let mut enough = PIECE_BYTES;
     loop {
@@ -173,7 +184,8 @@ async fn parse(
             return;
         }
         if is_last {
-            return;
+            // Before `batches` is dropped.
+            return has_all.store(true, Ordering::Release);
         }
         // A row that is longer than the piece is not read again with each piece.
         enough = PIECE_BYTES.max(2 * reader.len());

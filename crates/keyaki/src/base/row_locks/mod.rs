@@ -406,14 +406,29 @@ impl State {
     }
 
     /// True if a holder waits for others that wait for it.
+    ///
+    /// Those that wait before another one for the same row in the same mode wait for nothing that it does not wait for, except if they
+    /// hold the row: they are not looked at again, so that a long queue is read once.
     fn waits_for_itself(&self, holder: HolderId) -> bool {
-        let (mut next, mut seen) = (self.blocking(holder), BTreeSet::new());
-        while let Some(other) = next.pop() {
-            if other == holder {
-                return true;
-            }
-            if seen.insert(other) {
-                next.extend(self.blocking(other));
+        let (mut next, mut seen) = (vec![holder], BTreeSet::new());
+        while let Some(waiting) = next.pop() {
+            let row = self.holders.get(&waiting).and_then(|held| held.waits_for);
+            let Some(known) = row.and_then(|row| self.rows.get(&row)) else { continue };
+            let Some(mode) = known.waiting().find(|waiter| waiter.holder == waiting).map(|waiter| waiter.mode) else {
+                continue;
+            };
+            let holders = known.holders().filter(|(other, held)| *other != waiting && held.conflicts(mode));
+            let before = known.waiting().take_while(|waiter| waiter.holder != waiting);
+            let before = before.filter(|waiter| waiter.mode.conflicts(mode));
+            // Holders first.
+            let others = holders.map(|(other, _)| (other, true));
+            for (other, is_new) in others.chain(before.map(|waiter| (waiter.holder, waiter.mode != mode))) {
+                if other == holder {
+                    return true;
+                }
+                if seen.insert(other) && is_new {
+                    next.push(other);
+                }
             }
         }
         false

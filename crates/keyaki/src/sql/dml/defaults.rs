@@ -23,6 +23,7 @@ use crate::sql::names::{full_sql, stored_name};
 use crate::sql::qualify;
 use crate::sql::sequences;
 use crate::sql::state::StatementState;
+use crate::sql::visit::check_literals;
 use crate::write::assign::assign;
 use crate::write::evaluate;
 use crate::{Error, Result};
@@ -62,7 +63,9 @@ pub(crate) fn sql(column: &ColumnDef) -> Result<Expr> {
 pub(crate) fn text(state: &StatementState, expr: &Expr) -> Result<String> {
     let mut expr = expr.clone();
     qualify::stored(&mut expr, &state.catalog, &state.path)?;
-    Ok(expr.to_string())
+    let text = expr.to_string();
+    check_literals(&expr, &text, crate::sql::parse_expr)?;
+    Ok(text)
 }
 
 /// The default of a column as a logical expression; NULL if it has none.

@@ -3,8 +3,6 @@
 //! An import leaves roles of the database that have the name of an exported one as they are. Grants that a role has made by a
 //! grant option are made by this role again.
 
-use std::collections::BTreeSet;
-
 use chrono::DateTime;
 
 use crate::catalog::{Access, Catalog, DefaultPrivileges, Grant, PUBLIC, Privileges, RoleDef};
@@ -99,16 +97,20 @@ fn object(statements: &mut Vec<String>, kind: &str, granted: &str, sql: &str, ac
 /// Grants, in an order in which each grantor holds the grant option.
 fn grants(statements: &mut Vec<String>, kind: &str, sql: &str, owner: Option<&str>, grants: &[Grant]) {
     let mut open: Vec<&Grant> = grants.iter().collect();
-    let mut holders: BTreeSet<Option<&str>> = BTreeSet::from([owner]);
+    let mut given: Vec<&Grant> = Vec::new();
     while !open.is_empty() {
-        let (ready, others): (Vec<&Grant>, Vec<&Grant>) =
-            open.into_iter().partition(|grant| holders.contains(&grant.by.as_deref()));
+        let is_ready = |grant: &&Grant| {
+            let options = given.iter().filter(|given| given.to == grant.by);
+            grant.by.as_deref() == owner
+                || options.fold(grant.privileges, |missing, given| missing.without(given.grantable)).is_empty()
+        };
+        let (ready, others): (Vec<&Grant>, Vec<&Grant>) = open.into_iter().partition(is_ready);
         // Every chain of grants begins with the owner: there is always one that is ready.
         if ready.is_empty() {
             return;
         }
         for grant in ready {
-            holders.extend(grant.to.as_deref().map(Some));
+            given.push(grant);
             let by = grant.by.as_deref().filter(|by| Some(*by) != owner);
             statements.extend(by.map(|by| format!("SET ROLE {}", name(by))));
             statements.extend(of_grant(grant, &format!("{kind} {sql}")));

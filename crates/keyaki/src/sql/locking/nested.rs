@@ -4,13 +4,13 @@
 //! syntax tree. The statement itself runs afterwards: it sees the rows that were locked, and keeps them locked to its end. If it
 //! has to run again, the rows stay the same.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::new_null_array;
-use datafusion::sql::sqlparser::ast::{Query, Statement, Visitor, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    Expr, ObjectName, ObjectNamePart, Query, SetExpr, Statement, Visitor, VisitorMut,
+};
 use futures::future::BoxFuture;
 
 use super::clauses::{is_locking, take};
@@ -18,6 +18,7 @@ use super::{Locked, Source, holder, locked};
 use crate::base::identifiers::quoted;
 use crate::base::interrupt::Execution;
 use crate::base::row_locks::LockHolder;
+use crate::sql::names::plain_ident;
 use crate::sql::parameters::literal;
 use crate::sql::visit::{walk, walk_mut};
 use crate::sql::{SqlSession, parse_query};
@@ -57,14 +58,19 @@ pub(super) fn replace<'a>(
     Box::pin(async move {
         let mut outermost = Outermost::default();
         _ = walk(statement, &mut outermost);
-        let mut rows: HashMap<String, Query> = HashMap::new();
-        for query in outermost.queries {
-            if let Entry::Vacant(entry) = rows.entry(query.to_string()) {
-                entry.insert(executed(session, execution, holder, query).await?);
-            }
+        let Outermost { queries, names, .. } = outermost;
+        let mut rows: Vec<Query> = Vec::new();
+        for (place, query) in queries.iter().enumerate() {
+            rows.push(match queries[..place].iter().position(|before| before == query) {
+                Some(before) => rows[before].clone(),
+                None => {
+                    check_names(query, &names)?;
+                    executed(session, execution, holder, query.clone()).await?
+                }
+            });
         }
         if !rows.is_empty() {
-            _ = walk_mut(statement, &mut Replace(rows));
+            _ = walk_mut(statement, &mut Replace(rows.into_iter()));
         }
         Ok(())
     })
@@ -92,33 +98,86 @@ async fn executed(
     as_query(&found)
 }
 
-/// A query that returns rows that are known.
+/// Checks that a query, which is executed on its own, uses no WITH query of the statement around it: a table may have its name.
+///
+/// # Errors
+/// `Unsupported`.
+fn check_names(query: &Query, names: &[String]) -> Result<()> {
+    struct Uses<'a>(&'a [String]);
+    impl Visitor for Uses<'_> {
+        type Break = String;
+        fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<String> {
+            match relation.0.as_slice() {
+                [ObjectNamePart::Identifier(name)] if self.0.contains(&plain_ident(name)) => {
+                    ControlFlow::Break(plain_ident(name))
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    match walk(query, &mut Uses(names)) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(name) => Err(Error::Unsupported(format!(
+            "the WITH query \"{name}\" in a subquery with FOR UPDATE or FOR SHARE, which is executed on its own"
+        ))),
+    }
+}
+
+/// A query that returns rows that are known. The values become nodes of the syntax tree, and never pass through its text, which
+/// does not keep all texts.
 fn as_query(Locked { schema, batches }: &Locked) -> Result<Query> {
     let fields = schema.fields();
-    let names: Vec<String> = fields.iter().map(|field| quoted(field.name()).to_string()).collect();
+    let names = fields.iter().map(|field| quoted(field.name()).to_string()).collect::<Vec<_>>().join(", ");
+    let nulls = vec!["NULL"; fields.len()].join(", ");
+    let is_empty = batches.iter().all(|batch| batch.num_rows() == 0);
+    let condition = if is_empty { " WHERE FALSE" } else { "" };
+    let template = format!("SELECT * FROM (VALUES ({nulls})) AS {ROWS} ({names}){condition}");
+    let mut query = *parse_query(&template)?;
     let mut rows = Vec::new();
     for batch in batches {
         for row in 0..batch.num_rows() {
-            let values = batch.columns().iter().map(|column| Ok(literal(&column.slice(row, 1))?.to_string()));
-            rows.push(format!("({})", values.collect::<Result<Vec<_>>>()?.join(", ")));
+            rows.push(batch.columns().iter().map(|column| literal(&column.slice(row, 1))).collect::<Result<Vec<_>>>()?);
         }
     }
-    if rows.is_empty() {
-        let nulls = fields
-            .iter()
-            .zip(&names)
-            .map(|(field, name)| Ok(format!("{} AS {name}", literal(&new_null_array(field.data_type(), 1))?)));
-        let nulls = nulls.collect::<Result<Vec<_>>>()?.join(", ");
-        return Ok(*parse_query(&format!("SELECT {nulls} WHERE FALSE"))?);
+    if is_empty {
+        // For its types.
+        let nulls = fields.iter().map(|field| literal(&new_null_array(field.data_type(), 1)));
+        rows.push(nulls.collect::<Result<_>>()?);
     }
-    let (rows, names) = (rows.join(", "), names.join(", "));
-    Ok(*parse_query(&format!("SELECT * FROM (VALUES {rows}) AS {ROWS} ({names})"))?)
+    let mut put = Put(rows);
+    _ = walk_mut(&mut query, &mut put);
+    if put.0.is_empty() { Ok(query) } else { Err(Error::Internal("a list of VALUES without a place".into())) }
+}
+
+/// Puts rows into the list of VALUES.
+struct Put(Vec<Vec<Expr>>);
+
+impl VisitorMut for Put {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        if let SetExpr::Values(values) = query.body.as_mut()
+            && let Some(row) = values.rows.pop()
+        {
+            values.rows = std::mem::take(&mut self.0)
+                .into_iter()
+                .map(|content| {
+                    let mut row = row.clone();
+                    row.content = content;
+                    row
+                })
+                .collect();
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 /// The queries with locking clauses that are not within others.
 #[derive(Default)]
 struct Outermost {
     queries: Vec<Query>,
+    /// The names of the WITH queries around them, and of others.
+    names: Vec<String>,
     /// Number of open queries, from one with locking clauses on.
     depth: usize,
 }
@@ -127,6 +186,12 @@ impl Visitor for Outermost {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        if self.depth == 0
+            && query.locks.is_empty()
+            && let Some(with) = &query.with
+        {
+            self.names.extend(with.cte_tables.iter().map(|table| plain_ident(&table.alias.name)));
+        }
         if self.depth == 0 && !query.locks.is_empty() {
             self.queries.push(query.clone());
             self.depth = 1;
@@ -142,17 +207,17 @@ impl Visitor for Outermost {
     }
 }
 
-/// Replaces queries by others, by their texts.
-struct Replace(HashMap<String, Query>);
+/// Replaces the queries of [`Outermost`] by others, in the same order.
+struct Replace(std::vec::IntoIter<Query>);
 
 impl VisitorMut for Replace {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         if !query.locks.is_empty()
-            && let Some(rows) = self.0.get(&query.to_string())
+            && let Some(rows) = self.0.next()
         {
-            *query = rows.clone();
+            *query = rows;
         }
         ControlFlow::Continue(())
     }

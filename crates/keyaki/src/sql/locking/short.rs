@@ -66,7 +66,7 @@ impl LockingRead {
         parameters: &[ArrayRef],
     ) -> Result<Option<Executed>> {
         let (engine, holder) = (&session.engine, holder(session, execution));
-        let mut outdated = 0;
+        let (mark, mut outdated) = (holder.len(), 0);
         loop {
             let writer = writer(session, execution).await?;
             let (current, snapshot) = engine.latest(&writer);
@@ -106,6 +106,8 @@ impl LockingRead {
                     if outdated >= OUTDATED_RUNS_MAX {
                         return Err(Error::Conflict { relation: None });
                     }
+                    // The next run may find other rows.
+                    holder.release_after(mark);
                     writer.run_again();
                 }
             }

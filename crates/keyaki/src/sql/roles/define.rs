@@ -428,9 +428,8 @@ pub(super) fn change_access(catalog: &mut Catalog, batch: &mut WriteBatch, chang
     let tables: Vec<Arc<Table>> = catalog.tables.values().cloned().collect();
     for table in tables {
         let mut def = table.def.clone();
-        change(&mut def.access);
         let identities = def.columns.iter_mut().filter_map(|column| column.identity.as_mut());
-        identities.for_each(|identity| change(&mut identity.sequence.access));
+        def.access.change_with_identities(identities.map(|identity| &mut identity.sequence.access), &change);
         if def != table.def {
             put(batch, DocumentKind::Table, &def.name, &def)?;
             catalog.tables.insert(def.name.clone(), Arc::new(Table::new(def, table.statistics.clone())?));
