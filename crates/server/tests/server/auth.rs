@@ -257,7 +257,17 @@ async fn salts_of_unknown_names_survive_a_restart() -> Result {
     let options = || keyaki::Options { memory_bytes: Some(128 << 20), threads: Some(2), ..keyaki::Options::default() };
     let mut salts = Vec::new();
     for number in 0..2 {
-        let database = keyaki::Database::open(directory.path().join("db"), options())?;
+        let open = || keyaki::Database::open(directory.path().join("db"), options());
+        let mut opened = open();
+        // The task of a connection that was closed may still hold the database.
+        for _ in 0..100 {
+            if !matches!(opened, Err(keyaki::Error::Locked { .. })) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            opened = open();
+        }
+        let database = opened?;
         if number == 0 {
             database.session().execute("CREATE ROLE app LOGIN PASSWORD 'geheim'").await?;
         }

@@ -79,6 +79,8 @@ impl Clause {
         if has(end, &["OF"]) {
             loop {
                 let start = end + 1;
+                // The parser reports that a name is missing.
+                tokens.get(start)?;
                 end = start + 1;
                 while tokens.get(end).is_some_and(|token| token.token == Token::Period) {
                     end += 2;
