@@ -261,6 +261,7 @@ fn objects_of_roles_are_reassigned_and_dropped() {
     assert_eq!(run(&connection, "DROP ROLE old"), "2BP01", "it has privileges");
     connection.execute_batch("DROP OWNED BY old; DROP ROLE old").unwrap();
     assert_eq!(as_role(&connection, "other", "SELECT * FROM mine"), "42501", "the grant of a dropped role");
+    assert_eq!(as_role(&connection, "other", "SELECT nextval('t_id_seq')"), "", "the grant of another role");
     // Objects of others that depend on those of the role are dropped with CASCADE only.
     connection
         .execute_batch(

@@ -185,9 +185,7 @@ mod tests {
         {
             assert_eq!(read(plain), None, "{plain}");
         }
-        for invalid in
-            ["SELECT * FROM t FOR UPDATE OF", "SELECT * FROM t FOR KEY SHARE OF a,", "SELECT 1 FOR UPDATE OF a."]
-        {
+        for invalid in ["SELECT * FROM t FOR UPDATE OF", "SELECT * FROM t FOR KEY SHARE OF a,"] {
             let tokens = split::single(invalid).unwrap().tokens;
             let parsed = split::parser(in_clauses(&tokens).unwrap_or(tokens)).parse_statement();
             assert!(parsed.is_err(), "{invalid}");
