@@ -64,7 +64,7 @@ impl Connection {
         }
     }
 
-    /// Writes the notices and notifications of an embedded database to standard error. Those of a server are shown as they
+    /// Writes the notices and notifications of an embedded database to standard error. Notices of a server are shown as they
     /// arrive.
     pub fn show_messages(&self) {
         let Connection::Embedded(session) = self else { return };

@@ -294,7 +294,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
 /// Waits for a step of sending, at most for the time `limit`.
 ///
 /// # Errors
-/// Those of the step; `TimedOut`.
+/// Errors of the step; `TimedOut`.
 async fn within<T>(limit: Option<Duration>, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let mut step = pin!(step);
     // Most clients read.

@@ -31,7 +31,7 @@ pub struct Metrics {
     /// Number of durations up to each bound, and above the last one.
     durations: [AtomicU64; BOUNDS_US.len() + 1],
     duration_us: AtomicU64,
-    /// Handshakes of TLS that have failed, and those that were refused after many failures.
+    /// Handshakes of TLS that have failed, and handshakes that were refused after many failures.
     handshakes_failed: AtomicU64,
     handshakes_refused: AtomicU64,
     bytes_received: AtomicU64,

@@ -8,7 +8,7 @@
 //! before it. A deadlock is a cycle of such waits. It closes when a session begins to wait, and is found at that moment. (Gray
 //! and Reuter, "Transaction Processing", 1993, chapter 7.)
 //!
-//! *Invariants.* A key without holders has no queue, and is not kept. The keys of a session are those that it holds.
+//! *Invariants.* A key without holders has no queue, and is not kept. The keys of a session are the keys that it holds.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -391,7 +391,7 @@ impl Waiter {
     }
 }
 
-/// The wait of a session for a lock. Dropping it leaves the queue, and releases a lock that nobody has noticed.
+/// The wait of a session for a lock. Dropping it leaves the queue, and releases a lock that was granted in the meantime.
 #[derive(Debug)]
 pub(crate) struct LockWait {
     session: Arc<LockSession>,

@@ -262,7 +262,7 @@ impl Access {
         }
     }
 
-    /// Removes the grants to a role, and those that it has made with them.
+    /// Removes the grants to a role, and the grants that it has made with them.
     pub fn forget_grantee(&mut self, role: &str) {
         self.grants.retain(|grant| grant.to.as_deref() != Some(role));
         self.remove_unfounded();

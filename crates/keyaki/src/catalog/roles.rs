@@ -63,7 +63,7 @@ pub struct RoleDef {
     /// The roles that the role is a direct member of.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub member_of: BTreeSet<String>,
-    /// Those of `member_of` whose memberships the role may grant (ADMIN OPTION).
+    /// The roles of `member_of` whose memberships the role may grant (ADMIN OPTION).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub admin_of: BTreeSet<String>,
     /// Privileges for objects that the role will create (ALTER DEFAULT PRIVILEGES).

@@ -284,7 +284,7 @@ pub(crate) fn end_statement(session: &SqlSession, has_succeeded: bool) {
     }
 }
 
-/// Passes on the rows of a query outside of a transaction, and sends the messages of its functions after the last row. Those of a
+/// Passes on the rows of a query outside of a transaction, and sends the messages of its functions after the last row. The messages of a
 /// query that fails or is not read to its end are not sent.
 pub(super) fn watched(
     session: &SqlSession,

@@ -594,7 +594,7 @@ async fn query(session: &SqlSession, execution: &Execution<'_>, mut statement: S
     if locking::is_locking(&statement) {
         return Box::pin(locking::query(session, execution, statement)).await;
     }
-    // Before the snapshot: the statement sees the changes of those who had the locks.
+    // Before the snapshot: the statement sees the changes of the sessions that had the locks.
     advisory::apply(session, &mut statement).await?;
     let state = StatementState::reading(session)?;
     set_config::apply(session, &mut statement)?;

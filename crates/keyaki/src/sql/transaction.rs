@@ -167,7 +167,7 @@ async fn commit(session: &SqlSession, execution: &Execution<'_>, chain: bool) ->
         Some(committed) => {
             local::commit(session);
             cursors::keep(session, number);
-            // Those who wait for its advisory locks see the commit.
+            // Sessions that wait for its advisory locks see the commit.
             finish(session, decision, committed).await?;
             session.channels.publish();
             session.advisory_locks.end_transaction();

@@ -270,7 +270,7 @@ impl ForeignKey {
         Ok(missing)
     }
 
-    /// Locks keys that a change removes from the referenced table, for rows that refer to them. Those of its rows are locked with
+    /// Locks keys that a change removes from the referenced table, for rows that refer to them. Its own rows are locked with
     /// the change.
     ///
     /// # Errors

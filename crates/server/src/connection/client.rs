@@ -425,7 +425,7 @@ impl Client {
             self.session.query("ROLLBACK").await?;
         }
         if has_failed || committed.is_err() {
-            // The client knows those that the transaction has set.
+            // The client knows the settings that the transaction has set.
             self.put_settings()?;
         }
         committed

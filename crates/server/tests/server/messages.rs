@@ -164,7 +164,7 @@ async fn notifications_are_sent_at_the_commit() -> Result {
     Ok(())
 }
 
-/// A client that does not take its notifications loses its connection, and holds up nobody.
+/// A client that does not take its notifications loses its connection, and other sessions do not wait for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_queue_of_a_listener_is_bounded() -> Result {
     let served = Served::start().await;

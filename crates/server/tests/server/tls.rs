@@ -296,7 +296,7 @@ async fn revoked_certificates() -> Result {
     Ok(())
 }
 
-/// Handshakes that fail are counted, and many of them delay those that follow.
+/// Handshakes that fail are counted, and many of them delay later handshakes.
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_handshakes_delay_further_ones() -> Result {
     const FREE: usize = 60;

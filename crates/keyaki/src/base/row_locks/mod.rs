@@ -18,7 +18,7 @@
 //! has the holder that begins to wait, so deadlocks are found at that moment.
 //! (Gray and Reuter, "Transaction Processing", 1993, chapter 7; Mohan, "ARIES/KVL", 1990, for locks of key values.)
 //!
-//! *Invariants.* The rows of a holder are those that have it as a holder. A waiter is in the queue of exactly the row that
+//! *Invariants.* The rows of a holder are the rows that have it as a holder. A waiter is in the queue of exactly the row that
 //! its holder waits for.
 
 use std::collections::hash_map::{Entry, RandomState};
@@ -207,7 +207,7 @@ impl LockHolder {
     }
 
     /// Locks rows, one after another, up to the first that it has to wait for. Returns that wait: once
-    /// it is granted, the caller locks the others. Those before it stay locked.
+    /// it is granted, the caller locks the others. The rows before it stay locked.
     ///
     /// # Errors
     /// `Deadlock` if another holder waits for this one; `ActiveTransaction` if another statement of this holder waits.
@@ -407,8 +407,8 @@ impl State {
 
     /// True if a holder waits for others that wait for it.
     ///
-    /// Those that wait before another one for the same row in the same mode wait for nothing that it does not wait for, except if they
-    /// hold the row: they are not looked at again, so that a long queue is read once.
+    /// A waiter waits for all that earlier waiters of the same row and mode wait for, unless they hold the row. The search does not follow
+    /// them again, and reads a long queue once.
     fn waits_for_itself(&self, holder: HolderId) -> bool {
         let (mut next, mut seen) = (vec![holder], BTreeSet::new());
         while let Some(waiting) = next.pop() {
@@ -569,7 +569,7 @@ pub(crate) enum Repeat {
 }
 
 impl StatementLocks {
-    /// Those of a statement for `holder`.
+    /// The locks of a statement for `holder`.
     pub fn new(holder: Arc<LockHolder>) -> StatementLocks {
         StatementLocks { holder, repeat: Mutex::default(), outdated: AtomicUsize::new(0) }
     }

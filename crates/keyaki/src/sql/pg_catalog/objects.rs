@@ -61,7 +61,7 @@ pub(in crate::sql) struct Source {
     pub cursors: Arc<Cursors>,
     /// The channels of the session.
     pub channels: Arc<Channels>,
-    /// The messages of a query that is evaluated after its statement. Those of others are added to `channels`.
+    /// The messages of a query that is evaluated after its statement. The messages of others are added to `channels`.
     pub outbox: OnceLock<Arc<Outbox>>,
     /// Computed when a relation or function uses them.
     objects: OnceLock<Objects>,

@@ -80,7 +80,7 @@ impl Finisher<'_> {
         Ok(())
     }
 
-    /// Creates the views without owners and privileges. Returns those that need any.
+    /// Creates the views without owners and privileges. Returns the views that need any.
     async fn created_views(&mut self, mut views: Vec<ViewDef>) -> Result<Vec<ViewDef>> {
         let mut created = Vec::new();
         loop {

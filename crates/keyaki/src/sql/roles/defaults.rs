@@ -1,6 +1,6 @@
 //! ALTER DEFAULT PRIVILEGES: privileges for objects that a role will create.
 //!
-//! They belong to the role that creates the objects, and are stored in its definition. Those for all schemas and those for the
+//! They belong to the role that creates the objects, and are stored in its definition. The privileges for all schemas and the privileges for the
 //! schema of an object add up.
 
 use std::sync::Arc;

@@ -247,7 +247,7 @@ impl Transaction {
     }
 
     /// Forgets the ranges behind the first `kept` ones, for a statement that runs again and has returned nothing, or for changes
-    /// that are undone. Those that stand for several ranges stay.
+    /// that are undone. Dependencies that stand for several ranges stay.
     pub fn forget_dependencies(&mut self, kept: usize) {
         let kept = kept.max(self.widened);
         if kept >= self.dependencies.len() {
