@@ -268,6 +268,17 @@ impl Engine {
         Ok(submitted)
     }
 
+    /// Adds entries of an index that the statement has created in its transaction, as a part of its changes.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, errors of the store. Nothing has changed then.
+    pub fn add_entries(&self, writer: &Writer, entries: WriteBatch) -> Result<()> {
+        match &writer.scope {
+            Scope::Transaction(statement) => statement.add_entries(entries),
+            Scope::Database(_) => unreachable!("a part of a statement belongs to a transaction"),
+        }
+    }
+
     /// Commits new, changed and removed definitions, then publishes `catalog`. Positions of removed sequences are removed
     /// outside of transactions only: `nextval` changes them in commits of its own, with which a transaction would conflict.
     pub async fn commit_catalog(

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrow::array::RecordBatch;
 use futures::StreamExt;
 use keyaki_exec::{ExecutionMode, Scan};
 use keyaki_store::{Direction, KeyRange, TreeView, WriteBatch, block_on};
 
 use super::apply::TableChange;
-use super::path::RowBuffer;
+use super::path::{BatchLimits, RowBuffer};
 use super::rows::TableRows;
 use super::{WriteStatement, bulk};
 use crate::base::interrupt::Decision;
@@ -18,7 +19,7 @@ use crate::engine::{Changes, Engine};
 use crate::{Error, Result};
 
 /// Number of rows of a batch that is read for an index in a transaction.
-const BATCH_ROWS: usize = 8192;
+const BATCH_ROWS: usize = 1024;
 
 /// Creates an index. For a vast index, waits until its locator is built or the statement is interrupted.
 ///
@@ -60,50 +61,58 @@ pub(crate) async fn wait_for_locators(engine: &Engine, decision: &Decision) -> R
     }
 }
 
-/// Creates an index in a transaction: its entries are writes of the transaction. Other commits must not change the table
-/// in the meantime.
+/// Creates an index in a transaction: its entries are writes of the transaction, in parts that can spill. Other commits
+/// must not change the table in the meantime.
 async fn create_in_transaction(
     statement: &WriteStatement,
     table: &Arc<Table>,
     index: usize,
-    mut batch: WriteBatch,
+    batch: WriteBatch,
     catalog: Catalog,
 ) -> Result<()> {
     let start = Instant::now();
-    let WriteStatement { engine, writer, .. } = statement;
+    let engine = &statement.engine;
+    let part = statement.writer.part();
     let (_, snapshot) = statement.latest();
     let columns = table.table_columns();
     let scan = Scan::whole(snapshot.tree(table.def.tree)?, (0..columns.len()).collect(), BATCH_ROWS);
-    let mut buffer = RowBuffer::reserved(engine, "CREATE INDEX");
+    engine.depend_on_table(&part, table);
+    engine.commit_catalog(&part, batch, catalog).await?;
+    let limits = BatchLimits::of_part(engine, table);
     let mut rows = engine.executor.scan(scan, ExecutionMode::OutOfOrder);
     while let Some(rows) = rows.next().await {
-        writer.decision.check()?;
+        let mut buffer = RowBuffer::unreserved();
         buffer.push(rows?)?;
-    }
-    let parts = buffer.batches.iter().map(|rows| {
-        let array = |column| columns.iter().position(|c| *c == column).map(|place| rows.column(place).clone());
-        TableRows {
-            len: rows.num_rows(),
-            columns: (0..table.def.columns.len()).map(|column| array(Some(column))).collect(),
-            rowid: array(None),
+        for slice in buffer.slices(limits) {
+            part.decision.check()?;
+            let slice = slice.iter().map(|rows| table_rows(table, &columns, rows));
+            let change = TableChange::insertion(table, TableRows::concat(&slice.collect::<Vec<_>>())?);
+            let writer = part.clone();
+            let work = move |engine: &Engine| {
+                // The entries of the parts before are compared too.
+                let (_, snapshot) = engine.latest(&writer);
+                let mut changes = Changes::default();
+                change.apply_to_index(index, &engine.store, &snapshot, &mut changes)?;
+                engine.add_entries(&writer, changes.batch)
+            };
+            statement.blocking(work).await?;
         }
-    });
-    let new = TableRows::concat(&parts.collect::<Vec<_>>())?;
-    let table = table.clone();
-    let change = TableChange::insertion(&table, new);
-    let mut changes = Changes::default();
-    let work = move |engine: &Engine| {
-        change.apply_to_index(index, &engine.store, &snapshot, &mut changes)?;
-        Ok(changes)
-    };
-    let changes = statement.blocking(work).await?;
+    }
     let def = &table.def.indexes[index];
     if def.method.is_in_memory() {
         engine.build_times.lock().insert(def.tree, start.elapsed());
     }
-    batch.append(changes.batch);
-    engine.depend_on_table(writer, &table);
-    engine.commit_catalog(writer, batch, catalog).await
+    part.end_parts()
+}
+
+/// Rows of a scan of all `columns` of the table's tree; `None` is the row identifier.
+fn table_rows(table: &Table, columns: &[Option<usize>], rows: &RecordBatch) -> TableRows {
+    let array = |column| columns.iter().position(|c| *c == column).map(|place| rows.column(place).clone());
+    TableRows {
+        len: rows.num_rows(),
+        columns: (0..table.def.columns.len()).map(|column| array(Some(column))).collect(),
+        rowid: array(None),
+    }
 }
 
 /// True if a tree has no rows.

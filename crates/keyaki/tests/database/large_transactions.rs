@@ -293,6 +293,55 @@ fn savepoints_and_rollbacks_of_large_transactions() {
     assert_eq!(answers(&connection, &QUERIES), before);
 }
 
+/// The entries of an index that a transaction creates spill, unique keys are compared across their parts, and ROLLBACK TO
+/// removes the index.
+#[test]
+fn indexes_that_large_transactions_create() {
+    let directory = tempfile::tempdir().unwrap();
+    let connection = open(directory.path(), SMALL);
+    run(&connection, "CREATE TABLE w (id BIGINT PRIMARY KEY, n BIGINT, text TEXT)");
+    run(
+        &connection,
+        "INSERT INTO w SELECT value, value % 9999, repeat('x', 600) || value FROM generate_series(1, 10000) s(value)",
+    );
+    let indexes =
+        "SELECT index_name FROM keyaki_indexes WHERE table_name = 'w' AND index_name LIKE 'w!_%' ESCAPE '!' ORDER BY 1";
+    let by_text = "SELECT id, n FROM w WHERE text = repeat('x', 600) || 7777";
+    let names = |expected: &[&str]| {
+        let found = answers(&connection, &[indexes]);
+        assert_eq!(
+            ["w_text", "w_n"].map(|name| found[0].contains(name)),
+            ["w_text", "w_n"].map(|name| expected.contains(&name))
+        );
+    };
+    run(&connection, "BEGIN");
+    run(&connection, "UPDATE w SET n = n + 1 WHERE id <= 100");
+    run(&connection, "SAVEPOINT a");
+    run(&connection, "CREATE UNIQUE INDEX w_text ON w (text) INCLUDE (n)");
+    names(&["w_text"]);
+    assert!(answers(&connection, &[&format!("EXPLAIN {by_text}")])[0].contains("w_text"));
+    assert!(answers(&connection, &[by_text])[0].contains("7777"));
+    let duplicate = "INSERT INTO w VALUES (20000, 0, repeat('x', 600) || 7777)";
+    assert_eq!(connection.execute(duplicate, ()).unwrap_err().sqlstate().code(), "23505");
+    run(&connection, "ROLLBACK TO a");
+    names(&[]);
+    // The last row has the key of an early one.
+    let error = connection.execute("CREATE UNIQUE INDEX w_n ON w (n)", ()).unwrap_err();
+    assert_eq!(error.sqlstate().code(), "23505", "{error}");
+    run(&connection, "ROLLBACK TO a");
+    names(&[]);
+    run(&connection, "CREATE INDEX w_n ON w (n DESC)");
+    run(&connection, "CREATE UNIQUE INDEX w_text ON w (text)");
+    run(&connection, "COMMIT");
+    names(&["w_text", "w_n"]);
+    assert_eq!(connection.execute(duplicate, ()).unwrap_err().sqlstate().code(), "23505");
+    drop(connection);
+    let connection = open(directory.path(), SMALL);
+    assert!(answers(&connection, &[by_text])[0].contains("7777"));
+    assert!(answers(&connection, &["SELECT count(*) FROM w WHERE n BETWEEN 50 AND 149"])[0].contains("101"));
+    run(&connection, "CHECK DATABASE");
+}
+
 /// Constraints hold across the parts of a statement, and an error leaves nothing.
 #[test]
 fn constraints_of_large_statements() {

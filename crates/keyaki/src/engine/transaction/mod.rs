@@ -624,6 +624,15 @@ impl TransactionStatement {
         Ok(())
     }
 
+    /// Adds entries of an index that the statement has created: a part of its changes.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, errors of the store. Nothing has changed then.
+    pub fn add_entries(&self, entries: WriteBatch) -> Result<()> {
+        self.begin_change(true);
+        self.with(|running, savepoints, _| running.write(entries, savepoints))
+    }
+
     /// Begins a change; the first of several ones keeps the state before it.
     fn begin_change(&self, is_part: bool) {
         if is_part && !self.is_partial.swap(true, Ordering::Relaxed) {
