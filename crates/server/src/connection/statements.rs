@@ -16,6 +16,7 @@ use crate::frames::put_message;
 use crate::types::{self, Oid};
 use crate::values::Format;
 use crate::values::columns::Column;
+use crate::values::messages::{self, Messages};
 
 /// A prepared statement.
 #[derive(Debug)]
@@ -132,6 +133,7 @@ pub struct Rows {
     stream: SendableRecordBatchStream,
     pub columns: Vec<ResultColumn>,
     batch: Option<Batch>,
+    messages: Messages,
     /// Number of rows that were sent.
     pub sent: u64,
     /// Requests to cancel the statement that have been made before it.
@@ -149,6 +151,8 @@ pub struct ResultColumn {
 
 struct Batch {
     columns: Vec<Column>,
+    /// The rows can be encoded together.
+    has_lengths: bool,
     rows: usize,
     /// Position of the next row.
     next: usize,
@@ -192,7 +196,7 @@ pub fn description(columns: &[ResultColumn]) -> PgWireBackendMessage {
 
 impl Rows {
     pub fn new(stream: SendableRecordBatchStream, columns: Vec<ResultColumn>, cancels: u64) -> Rows {
-        Rows { stream, columns, batch: None, sent: 0, cancels }
+        Rows { stream, columns, batch: None, messages: Messages::default(), sent: 0, cancels }
     }
 
     /// The stream of further batches.
@@ -220,22 +224,29 @@ impl Rows {
     /// Errors of conversions.
     pub fn set_batch(&mut self, session: &Session, batch: &RecordBatch) -> Result<()> {
         let columns = self.encoded(session, batch)?;
-        self.batch = Some(Batch { columns, rows: batch.num_rows(), next: 0 });
+        let has_lengths = columns.iter().all(Column::has_lengths);
+        self.batch = Some(Batch { columns, has_lengths, rows: batch.num_rows(), next: 0 });
         Ok(())
     }
 
-    /// Appends rows to the output: at most `rows`, and until it has more than `bytes`. Returns their number.
+    /// Appends rows to the output: at most `rows`, and until it has about `bytes`. Returns their number.
     pub fn put(&mut self, output: &mut Vec<u8>, rows: u64, bytes: usize) -> u64 {
         let Some(batch) = &mut self.batch else { return 0 };
-        let mut put = 0;
-        while batch.next < batch.rows && put < rows && output.len() < bytes {
-            put_message(output, b'D', |output| {
-                output.put_u16(batch.columns.len() as u16);
-                batch.columns.iter().for_each(|column| column.put(batch.next, output));
-            });
-            batch.next += 1;
-            put += 1;
+        let start = batch.next;
+        let left = (batch.rows - start).min(usize::try_from(rows).unwrap_or(usize::MAX));
+        if batch.has_lengths && left >= messages::ROWS_MIN && output.len() < bytes {
+            let bytes = bytes - output.len();
+            batch.next += self.messages.put(&batch.columns, start..start + left, bytes, output);
+        } else {
+            while batch.next < start + left && output.len() < bytes {
+                put_message(output, b'D', |output| {
+                    output.put_u16(batch.columns.len() as u16);
+                    batch.columns.iter().for_each(|column| column.put(batch.next, output));
+                });
+                batch.next += 1;
+            }
         }
+        let put = (batch.next - start) as u64;
         self.sent += put;
         put
     }

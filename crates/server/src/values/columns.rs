@@ -12,7 +12,8 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
-    DataType, Decimal128Type, Decimal256Type, Field, Int64Type, IntervalUnit, TimeUnit, UInt32Type,
+    DataType, Decimal128Type, Decimal256Type, Field, Int64Type, IntervalMonthDayNano, IntervalUnit, TimeUnit,
+    UInt32Type,
 };
 use bytes::BufMut;
 use keyaki::Session;
@@ -26,11 +27,12 @@ const NULL: i32 = -1;
 
 /// A column of a batch.
 pub struct Column {
-    nulls: Option<NullBuffer>,
-    values: Values,
+    pub(super) nulls: Option<NullBuffer>,
+    pub(super) values: Values,
 }
 
-enum Values {
+/// The values of a column, in the type from which they are encoded.
+pub(super) enum Values {
     /// All values are NULL.
     Null,
     // As text.
@@ -58,7 +60,7 @@ enum Values {
 }
 
 /// Arrays of any number of dimensions.
-struct Lists {
+pub(super) struct Lists {
     /// The positions of the parts of each dimension in the next one, the outermost dimension first.
     offsets: Vec<OffsetBuffer<i32>>,
     elements: Box<Column>,
@@ -117,13 +119,7 @@ impl Column {
             Values::Dates(values) => put_bytes(&values.value(row).saturating_sub(EPOCH_DAYS).to_be_bytes(), out),
             Values::Times(values) => put_bytes(&values.value(row).to_be_bytes(), out),
             Values::Timestamps(values) => put_bytes(&values.value(row).saturating_sub(EPOCH_MICROS).to_be_bytes(), out),
-            Values::Intervals(values) => {
-                let (months, days, nanos) = arrow::datatypes::IntervalMonthDayNanoType::to_parts(values.value(row));
-                out.put_i32(16);
-                out.put_i64(nanos / 1000);
-                out.put_i32(days);
-                out.put_i32(months);
-            }
+            Values::Intervals(values) => put_bytes(&interval(values.value(row)), out),
             Values::Unsigned(values) => {
                 put_sized(out, |out| numeric::put_integer(values.value(row).into(), 0, out));
             }
@@ -136,6 +132,16 @@ impl Column {
             Values::Arrays(lists) => put_sized(out, |out| lists.put(row, out)),
         }
     }
+}
+
+/// Microseconds, days and months.
+pub(super) fn interval(value: IntervalMonthDayNano) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let mut out = bytes.as_mut_slice();
+    out.put_i64(value.nanoseconds / 1000);
+    out.put_i32(value.days);
+    out.put_i32(value.months);
+    bytes
 }
 
 fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {

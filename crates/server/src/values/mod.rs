@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`numeric`] | numerics in groups of four decimal digits |
 //! | [`columns`] | columns of results, encoded row by row |
+//! | [`messages`] | messages of many rows, encoded column by column |
 //! | [`parameters`] | values of parameters |
 
 pub mod columns;
+pub mod messages;
 mod numeric;
 pub mod parameters;
 
