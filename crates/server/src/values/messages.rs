@@ -100,8 +100,10 @@ impl Output<'_> {
                 put(self.bytes, place, &NULL);
                 continue;
             }
-            put(self.bytes, place, &(N as i32).to_be_bytes());
-            put(self.bytes, place, &value(row));
+            let sized = &mut self.bytes[*place..*place + LENGTH + N];
+            sized[..LENGTH].copy_from_slice(&(N as i32).to_be_bytes());
+            sized[LENGTH..].copy_from_slice(&value(row));
+            *place += LENGTH + N;
         }
     }
 
@@ -120,9 +122,12 @@ impl Output<'_> {
                 continue;
             }
             let value = value(row);
-            put(self.bytes, place, &((prefix.len() + value.len()) as i32).to_be_bytes());
-            put(self.bytes, place, prefix);
-            put(self.bytes, place, value);
+            let len = prefix.len() + value.len();
+            let sized = &mut self.bytes[*place..*place + LENGTH + len];
+            sized[..LENGTH].copy_from_slice(&(len as i32).to_be_bytes());
+            sized[LENGTH..LENGTH + prefix.len()].copy_from_slice(prefix);
+            sized[LENGTH + prefix.len()..].copy_from_slice(value);
+            *place += LENGTH + len;
         }
     }
 }

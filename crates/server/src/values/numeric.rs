@@ -67,19 +67,23 @@ pub fn put_integer(number: i128, scale: i32, out: &mut Vec<u8>) {
         number.checked_mul(POWERS[scale % GROUP])
     });
     let Some(mut rest) = scaled else { return put(itoa::Buffer::new().format(number), scale, out) };
-    let (mut groups, mut count) = ([0_i16; GROUPS_MAX], 0);
+    let (mut groups, mut count) = ([0_u16; GROUPS_MAX], 0);
     while rest > 0 {
-        groups[count] = (rest % 10_000) as i16;
+        groups[count] = (rest % 10_000) as u16;
         rest /= 10_000;
         count += 1;
     }
     let zeros = groups[..count].iter().take_while(|group| **group == 0).count();
     let last_weight = -((scale + GROUP as i32 - 1) / GROUP as i32);
-    out.put_i16((count - zeros) as i16);
-    out.put_i16(if count == 0 { 0 } else { (last_weight + count as i32 - 1) as i16 });
-    out.put_u16(if number < 0 { NEGATIVE } else { 0 });
-    out.put_u16(scale as u16);
-    groups[zeros..count].iter().rev().for_each(|group| out.put_i16(*group));
+    let weight = if count == 0 { 0 } else { last_weight + count as i32 - 1 };
+    let header = [(count - zeros) as u16, weight as u16, if number < 0 { NEGATIVE } else { 0 }, scale as u16];
+    let words = header.iter().chain(groups[zeros..count].iter().rev());
+    let (mut bytes, mut len) = ([0; 2 * (4 + GROUPS_MAX)], 0);
+    for word in words {
+        bytes[len..len + 2].copy_from_slice(&word.to_be_bytes());
+        len += 2;
+    }
+    out.put_slice(&bytes[..len]);
 }
 
 /// The text of a number in the binary format; `None` for malformed bytes.
