@@ -77,8 +77,8 @@ pub use engine::notifications::Notification;
 pub use engine::sessions::SessionControl;
 pub use engine::transaction::TransactionStatus;
 pub use session::{
-    Appender, ArrowRows, Column, Connection, Database, MappedRows, Optional, Params, ParamsFromIter, Prepared, Repair,
-    RoleLogin, Row, RowIndex, Rows, Session, Statement, Transaction, params_from_iter,
+    Appender, ArrowRows, Column, Completion, Connection, Database, MappedRows, Optional, Params, ParamsFromIter,
+    Prepared, Repair, RoleLogin, Row, RowIndex, Rows, Session, Statement, Transaction, params_from_iter,
 };
 pub use sql::POSTGRESQL_VERSION;
 pub use sql::repair::{KeySpan, Repaired, RepairedTable};

@@ -9,20 +9,21 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::appender::Appender;
 use super::arrow_rows::ArrowRows;
 use super::params::Params;
 use super::rows::{Batches, MappedRows, Row, Rows};
 use super::statement::Statement;
+use super::wait::WaitHook;
 use super::{Database, Prepared, Session};
 use crate::base::interrupt::{Execution, InterruptHandle};
 use crate::base::value::ValueRef;
 use crate::engine::sessions::shown;
 use crate::sql::prepared::Executed;
 use crate::sql::{self, Outcome};
-use crate::{Error, Options, Result};
+use crate::{Error, Options, RecordBatch, Result};
 
 /// Maximum number of statements that a connection keeps prepared.
 const CACHED_STATEMENTS: usize = 64;
@@ -50,7 +51,7 @@ const CACHED_STATEMENTS: usize = 64;
 /// ```
 #[derive(Debug)]
 pub struct Connection {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Connection {
@@ -84,7 +85,7 @@ impl Connection {
         database.start_runtime()?;
         let session = Session::new(database);
         session.sql.is_blocking.store(true, Ordering::Relaxed);
-        Ok(Connection { shared: Arc::new(Shared { session, cache: Mutex::default() }) })
+        Ok(Connection { shared: Arc::new(Shared { session, cache: Mutex::default(), hook: RwLock::default() }) })
     }
 
     /// A new connection to the same database, with default session options.
@@ -186,6 +187,19 @@ impl Connection {
         Appender::new(&self.shared, table, Some(columns))
     }
 
+    /// Loads all rows of `batches` into a table, in one transaction or in the open one, and returns their number; see
+    /// [`Session::load`]. The iterator runs on a thread of its own.
+    ///
+    /// # Errors
+    /// As [`Session::load`].
+    pub fn load(
+        &self,
+        table: &str,
+        batches: impl Iterator<Item = Result<RecordBatch>> + Send + 'static,
+    ) -> Result<u64> {
+        self.shared.run(self.shared.session.load_iter(table, batches))
+    }
+
     /// A handle that cancels the running statements of this connection from another thread.
     pub fn interrupt_handle(&self) -> InterruptHandle {
         self.shared.session.interrupt_handle()
@@ -214,6 +228,8 @@ impl Connection {
 pub(super) struct Shared {
     pub session: Session,
     cache: Mutex<StatementCache>,
+    /// Called while a call waits.
+    pub hook: RwLock<Option<Arc<WaitHook>>>,
 }
 
 impl Shared {
@@ -222,7 +238,12 @@ impl Shared {
     /// # Errors
     /// Those of `work`.
     pub fn run<T: Send>(&self, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        self.session.database().runtime.run(work)
+        let runtime = &self.session.database().runtime;
+        let hook = self.hook.read().clone();
+        match hook {
+            None => runtime.run(work),
+            Some(hook) => runtime.run(hook.beside(&self.session.sql.interrupts, work)),
+        }
     }
 
     fn prepare(&self, sql: &str) -> Result<Prepared> {

@@ -15,7 +15,7 @@
 //! | [`appender`] | rows in bulk |
 //! | [`repair`] | salvage of a damaged database |
 //! | [`roles`] | roles for servers, and sessions that act as a role |
-//! | [`runtime`] | blocking execution of futures |
+//! | [`runtime`], [`wait`] | blocking execution of futures; a hook for the time in which it waits |
 
 mod activity;
 mod appender;
@@ -37,6 +37,7 @@ mod statement;
 #[cfg(test)]
 mod statistics_tests;
 mod transaction;
+mod wait;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ pub use params::{Params, ParamsFromIter, params_from_iter};
 pub use prepared::Prepared;
 pub use repair::Repair;
 pub use roles::RoleLogin;
-pub use rows::{MappedRows, Optional, Row, RowIndex, Rows};
+pub use rows::{Completion, MappedRows, Optional, Row, RowIndex, Rows};
 pub use statement::{Column, Statement};
 pub use transaction::Transaction;
 

@@ -8,8 +8,10 @@ use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 
+use super::arrow_rows::ArrowRows;
 use super::columns;
 use super::connection::Shared;
+use super::statement::{Column, described};
 use crate::base::from_sql::FromSql;
 use crate::base::interrupt::{Execution, Started};
 use crate::base::type_name;
@@ -23,6 +25,8 @@ pub(super) struct Batches {
     shared: Arc<Shared>,
     started: Started,
     pub schema: SchemaRef,
+    /// `None` for statements that return rows.
+    completion: Option<Completion>,
     /// A batch that was computed with the statement.
     first: Option<RecordBatch>,
     /// `None` at the end and after an error.
@@ -32,12 +36,16 @@ pub(super) struct Batches {
 impl Batches {
     pub fn new(shared: &Arc<Shared>, started: Started, executed: Executed) -> Batches {
         let shared = shared.clone();
+        let mut completion = None;
         let (schema, first, stream) = match executed {
             Executed::Rows(batch) => (batch.schema(), Some(batch), None),
             Executed::Outcome(Outcome::Rows(stream)) => (stream.schema(), None, Some(stream)),
-            Executed::Outcome(Outcome::Done { .. }) => (Arc::new(arrow::datatypes::Schema::empty()), None, None),
+            Executed::Outcome(Outcome::Done { tag, rows }) => {
+                completion = Some(Completion { tag, rows });
+                (Arc::new(arrow::datatypes::Schema::empty()), None, None)
+            }
         };
-        Batches { shared, started, schema, first, stream }
+        Batches { shared, started, schema, completion, first, stream }
     }
 
     /// The next batch that has rows; `None` at the end. Blocks.
@@ -70,6 +78,15 @@ impl fmt::Debug for Batches {
     }
 }
 
+/// The completion of a statement that returns no rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Completion {
+    /// Command tag: `"CREATE TABLE"`, `"INSERT"`, `"COPY"` …
+    pub tag: String,
+    /// Rows inserted, updated, deleted or copied; `None` for other statements.
+    pub rows: Option<u64>,
+}
+
 /// The rows of a result, produced while they are read. Dropping it cancels the query.
 ///
 /// ```
@@ -87,6 +104,8 @@ impl fmt::Debug for Batches {
 #[derive(Debug)]
 pub struct Rows {
     batches: Batches,
+    /// The current batch.
+    batch: Option<RecordBatch>,
     /// The columns of the current batch, converted to types of values.
     columns: Vec<ArrayRef>,
     /// Rows of the current batch.
@@ -97,7 +116,7 @@ pub struct Rows {
 
 impl Rows {
     pub(super) fn new(batches: Batches) -> Rows {
-        Rows { batches, columns: Vec::new(), len: 0, next: 0 }
+        Rows { batches, batch: None, columns: Vec::new(), len: 0, next: 0 }
     }
 
     /// The next row; `None` at the end. Blocks until the row is available.
@@ -115,13 +134,43 @@ impl Rows {
         Ok(Some(Row { rows: self, position }))
     }
 
+    /// Waits until [`Rows::next`] returns a row, or the end, without waiting. Returns the number of rows that it returns
+    /// without waiting; 0 at the end.
+    ///
+    /// # Errors
+    /// As [`Rows::next`].
+    pub fn wait(&mut self) -> Result<usize> {
+        if self.next == self.len {
+            self.advance()?;
+        }
+        Ok(self.available())
+    }
+
+    /// Number of rows that [`Rows::next`] returns without waiting.
+    pub fn available(&self) -> usize {
+        self.len - self.next
+    }
+
+    /// The rows that were not read yet, as Arrow batches with the types of the query.
+    pub fn into_arrow(mut self) -> ArrowRows {
+        if let Some(batch) = self.batch.filter(|_| self.next < self.len) {
+            self.batches.first = Some(batch.slice(self.next, self.len - self.next));
+        }
+        ArrowRows::new(self.batches)
+    }
+
+    /// The completion of the statement; `None` for a statement that returns rows.
+    pub fn completion(&self) -> Option<&Completion> {
+        self.batches.completion.as_ref()
+    }
+
     /// Reads the next batch; false at the end.
     fn advance(&mut self) -> Result<bool> {
-        (self.len, self.next) = (0, 0);
+        (self.batch, self.len, self.next) = (None, 0, 0);
         let Some(batch) = self.batches.next()? else { return Ok(false) };
-        let (_, mut columns, len) = batch.into_parts();
+        let mut columns = batch.columns().to_vec();
         columns::convert(&mut columns)?;
-        (self.columns, self.len) = (columns, len);
+        (self.columns, self.len, self.batch) = (columns, batch.num_rows(), Some(batch));
         Ok(true)
     }
 
@@ -133,6 +182,11 @@ impl Rows {
     /// Arrow schema of the result. A statement that returns no rows has an empty schema.
     pub fn schema(&self) -> &SchemaRef {
         &self.batches.schema
+    }
+
+    /// The columns of the result.
+    pub fn columns(&self) -> Vec<Column> {
+        described(self.schema())
     }
 
     /// Names of the columns.

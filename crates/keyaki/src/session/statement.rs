@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, SchemaRef};
 
 use super::Prepared;
 use super::arrow_rows::ArrowRows;
@@ -46,6 +46,19 @@ pub struct Column {
     pub type_name: String,
     /// The Arrow type.
     pub data_type: DataType,
+}
+
+/// The columns of a schema.
+pub(super) fn described(schema: &SchemaRef) -> Vec<Column> {
+    let column = |field: &arrow::datatypes::FieldRef| Column {
+        name: field.name().clone(),
+        type_name: match json_type(field) {
+            Some(json) => type_name(field.data_type()).replacen("text", json.name(), 1),
+            None => type_name(field.data_type()),
+        },
+        data_type: field.data_type().clone(),
+    };
+    schema.fields().iter().map(column).collect()
 }
 
 impl Statement {
@@ -130,16 +143,7 @@ impl Statement {
     /// The columns of the result, as of the preparation. Empty for statements that return no rows, for EXPLAIN and SHOW,
     /// and for queries whose columns depend on the values of parameters: [`Rows::schema`] describes all results.
     pub fn columns(&self) -> Vec<Column> {
-        let fields = self.prepared.columns().map(|schema| schema.fields().iter());
-        let column = |field: &arrow::datatypes::FieldRef| Column {
-            name: field.name().clone(),
-            type_name: match json_type(field) {
-                Some(json) => type_name(field.data_type()).replacen("text", json.name(), 1),
-                None => type_name(field.data_type()),
-            },
-            data_type: field.data_type().clone(),
-        };
-        fields.into_iter().flatten().map(column).collect()
+        self.prepared.columns().map(|schema| described(schema)).unwrap_or_default()
     }
 
     /// The names of [`Statement::columns`].
