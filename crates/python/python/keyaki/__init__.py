@@ -1,0 +1,110 @@
+"""Keyaki: an embedded SQL database for data larger than memory on flash.
+
+>>> import keyaki
+>>> con = keyaki.connect()                          # a temporary database; connect("shop") opens a directory
+>>> _ = con.execute("CREATE TABLE orders (id BIGINT PRIMARY KEY, total DECIMAL(12,2))")
+>>> _ = con.executemany("INSERT INTO orders VALUES (?, ?)", [(1, "9.90"), (2, "20.00")])
+>>> con.commit()
+>>> con.execute("SELECT sum(total) FROM orders").fetchone()
+(Decimal('29.90'),)
+
+The module implements DB-API 2.0 (PEP 249). docs/python.md describes it.
+"""
+
+from __future__ import annotations
+
+import atexit as _atexit
+import os as _os
+
+from . import _keyaki
+from ._exceptions import (
+    DatabaseError,
+    DataError,
+    Error,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+    Warning,
+)
+from ._keyaki import Connection, Cursor, Transaction, connect
+from ._types import (
+    BINARY,
+    DATETIME,
+    NUMBER,
+    ROWID,
+    STRING,
+    Binary,
+    Date,
+    DateFromTicks,
+    Interval,
+    Json,
+    Time,
+    TimeFromTicks,
+    Timestamp,
+    TimestampFromTicks,
+)
+
+__version__: str = _keyaki.VERSION
+
+apilevel = "2.0"
+# Threads may share the module and connections. One statement of a connection runs at a time.
+threadsafety = 2
+paramstyle = "qmark"
+
+__all__ = [
+    "BINARY",
+    "DATETIME",
+    "NUMBER",
+    "ROWID",
+    "STRING",
+    "Binary",
+    "Connection",
+    "Cursor",
+    "DataError",
+    "DatabaseError",
+    "Date",
+    "DateFromTicks",
+    "Error",
+    "IntegrityError",
+    "InterfaceError",
+    "InternalError",
+    "Interval",
+    "Json",
+    "NotSupportedError",
+    "OperationalError",
+    "ProgrammingError",
+    "Time",
+    "TimeFromTicks",
+    "Timestamp",
+    "TimestampFromTicks",
+    "Transaction",
+    "Warning",
+    "apilevel",
+    "connect",
+    "paramstyle",
+    "threadsafety",
+]
+
+# An extension of DB-API 2.0, for programs with connections to databases of several kinds.
+for _exception in (
+    Warning,
+    Error,
+    InterfaceError,
+    DatabaseError,
+    DataError,
+    OperationalError,
+    IntegrityError,
+    InternalError,
+    ProgrammingError,
+    NotSupportedError,
+):
+    setattr(Connection, _exception.__name__, _exception)
+
+# Temporary databases are removed and logs are written, also if the program ends with open connections.
+_atexit.register(_keyaki._close_all)
+
+if hasattr(_os, "register_at_fork"):
+    _os.register_at_fork(after_in_child=_keyaki._after_fork)

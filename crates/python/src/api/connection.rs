@@ -1,0 +1,275 @@
+//! Connections.
+
+use std::sync::Arc;
+
+use keyaki::TransactionStatus;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString, PyType};
+
+use super::{Cursor, Transaction};
+use crate::handle::Handle;
+use crate::{encode, failure, registry};
+
+/// Rows that `append` converts before it passes them on.
+const APPENDED_ROWS: usize = 1024;
+
+/// A connection to a database, made by `keyaki.connect()`.
+///
+/// >>> import keyaki
+/// >>> with keyaki.connect() as con:
+/// ...     _ = con.execute("CREATE TABLE city (id INTEGER PRIMARY KEY, name TEXT)")
+/// ...     _ = con.execute("INSERT INTO city VALUES (?, ?)", (1, "Sendai"))
+/// ...     con.execute("SELECT name FROM city WHERE id = :id", {"id": 1}).fetchone()
+/// ('Sendai',)
+#[pyclass(module = "keyaki", weakref, frozen)]
+#[derive(Debug)]
+pub struct Connection {
+    handle: Arc<Handle>,
+}
+
+impl Connection {
+    /// A connection with a handle.
+    pub fn new(handle: Arc<Handle>) -> Connection {
+        Connection { handle }
+    }
+
+    /// Executes a statement that returns no rows.
+    ///
+    /// # Errors
+    /// Errors of the statement.
+    pub fn set(&self, py: Python<'_>, statement: &str) -> PyResult<()> {
+        self.handle.run(py, |connection| connection.execute(statement, ()).map(drop))
+    }
+}
+
+#[pymethods]
+impl Connection {
+    /// Makes a cursor.
+    fn cursor(slf: &Bound<'_, Self>) -> PyResult<Cursor> {
+        let handle = slf.get().handle.clone();
+        if handle.is_closed() {
+            return Err(failure::interface(slf.py(), "the connection is closed"));
+        }
+        Ok(Cursor::new(slf.clone().unbind(), handle))
+    }
+
+    /// Executes one statement with a new cursor, and returns the cursor.
+    #[pyo3(signature = (sql, parameters=None))]
+    fn execute(
+        slf: &Bound<'_, Self>,
+        sql: &Bound<'_, PyString>,
+        parameters: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Cursor> {
+        let mut cursor = Connection::cursor(slf)?;
+        cursor.run(slf.py(), sql.to_str()?, parameters)?;
+        Ok(cursor)
+    }
+
+    /// Executes a statement once for each row of parameters, in one transaction. Returns the cursor.
+    fn executemany(slf: &Bound<'_, Self>, sql: &Bound<'_, PyString>, rows: &Bound<'_, PyAny>) -> PyResult<Cursor> {
+        let mut cursor = Connection::cursor(slf)?;
+        cursor.run_many(slf.py(), sql.to_str()?, rows)?;
+        Ok(cursor)
+    }
+
+    /// Executes all statements of a script.
+    fn executescript(&self, py: Python<'_>, script: &Bound<'_, PyString>) -> PyResult<()> {
+        let script = script.to_str()?;
+        self.handle.run(py, |connection| connection.execute_batch(script))
+    }
+
+    /// Begins a transaction: "read committed", "repeatable read" or "serializable".
+    #[pyo3(signature = (isolation=None))]
+    fn begin(&self, py: Python<'_>, isolation: Option<&str>) -> PyResult<()> {
+        self.set(py, &begin(py, isolation)?)
+    }
+
+    /// A context manager: a transaction that is committed at the end of the block, and rolled back after an exception.
+    /// Within another transaction, it is a savepoint.
+    #[pyo3(signature = (isolation=None))]
+    fn transaction(&self, py: Python<'_>, isolation: Option<&str>) -> PyResult<Transaction> {
+        let begin = begin(py, isolation)?;
+        Ok(Transaction::new(self.handle.clone(), begin))
+    }
+
+    /// Commits the open transaction, if there is one.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        self.handle.run(py, Handle::commit)
+    }
+
+    /// Rolls the open transaction back, if there is one.
+    fn rollback(&self, py: Python<'_>) -> PyResult<()> {
+        self.handle.run(py, Handle::roll_back)
+    }
+
+    /// True while a transaction is open.
+    #[getter]
+    fn in_transaction(&self, py: Python<'_>) -> PyResult<bool> {
+        self.handle.run(py, |connection| Ok(connection.session().transaction_status() != TransactionStatus::Idle))
+    }
+
+    /// Whether each statement that changes rows is a transaction of its own.
+    #[getter]
+    fn autocommit(&self) -> bool {
+        self.handle.autocommit()
+    }
+
+    #[setter]
+    fn set_autocommit(&self, py: Python<'_>, autocommit: bool) -> PyResult<()> {
+        if autocommit && !self.handle.autocommit() && self.in_transaction(py)? {
+            return Err(failure::programming(py, "commit or roll back the open transaction first"));
+        }
+        self.handle.set_autocommit(autocommit);
+        Ok(())
+    }
+
+    /// Cancels the running statement, from another thread. It fails with OperationalError (SQLSTATE 57014).
+    fn interrupt(&self) {
+        self.handle.interrupt();
+    }
+
+    /// A new connection to the same database.
+    fn duplicate(&self, py: Python<'_>) -> PyResult<Connection> {
+        // Fails in a forked child.
+        self.handle.run(py, |_| Ok(()))?;
+        let database = self.handle.database();
+        let database = database.ok_or_else(|| failure::interface(py, "the connection is closed"))?;
+        let (opened, autocommit) = (self.handle.opened.clone(), self.handle.autocommit());
+        let handle = py.detach(|| Handle::new(database, opened, autocommit).map(|handle| registry::lock().add(handle)));
+        Ok(Connection { handle: handle.map_err(|error| failure::raised(py, &error))? })
+    }
+
+    /// Appends rows to a table, much faster than INSERT, and returns their number.
+    ///
+    /// `source`: an iterable of rows, with values for `columns` or for all columns of the table; or a dict of columns, an
+    /// Arrow object, a pandas or Polars frame, whose columns are matched by name.
+    #[pyo3(signature = (table, source, columns=None))]
+    fn append<'py>(
+        slf: &Bound<'py, Self>,
+        table: &str,
+        source: &Bound<'py, PyAny>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        py.import(intern!(py, "keyaki._frames"))?.call_method1(intern!(py, "append"), (slf, table, source, columns))
+    }
+
+    /// Appends an iterable of rows.
+    #[pyo3(signature = (table, rows, columns=None))]
+    fn _append_rows(
+        &self,
+        py: Python<'_>,
+        table: &str,
+        rows: &Bound<'_, PyAny>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<u64> {
+        let mut appender = Some(self.handle.run(py, |connection| match &columns {
+            None => connection.appender(table),
+            Some(names) => {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                connection.appender_with_columns(table, &names)
+            }
+        })?);
+        let mut rows = rows.try_iter()?;
+        loop {
+            let many = rows.by_ref().take(APPENDED_ROWS).map(|row| encode::values(&row?));
+            let many = many.collect::<PyResult<Vec<_>>>();
+            let inserted = self.handle.run(py, |_| {
+                let Some(appending) = &mut appender else { return Ok(None) };
+                for values in many.iter().flatten() {
+                    appending.append_row(values)?;
+                }
+                match &many {
+                    Ok(many) if many.len() == APPENDED_ROWS => Ok(None),
+                    // The rows before a wrong one remain.
+                    _ => appender.take().map(keyaki::Appender::finish).transpose(),
+                }
+            })?;
+            many?;
+            if let Some(inserted) = inserted {
+                return Ok(inserted);
+            }
+        }
+    }
+
+    /// Loads a stream of Arrow IPC into a table, in one transaction.
+    fn _append_ipc(&self, py: Python<'_>, table: &str, stream: &Bound<'_, PyBytes>) -> PyResult<u64> {
+        let bytes = stream.as_bytes().to_vec();
+        self.handle.run(py, |connection| {
+            let batches = arrow_ipc::reader::StreamReader::try_new(std::io::Cursor::new(bytes), None)?;
+            connection.load(table, batches.map(|batch| batch.map_err(keyaki::Error::from)))
+        })
+    }
+
+    /// The messages of the statements since the last call, as "NOTICE: …".
+    fn notices(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let notices = self.handle.run(py, |connection| Ok(connection.take_notices()))?;
+        Ok(notices.iter().map(|notice| format!("{}: {}", notice.severity.name(), notice.message)).collect())
+    }
+
+    /// The directory of the database; None for a temporary database.
+    #[getter]
+    fn path(&self) -> Option<std::path::PathBuf> {
+        self.handle.opened.path.clone()
+    }
+
+    /// True after close().
+    #[getter]
+    fn closed(&self) -> bool {
+        self.handle.is_closed()
+    }
+
+    /// Closes the connection and rolls its transaction back. The last connection closes the database.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        match self.handle.is_closed() {
+            true => Ok(()),
+            false => self.handle.close(py),
+        }
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        match slf.handle.is_closed() {
+            true => Err(failure::interface(slf.py(), "the connection is closed")),
+            false => Ok(slf),
+        }
+    }
+
+    /// Commits, or rolls back after an exception, and closes the connection.
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        class: Option<&Bound<'_, PyType>>,
+        _exception: Option<&Bound<'_, PyAny>>,
+        _traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        if self.handle.is_closed() {
+            return Ok(());
+        }
+        let ended = self.handle.run(py, if class.is_none() { Handle::commit } else { Handle::roll_back });
+        self.close(py)?;
+        ended
+    }
+
+    fn __repr__(&self) -> String {
+        let path = self.handle.opened.path.as_ref();
+        let path = path.map_or_else(|| ":memory:".into(), |path| path.display().to_string());
+        let state = if self.handle.is_closed() { " (closed)" } else { "" };
+        format!("<keyaki.Connection to \"{path}\"{state}>")
+    }
+}
+
+/// The statement that begins a transaction at an isolation level.
+fn begin(py: Python<'_>, isolation: Option<&str>) -> PyResult<String> {
+    match isolation {
+        None => Ok("BEGIN".into()),
+        Some(level @ ("read committed" | "repeatable read" | "serializable")) => {
+            Ok(format!("BEGIN ISOLATION LEVEL {level}"))
+        }
+        Some(level) => {
+            let message =
+                format!("isolation \"{level}\" is not \"read committed\", \"repeatable read\" or \"serializable\"");
+            Err(failure::programming(py, &message))
+        }
+    }
+}

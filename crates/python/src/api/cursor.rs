@@ -1,0 +1,385 @@
+//! Cursors: statements and their results.
+
+use std::sync::Arc;
+
+use keyaki::{Rows, Value};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyMapping, PyString, PyTuple};
+
+use super::Connection;
+use crate::handle::{Handle, Shelf};
+use crate::parameters::{Named, named};
+use crate::result::{self, IpcStream};
+use crate::{encode, failure};
+
+/// Rows that `executemany` converts before it executes them.
+const MANY_ROWS: usize = 1024;
+
+/// A cursor of DB-API 2.0: executes statements and fetches the rows of their results.
+///
+/// >>> import keyaki
+/// >>> con = keyaki.connect()
+/// >>> cur = con.cursor()
+/// >>> cur.execute("SELECT ? + 1 AS n", (41,)).fetchone()
+/// (42,)
+#[pyclass(module = "keyaki", weakref)]
+#[derive(Debug)]
+pub struct Cursor {
+    connection: Py<Connection>,
+    handle: Arc<Handle>,
+    /// The rows of the last statement.
+    shelf: Arc<Shelf>,
+    rowcount: i64,
+    /// Computed when it is first used.
+    description: Option<Py<PyTuple>>,
+    is_closed: bool,
+    /// Number of rows that `fetchmany()` fetches by default.
+    #[pyo3(get, set)]
+    arraysize: usize,
+}
+
+/// The rows of a cursor while one of its methods uses them.
+struct Taken<'a> {
+    cursor: &'a Cursor,
+    rows: Option<Rows>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        // The connection may have been closed meanwhile.
+        if !self.cursor.handle.is_closed() {
+            *self.cursor.shelf.lock() = self.rows.take();
+        }
+    }
+}
+
+impl Cursor {
+    /// A new cursor of a connection.
+    pub fn new(connection: Py<Connection>, handle: Arc<Handle>) -> Cursor {
+        let shelf = handle.shelf();
+        Cursor { connection, handle, shelf, rowcount: -1, description: None, is_closed: false, arraysize: 1 }
+    }
+
+    fn check_open(&self, py: Python<'_>) -> PyResult<()> {
+        match (self.is_closed, self.handle.is_closed()) {
+            (true, _) => Err(failure::interface(py, "the cursor is closed")),
+            (_, true) => Err(failure::interface(py, "the connection is closed")),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// The rows of the last statement, for the duration of a call.
+    fn take(&self, py: Python<'_>) -> PyResult<Taken<'_>> {
+        self.check_open(py)?;
+        match self.shelf.lock().take() {
+            Some(rows) => Ok(Taken { cursor: self, rows: Some(rows) }),
+            None => Err(failure::programming(py, "there is no result: execute a statement that returns rows first")),
+        }
+    }
+
+    /// Executes a statement.
+    ///
+    /// # Errors
+    /// Errors of the statement.
+    pub fn run(&mut self, py: Python<'_>, sql: &str, parameters: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        self.check_open(py)?;
+        drop(self.shelf.lock().take());
+        (self.rowcount, self.description) = (-1, None);
+        let (numbered, values) = match parameters {
+            None => (None, Vec::new()),
+            Some(parameters) => bound(sql, parameters)?,
+        };
+        let sql = numbered.as_deref().unwrap_or(sql);
+        let handle = &self.handle;
+        let rows = handle.run(py, |connection| {
+            let began = handle.begin_for(connection, sql)?;
+            let rows = match values.is_empty() {
+                true => connection.query(sql, ()),
+                false => connection.query(sql, &values),
+            };
+            // Errors of the first rows are errors of the statement.
+            let rows = rows.and_then(|mut rows| rows.wait().map(|_| rows));
+            if began && rows.is_err() {
+                Handle::roll_back(connection)?;
+            }
+            rows
+        })?;
+        match rows.completion() {
+            Some(completion) => {
+                let changed = completion.rows.and_then(|rows| i64::try_from(rows).ok());
+                self.rowcount = changed.unwrap_or(-1);
+            }
+            None => *self.shelf.lock() = Some(rows),
+        }
+        Ok(())
+    }
+
+    /// Executes a statement once for each row of parameters, in one transaction.
+    ///
+    /// # Errors
+    /// Errors of the statement; exceptions of the iterator.
+    pub fn run_many(&mut self, py: Python<'_>, sql: &str, rows: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.check_open(py)?;
+        drop(self.shelf.lock().take());
+        (self.rowcount, self.description) = (-1, None);
+        let handle = self.handle.clone();
+        let is_alone = !handle.run(py, |connection| {
+            let is_open = connection.session().transaction_status() != keyaki::TransactionStatus::Idle;
+            if !is_open {
+                connection.execute("BEGIN", ())?;
+            }
+            Ok(is_open)
+        })?;
+        let changed = execute_rows(py, &handle, sql, rows);
+        if is_alone && changed.is_err() {
+            handle.run(py, Handle::roll_back)?;
+        }
+        let changed = changed?;
+        if is_alone && handle.autocommit() {
+            handle.run(py, Handle::commit)?;
+        }
+        self.rowcount = i64::try_from(changed).unwrap_or(i64::MAX);
+        Ok(())
+    }
+}
+
+/// The number of rows that the executions have changed.
+fn execute_rows(py: Python<'_>, handle: &Handle, sql: &str, rows: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let (mut statement, mut names) = (None, None::<Named>);
+    let mut changed = 0;
+    let mut rows = rows.try_iter()?;
+    loop {
+        let mut many = Vec::new();
+        for row in rows.by_ref().take(MANY_ROWS) {
+            let row = row?;
+            many.push(match row.cast::<PyMapping>() {
+                Ok(_) => encode::named_values(&row, &names.get_or_insert_with(|| named(sql)).names)?,
+                Err(_) => encode::values(&row)?,
+            });
+        }
+        if many.is_empty() {
+            return Ok(changed);
+        }
+        let text = names.as_ref().map_or(sql, |names| names.sql.as_str());
+        changed += handle.run(py, |connection| {
+            if statement.is_none() {
+                statement = Some(connection.prepare(text)?);
+            }
+            let Some(statement) = &statement else { return Ok(0) };
+            many.iter().map(|values| statement.execute(values)).sum::<keyaki::Result<u64>>()
+        })?;
+    }
+}
+
+/// The values of parameters, and the text with numbered parameters if they have names.
+fn bound(sql: &str, parameters: &Bound<'_, PyAny>) -> PyResult<(Option<String>, Vec<Value>)> {
+    // Tuples and lists are the usual case, and no mappings.
+    if parameters.is_instance_of::<PyTuple>() || parameters.is_instance_of::<PyList>() {
+        return Ok((None, encode::values(parameters)?));
+    }
+    if parameters.cast::<PyMapping>().is_ok() {
+        let Named { sql, names } = named(sql);
+        let values = encode::named_values(parameters, &names)?;
+        return Ok((Some(sql), values));
+    }
+    Ok((None, encode::values(parameters)?))
+}
+
+#[pymethods]
+impl Cursor {
+    /// Executes one statement. Returns the cursor.
+    ///
+    /// `parameters`: a sequence for `?` and `$1`, or a mapping for `:name`.
+    #[pyo3(signature = (sql, parameters=None))]
+    fn execute<'py>(
+        mut slf: PyRefMut<'py, Self>,
+        sql: &Bound<'py, PyString>,
+        parameters: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<PyRefMut<'py, Self>> {
+        let py = slf.py();
+        slf.run(py, sql.to_str()?, parameters)?;
+        Ok(slf)
+    }
+
+    /// Executes a statement once for each row of parameters. Returns the cursor. The executions are one transaction.
+    fn executemany<'py>(
+        mut slf: PyRefMut<'py, Self>,
+        sql: &Bound<'py, PyString>,
+        rows: &Bound<'py, PyAny>,
+    ) -> PyResult<PyRefMut<'py, Self>> {
+        let py = slf.py();
+        slf.run_many(py, sql.to_str()?, rows)?;
+        Ok(slf)
+    }
+
+    /// Executes all statements of a script. Returns the cursor.
+    fn executescript<'py>(
+        mut slf: PyRefMut<'py, Self>,
+        script: &Bound<'py, PyString>,
+    ) -> PyResult<PyRefMut<'py, Self>> {
+        let py = slf.py();
+        slf.check_open(py)?;
+        drop(slf.shelf.lock().take());
+        (slf.rowcount, slf.description) = (-1, None);
+        let script = script.to_str()?;
+        slf.handle.run(py, |connection| connection.execute_batch(script))?;
+        Ok(slf)
+    }
+
+    /// The next row; None at the end.
+    fn fetchone<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let mut taken = self.take(py)?;
+        taken.rows.as_mut().map_or(Ok(None), |rows| result::fetch_one(py, &self.handle, rows))
+    }
+
+    /// The next rows: `size`, or `arraysize`; an empty list at the end.
+    #[pyo3(signature = (size=None))]
+    fn fetchmany<'py>(&self, py: Python<'py>, size: Option<usize>) -> PyResult<Bound<'py, PyList>> {
+        self.fetch(py, size.unwrap_or(self.arraysize))
+    }
+
+    /// All remaining rows.
+    fn fetchall<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        self.fetch(py, usize::MAX)
+    }
+
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.fetchone(py)
+    }
+
+    /// The remaining rows in the streaming format of Arrow IPC: an iterator over pieces.
+    fn _ipc_stream(&self, py: Python<'_>) -> PyResult<IpcStream> {
+        let mut taken = self.take(py)?;
+        let rows = taken.rows.take();
+        let rows = rows.ok_or_else(|| failure::programming(py, "there is no result"))?;
+        IpcStream::new(py, self.handle.clone(), rows)
+    }
+
+    /// Seven values for each column of the result: name, type, None, None, precision, scale, None. None without a result.
+    #[getter]
+    fn description<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        if self.description.is_none() {
+            let columns = self.shelf.lock().as_ref().map(Rows::columns);
+            let described = columns.map(|columns| result::description(py, &columns)).transpose()?;
+            self.description = described.map(Bound::unbind);
+        }
+        Ok(self.description.as_ref().map(|described| described.bind(py).clone()))
+    }
+
+    /// Number of rows that the last statement has changed; -1 for statements that return rows and for others.
+    #[getter]
+    fn rowcount(&self) -> i64 {
+        self.rowcount
+    }
+
+    /// None: rows have no number of their own.
+    #[getter]
+    fn lastrowid(&self) -> Option<i64> {
+        None
+    }
+
+    /// The connection of the cursor.
+    #[getter]
+    fn connection(&self, py: Python<'_>) -> Py<Connection> {
+        self.connection.clone_ref(py)
+    }
+
+    /// Does nothing: DB-API 2.0 has it for databases that need sizes.
+    fn setinputsizes(&self, _sizes: &Bound<'_, PyAny>) {}
+
+    /// Does nothing: DB-API 2.0 has it for databases that need sizes.
+    #[pyo3(signature = (_size, _column=None))]
+    fn setoutputsize(&self, _size: &Bound<'_, PyAny>, _column: Option<&Bound<'_, PyAny>>) {}
+
+    /// Not supported: Keyaki has no stored procedures.
+    #[pyo3(signature = (_name, _parameters=None))]
+    fn callproc(&self, py: Python<'_>, _name: &str, _parameters: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        Err(failure::exception(py, "NotSupportedError", "Keyaki has no stored procedures", Some("0A000")))
+    }
+
+    /// Drops the result, which cancels its query. The cursor cannot be used further.
+    fn close(&mut self) {
+        drop(self.shelf.lock().take());
+        self.is_closed = true;
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&mut self, _exception: &Bound<'_, PyTuple>) {
+        self.close();
+    }
+
+    /// The remaining rows as a pyarrow.Table.
+    fn arrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Cursor::frame(slf, intern!(slf.py(), "arrow"))
+    }
+
+    /// The remaining rows as a pyarrow.RecordBatchReader, which reads them while they are computed.
+    fn arrow_reader<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Cursor::frame(slf, intern!(slf.py(), "arrow_reader"))
+    }
+
+    /// The remaining rows as a pandas.DataFrame.
+    fn df<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Cursor::frame(slf, intern!(slf.py(), "df"))
+    }
+
+    /// The remaining rows as a polars.DataFrame.
+    fn pl<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Cursor::frame(slf, intern!(slf.py(), "pl"))
+    }
+
+    /// The remaining rows as a dict of numpy arrays, one for each column.
+    fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Cursor::frame(slf, intern!(slf.py(), "numpy_columns"))
+    }
+
+    /// The remaining rows as a stream of Arrow's C interface (the PyCapsule protocol).
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        slf: &Bound<'py, Self>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let frames = slf.py().import(intern!(slf.py(), "keyaki._frames"))?;
+        frames.call_method1(intern!(slf.py(), "arrow_c_stream"), (slf, requested_schema))
+    }
+
+    /// The result as an HTML table with the types of its columns, for notebooks. Reads up to 20 rows, which `fetchone()` then
+    /// does not return.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        py.import("keyaki._display")?.call_method1(intern!(py, "html_of_cursor"), (slf,))
+    }
+}
+
+impl Cursor {
+    /// The result of a function of `keyaki._frames`.
+    fn frame<'py>(slf: &Bound<'py, Self>, function: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import(intern!(slf.py(), "keyaki._frames"))?.call_method1(function, (slf,))
+    }
+
+    fn fetch<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Bound<'py, PyList>> {
+        let mut taken = self.take(py)?;
+        match &mut taken.rows {
+            Some(rows) => result::fetch(py, &self.handle, rows, limit),
+            None => Ok(PyList::empty(py)),
+        }
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        // In a forked child, the threads that a result talks to do not exist.
+        if !self.handle.is_of_this_process() {
+            std::mem::forget(self.shelf.lock().take());
+        }
+    }
+}

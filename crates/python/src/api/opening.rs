@@ -1,0 +1,141 @@
+//! `keyaki.connect()`.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use bytesize::ByteSize;
+use keyaki::{Database, Durability, Options};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict};
+
+use super::Connection;
+use crate::handle::{Handle, Opened};
+use crate::{failure, registry};
+
+/// The name of a new temporary database.
+const MEMORY: &str = ":memory:";
+
+/// Opens a database directory, and creates it if it does not exist.
+#[pyfunction]
+#[pyo3(signature = (path=PathBuf::from(MEMORY), *, read_only=false, create=true, memory=None, threads=None, durability=None,
+    autocommit=false, settings=None), text_signature = "(path=':memory:', *, read_only=False, create=True, memory=None, \
+    threads=None, durability=None, autocommit=False, settings=None)")]
+#[expect(clippy::too_many_arguments, reason = "they are keyword arguments in Python")]
+pub fn connect(
+    py: Python<'_>,
+    path: PathBuf,
+    read_only: bool,
+    create: bool,
+    memory: Option<&Bound<'_, PyAny>>,
+    threads: Option<usize>,
+    durability: Option<&str>,
+    autocommit: bool,
+    settings: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Connection> {
+    let options = Options {
+        must_exist: !create,
+        read_only,
+        memory_bytes: memory.map(memory_bytes).transpose()?,
+        threads,
+        durability: durability.map_or(Ok(Durability::default()), |name| parse_durability(py, name))?,
+        ..Options::default()
+    };
+    // An open database keeps its options.
+    let has_options = memory.is_some() || threads.is_some() || durability.is_some();
+    let opened = py.detach(|| open(&path, options, has_options, autocommit));
+    let handle = opened.map_err(|refusal| match refusal {
+        Refusal::Failed(error) => failure::raised(py, &error),
+        Refusal::Different(message) => failure::programming(py, &message),
+    })?;
+    let connection = Connection::new(handle);
+    for (name, value) in settings.into_iter().flatten() {
+        connection.set(py, &setting(&name, &value)?)?;
+    }
+    Ok(connection)
+}
+
+/// Why a database was not opened.
+enum Refusal {
+    Failed(keyaki::Error),
+    /// It is open with other options.
+    Different(String),
+}
+
+impl From<keyaki::Error> for Refusal {
+    fn from(error: keyaki::Error) -> Refusal {
+        Refusal::Failed(error)
+    }
+}
+
+fn open(path: &Path, options: Options, has_options: bool, autocommit: bool) -> Result<Arc<Handle>, Refusal> {
+    if path == Path::new(MEMORY) {
+        if options.read_only {
+            return Err(Refusal::Different(format!("a new database ({MEMORY}) cannot be opened with read_only=True")));
+        }
+        let opened = Opened { path: None, read_only: false };
+        return Ok(registry::lock().add(Handle::new(Database::open_temporary(options)?, opened, autocommit)?));
+    }
+    // Held while the database is opened: another thread that opens it waits.
+    let mut handles = registry::lock();
+    let read_only = options.read_only;
+    if let Some((opened, database)) = handles.found(path) {
+        let shown = path.display();
+        if opened.read_only != read_only {
+            let as_opened = if opened.read_only { "True" } else { "False" };
+            let message =
+                format!("\"{shown}\" is already open in this process with read_only={as_opened}: use the same value");
+            return Err(Refusal::Different(message));
+        }
+        if has_options {
+            let message = format!(
+                "\"{shown}\" is already open in this process: only its first connection can choose memory, threads and durability"
+            );
+            return Err(Refusal::Different(message));
+        }
+        return Ok(handles.add(Handle::new(database, opened, autocommit)?));
+    }
+    let database = Database::open(path, options)?;
+    let canonical = std::fs::canonicalize(database.path()).ok();
+    let opened = Opened { path: Some(canonical.unwrap_or_else(|| path.into())), read_only };
+    Ok(handles.add(Handle::new(database, opened, autocommit)?))
+}
+
+/// A number of bytes, or a text such as `"512 MiB"`.
+fn memory_bytes(memory: &Bound<'_, PyAny>) -> PyResult<usize> {
+    if let Ok(bytes) = memory.extract::<usize>() {
+        return Ok(bytes);
+    }
+    let text = memory.extract::<&str>().ok();
+    let size = text.and_then(|text| ByteSize::from_str(text).ok());
+    size.and_then(|size| usize::try_from(size.as_u64()).ok()).ok_or_else(|| {
+        let shown = memory.repr().map_or_else(|_| "?".into(), |text| text.to_string());
+        failure::programming(
+            memory.py(),
+            &format!("memory={shown} is neither a number of bytes nor a size as \"512 MiB\""),
+        )
+    })
+}
+
+fn parse_durability(py: Python<'_>, name: &str) -> PyResult<Durability> {
+    match name {
+        "full" => Ok(Durability::Full),
+        "normal" => Ok(Durability::Normal),
+        "off" => Ok(Durability::Off),
+        _ => Err(failure::programming(py, &format!("durability=\"{name}\" is not \"full\", \"normal\" or \"off\""))),
+    }
+}
+
+/// The statement that sets a setting.
+fn setting(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<String> {
+    let name = name.extract::<&str>()?;
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || ['_', '.'].contains(&letter);
+    if name.is_empty() || !name.chars().all(is_name) {
+        return Err(failure::programming(value.py(), &format!("\"{name}\" is not the name of a setting")));
+    }
+    let text = match value.cast::<PyBool>() {
+        Ok(switch) => if switch.is_true() { "on" } else { "off" }.to_string(),
+        Err(_) => value.str()?.to_str()?.to_string(),
+    };
+    Ok(format!("SET {name} = '{}'", text.replace('\'', "''")))
+}

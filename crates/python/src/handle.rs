@@ -1,0 +1,296 @@
+//! An open connection, shared with its cursors.
+//!
+//! One statement of a connection runs at a time: [`Handle::run`] waits for the others. Threads may therefore share a connection.
+//!
+//! *Signals.* Python's signal handlers run in its main thread, between two bytecodes. While that thread waits here, it looks for
+//! signals every 50 ms, runs their handlers and, if one raises an exception, as for Ctrl-C, interrupts its statement and raises
+//! that exception.
+//!
+//! *The end.* Results of cursors keep a database open. A handle therefore has weak references to them, and drops them when it is
+//! closed. Nothing is closed in a forked child ([`crate::process`]).
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use keyaki::{Connection, Database, InterruptHandle, Rows, TransactionStatus};
+use parking_lot::{Mutex, MutexGuard};
+use pyo3::prelude::*;
+
+use crate::process::Process;
+use crate::{failure, statements};
+
+/// Time between two looks for signals.
+const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+/// Number of results from which on those of dropped cursors are removed from the list.
+const RESULTS_PRUNED: usize = 64;
+
+/// The rows of a cursor. A method that uses them takes them out.
+pub type Shelf = Mutex<Option<Rows>>;
+
+/// How a database was opened. Later connections of the process to it must agree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opened {
+    /// The canonical path; `None` for a temporary database.
+    pub path: Option<PathBuf>,
+    /// Whether it was opened for reading only.
+    pub read_only: bool,
+}
+
+/// See the [module documentation](self).
+pub struct Handle {
+    connection: Mutex<Option<Connection>>,
+    database: Mutex<Option<Database>>,
+    /// Mark of the thread that has locked `connection`; 0 without one.
+    owner: AtomicUsize,
+    interrupt: InterruptHandle,
+    /// The exception that a signal handler has raised during the current statement.
+    raised: Arc<Mutex<Option<PyErr>>>,
+    results: Mutex<Vec<Weak<Shelf>>>,
+    is_closed: AtomicBool,
+    autocommit: AtomicBool,
+    process: Process,
+    pub opened: Opened,
+}
+
+/// Why a call did not return a result.
+enum Stop {
+    Closed,
+    Reentered,
+    Raised(PyErr),
+    Failed(keyaki::Error),
+}
+
+impl Stop {
+    #[cold]
+    fn raised(self, py: Python<'_>) -> PyErr {
+        match self {
+            Stop::Closed => failure::interface(py, "the connection is closed"),
+            Stop::Reentered => {
+                failure::interface(py, "a signal handler cannot use the connection whose statement it interrupts")
+            }
+            Stop::Raised(error) => error,
+            Stop::Failed(error) => failure::raised(py, &error),
+        }
+    }
+}
+
+/// A number that differs between threads that run.
+fn thread_mark() -> usize {
+    thread_local!(static MARK: u8 = const { 0 });
+    MARK.with(|mark| std::ptr::from_ref(mark) as usize)
+}
+
+/// Runs the handlers of signals. Returns the exception of one of them.
+fn signalled() -> Option<PyErr> {
+    Python::try_attach(|py| py.check_signals().err()).flatten()
+}
+
+impl Handle {
+    /// A handle of a new connection to a database.
+    ///
+    /// # Errors
+    /// Errors of [`Database::connect`].
+    pub fn new(database: Database, opened: Opened, autocommit: bool) -> keyaki::Result<Handle> {
+        let connection = database.connect()?;
+        let raised = Arc::<Mutex<Option<PyErr>>>::default();
+        let of_hook = raised.clone();
+        connection.on_wait(SIGNALS_EVERY, move || {
+            let error = signalled();
+            let is_to_end = error.is_some();
+            if is_to_end {
+                *of_hook.lock() = error;
+            }
+            is_to_end
+        });
+        Ok(Handle {
+            interrupt: connection.interrupt_handle(),
+            connection: Mutex::new(Some(connection)),
+            database: Mutex::new(Some(database)),
+            owner: AtomicUsize::new(0),
+            raised,
+            results: Mutex::default(),
+            is_closed: AtomicBool::new(false),
+            autocommit: AtomicBool::new(autocommit),
+            process: Process::current(),
+            opened,
+        })
+    }
+
+    /// Runs `work` on the connection, without the GIL.
+    ///
+    /// # Errors
+    /// `InterfaceError` for a closed connection and in a forked child; exceptions of signal handlers; errors of `work`.
+    pub fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Connection) -> keyaki::Result<T> + Send,
+    ) -> PyResult<T> {
+        self.check_process(py)?;
+        let ended = py.detach(|| {
+            let guard = self.lock()?;
+            let Some(connection) = guard.as_ref() else { return Err(Stop::Closed) };
+            self.owner.store(thread_mark(), Ordering::Relaxed);
+            let result = work(connection);
+            self.owner.store(0, Ordering::Relaxed);
+            match self.raised.lock().take() {
+                Some(error) => Err(Stop::Raised(error)),
+                None => result.map_err(Stop::Failed),
+            }
+        });
+        ended.map_err(|stop| stop.raised(py))
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, Option<Connection>>, Stop> {
+        loop {
+            if let Some(guard) = self.connection.try_lock_for(SIGNALS_EVERY) {
+                return Ok(guard);
+            }
+            if self.owner.load(Ordering::Relaxed) == thread_mark() {
+                return Err(Stop::Reentered);
+            }
+            if let Some(error) = signalled() {
+                return Err(Stop::Raised(error));
+            }
+        }
+    }
+
+    /// Checks that this process has opened the connection.
+    ///
+    /// # Errors
+    /// `InterfaceError` in a forked child.
+    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_of_this_process() {
+            return Ok(());
+        }
+        let message = "the connection belongs to the parent of this forked process: open another one here \
+                       (with read_only=True while the parent has the database open), or start processes with \"spawn\"";
+        Err(failure::interface(py, message))
+    }
+
+    /// False in a forked child.
+    pub fn is_of_this_process(&self) -> bool {
+        self.process == Process::current()
+    }
+
+    /// Begins a transaction if the statement needs one; see [`statements`]. Returns true if it did.
+    ///
+    /// # Errors
+    /// Errors of BEGIN.
+    pub fn begin_for(&self, connection: &Connection, sql: &str) -> keyaki::Result<bool> {
+        let begins = !self.autocommit()
+            && statements::begins_transaction(sql)
+            && connection.session().transaction_status() == TransactionStatus::Idle;
+        if begins {
+            connection.execute("BEGIN", ())?;
+        }
+        Ok(begins)
+    }
+
+    /// Commits the open transaction, if there is one.
+    ///
+    /// # Errors
+    /// `FailedTransaction` if a statement has failed: the transaction is rolled back. Errors of COMMIT.
+    pub fn commit(connection: &Connection) -> keyaki::Result<()> {
+        match connection.session().transaction_status() {
+            TransactionStatus::Idle => Ok(()),
+            TransactionStatus::Failed => {
+                connection.execute("ROLLBACK", ())?;
+                Err(keyaki::Error::FailedTransaction)
+            }
+            TransactionStatus::Open => connection.execute("COMMIT", ()).map(drop),
+        }
+    }
+
+    /// Rolls the open transaction back, if there is one.
+    ///
+    /// # Errors
+    /// Errors of ROLLBACK.
+    pub fn roll_back(connection: &Connection) -> keyaki::Result<()> {
+        match connection.session().transaction_status() {
+            TransactionStatus::Idle => Ok(()),
+            _ => connection.execute("ROLLBACK", ()).map(drop),
+        }
+    }
+
+    /// Cancels the running statement.
+    pub fn interrupt(&self) {
+        self.interrupt.interrupt();
+    }
+
+    /// True if statements that change rows are transactions of their own.
+    pub fn autocommit(&self) -> bool {
+        self.autocommit.load(Ordering::Relaxed)
+    }
+
+    /// Switches autocommit on or off.
+    pub fn set_autocommit(&self, autocommit: bool) {
+        self.autocommit.store(autocommit, Ordering::Relaxed);
+    }
+
+    /// The database, unless the handle is closed.
+    pub fn database(&self) -> Option<Database> {
+        self.database.lock().clone()
+    }
+
+    /// True after [`Handle::close`].
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// The place for the rows of a new cursor.
+    pub fn shelf(&self) -> Arc<Shelf> {
+        let shelf = Arc::<Shelf>::default();
+        let mut results = self.results.lock();
+        if results.len() >= RESULTS_PRUNED {
+            results.retain(|result| result.strong_count() > 0);
+        }
+        results.push(Arc::downgrade(&shelf));
+        shelf
+    }
+
+    /// Closes the connection: rolls its transaction back and drops the results of its cursors. Waits for the running statement.
+    ///
+    /// # Errors
+    /// `InterfaceError` in a forked child; exceptions of signal handlers.
+    pub fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_process(py)?;
+        py.detach(|| {
+            let mut guard = self.lock()?;
+            self.is_closed.store(true, Ordering::Release);
+            let results = std::mem::take(&mut *self.results.lock());
+            results.iter().filter_map(Weak::upgrade).for_each(|shelf| drop(shelf.lock().take()));
+            drop(guard.take());
+            drop(self.database.lock().take());
+            Ok(())
+        })
+        .map_err(|stop: Stop| stop.raised(py))
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // The transaction ends before the database.
+        let mut parts = Some((self.connection.get_mut().take(), self.database.get_mut().take()));
+        if !self.is_of_this_process() {
+            std::mem::forget(parts);
+            return;
+        }
+        // The end of the last connection writes the log. Other threads go on meanwhile.
+        let mut close = || drop(parts.take());
+        if Python::try_attach(|py| py.detach(&mut close)).is_none() {
+            close();
+        }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("opened", &self.opened)
+            .field("is_closed", &self.is_closed)
+            .finish_non_exhaustive()
+    }
+}

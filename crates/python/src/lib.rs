@@ -1,0 +1,51 @@
+//! Python package of Keyaki: the extension module `keyaki._keyaki`.
+//!
+//! The module has the classes [`Connection`](api::Connection) and [`Cursor`](api::Cursor) of DB-API 2.0. The Python
+//! files in `python/keyaki` have everything that need not be fast: exceptions, types, conversions of whole results.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`classes`] | Python classes that conversions use |
+//! | [`failure`] | errors of the database as exceptions of DB-API 2.0 |
+//! | [`parameters`] | named parameters |
+//! | [`process`] | forks of the process |
+//! | [`statements`] | statements that begin a transaction |
+//! | [`encode`], [`decode`] | Python objects as values of parameters, values of results as Python objects |
+//! | [`handle`] | an open connection, shared with its cursors; waiting without the GIL; signals |
+//! | [`registry`] | connections that are open in this process |
+//! | [`result`] | rows of results |
+//! | [`api`] | `connect`, connections, cursors, transactions |
+//!
+//! *The GIL.* Every call that may wait or compute releases it ([`handle::Handle::run`]). No lock of this crate is waited for
+//! with the GIL held, except those of results, which are only held while rows are converted or by a thread that uses the same
+//! cursor.
+
+#![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+mod api;
+mod classes;
+mod decode;
+mod encode;
+mod failure;
+mod handle;
+mod parameters;
+mod process;
+mod registry;
+mod result;
+mod statements;
+
+/// The extension module.
+#[pyo3::pymodule(gil_used = false)]
+mod _keyaki {
+    #[pymodule_export]
+    use super::api::{Connection, Cursor, Transaction, connect};
+    #[pymodule_export]
+    use super::process::after_fork;
+    #[pymodule_export]
+    use super::registry::close_all;
+
+    /// Version of the package.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}
