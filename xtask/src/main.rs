@@ -10,6 +10,7 @@ mod hostile;
 mod jobs;
 mod layers;
 mod lints;
+mod package;
 mod python;
 mod run;
 mod simulate;
@@ -42,6 +43,8 @@ enum Command {
     Simulate(simulate::Arguments),
     /// Send random messages to a server (release build) before and after authentication, and compare what it holds
     Hostile(hostile::Arguments),
+    /// Build the wheel of the Python package (release build)
+    Wheel(package::Arguments),
     /// Check that no crate uses a crate of its own or a higher floor
     Floors,
     /// Check that no module uses a module of a higher layer of its crate
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Tpch(arguments) => test::tpch(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Hostile(arguments) => hostile::run(&arguments),
+        Command::Wheel(arguments) => package::wheel(&arguments),
         Command::Floors => floors::check(&run::root()),
         Command::Layers => layers::check(&run::root()),
     };

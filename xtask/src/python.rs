@@ -1,4 +1,4 @@
-//! A Python environment in the target directory, with the packages that tests and benchmarks compare with.
+//! Python environments in the target directory, with the packages that tests and benchmarks use.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,19 +7,24 @@ use crate::run::{Programs, Result, root, step, target, works};
 
 const REQUIREMENTS: &str = "tests/python/requirements.txt";
 
-/// The environment's interpreter. Creates the environment and installs the packages if they changed.
+/// The interpreter of the environment with the peers.
 pub fn interpreter() -> Result<PathBuf> {
-    let environment = target().join("venv");
+    environment("venv", REQUIREMENTS)
+}
+
+/// The interpreter of an environment in the target directory. Creates it and installs the packages if they changed.
+pub fn environment(name: &str, requirements: &str) -> Result<PathBuf> {
+    let environment = target().join(name);
     let python = environment.join("bin/python");
-    let requirements = root().join(REQUIREMENTS);
+    let file = root().join(requirements);
     let installed = environment.join("installed.txt");
-    let wanted = std::fs::read_to_string(&requirements).map_err(|error| format!("{REQUIREMENTS}: {error}"))?;
+    let wanted = std::fs::read_to_string(&file).map_err(|error| format!("{requirements}: {error}"))?;
     if std::fs::read_to_string(&installed).is_ok_and(|text| text == wanted) && works(Command::new(&python).arg("-V")) {
         return Ok(python);
     }
     step(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"];
-    step(Command::new(&python).args(pip).arg(&requirements))?;
+    step(Command::new(&python).args(pip).arg(&file))?;
     std::fs::write(&installed, wanted).map_err(|error| format!("{}: {error}", installed.display()))?;
     Ok(python)
 }

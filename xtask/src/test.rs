@@ -8,6 +8,7 @@ use crate::floors;
 use crate::jobs;
 use crate::layers;
 use crate::lints;
+use crate::package;
 use crate::python;
 use crate::run::{Programs, Result, cargo, root, step, works};
 use crate::simulate;
@@ -66,8 +67,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     let (mut answers, clients) = (suite("tests/python")?, suite("tests/clients")?);
     answers.env("TPCH_SCALE", arguments.scale.to_string());
+    let package = package::tests()?;
     // The longest programs start first, beside the first test program.
-    tests.splice(1..1, simulate::tests()?.into_iter().chain([answers, clients, scheduled, release, documentation]));
+    tests.splice(
+        1..1,
+        simulate::tests()?.into_iter().chain([answers, clients, scheduled, release, package, documentation]),
+    );
     jobs::run(tests)
 }
 

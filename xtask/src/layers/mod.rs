@@ -41,6 +41,10 @@ const LAYERS: &[(&str, &str)] = &[
          < connection, http < server",
     ),
     (
+        "crates/python",
+        "classes, parameters, process, statements < failure < decode, encode < handle < registry, result < api < _keyaki",
+    ),
+    (
         "crates/cli",
         "remote < allocator, directories, failure, interrupt, notify, pager, terminal \
          < bars, connection, device, new_database, output, plot < arguments, events < configuration, log, run < backup, caches, check, dump, figure, repair, restore, serve, \

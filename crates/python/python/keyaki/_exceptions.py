@@ -46,3 +46,8 @@ class ProgrammingError(DatabaseError):
 
 class NotSupportedError(DatabaseError):
     """The statement is valid SQL that Keyaki does not support."""
+
+
+# Messages and pickle show the classes as members of the public module.
+for _exception in (Warning, *(value for value in list(globals().values()) if isinstance(value, type) and issubclass(value, Error))):
+    _exception.__module__ = "keyaki"

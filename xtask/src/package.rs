@@ -1,0 +1,130 @@
+//! The Python package: its tests, and `cargo xtask wheel`.
+//!
+//! `cargo test --workspace` builds the extension module as a library, with the features that the other tests use. [`tests`] puts it
+//! beside the Python files of the package, which takes no time. A wheel is a release build of its own.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Args;
+
+use crate::python;
+use crate::run::{Result, root, step, target};
+
+/// The folder of the crate.
+const CRATE: &str = "crates/python";
+const REQUIREMENTS: &str = "tests/python_package/requirements.txt";
+const TESTS: &str = "tests/python_package";
+const MATURIN: &str = "maturin==1.16.0";
+/// Maximum length of a wheel.
+const WHEEL_BYTES_MAX: u64 = 60 << 20;
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Install the wheel in a new environment and run the tests of the package there
+    #[arg(long)]
+    test: bool,
+}
+
+/// A command that runs the tests of the package with the module that `cargo test --workspace` has built.
+pub fn tests() -> Result<Command> {
+    let packages = assemble()?;
+    let python = python::environment("python-venv", REQUIREMENTS)?;
+    let mut command = unittest(&python);
+    command.env("PYTHONPATH", packages);
+    Ok(command)
+}
+
+fn unittest(python: &Path) -> Command {
+    let mut command = Command::new(python);
+    command.args(["-m", "unittest", "discover", "--verbose", "--start-directory", TESTS]).current_dir(root());
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+/// Makes the package of the Python files and the module. Returns the folder above it.
+fn assemble() -> Result<PathBuf> {
+    let debug = target().join("debug");
+    let built = [debug.join("libkeyaki_python.so"), debug.join("deps/libkeyaki_python.so")];
+    let module = built.iter().find(|path| path.exists());
+    let module =
+        module.ok_or_else(|| format!("{} does not exist: the tests should have built it", built[0].display()))?;
+    let packages = target().join("python");
+    let package = packages.join("keyaki");
+    let failed = |error: std::io::Error| format!("{}: {error}", package.display());
+    if package.exists() {
+        fs::remove_dir_all(&package).map_err(failed)?;
+    }
+    fs::create_dir_all(&package).map_err(failed)?;
+    for entry in fs::read_dir(root().join(CRATE).join("python/keyaki")).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.path().is_file() {
+            fs::copy(entry.path(), package.join(entry.file_name())).map_err(failed)?;
+        }
+    }
+    fs::hard_link(module, package.join("_keyaki.abi3.so")).map_err(failed)?;
+    Ok(packages)
+}
+
+/// Builds a wheel, checks it, and prints its path.
+pub fn wheel(arguments: &Arguments) -> Result<()> {
+    let python = python::environment("python-venv", REQUIREMENTS)?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    step(Command::new(&python).args(pip).arg(MATURIN))?;
+    let wheels = target().join("wheels");
+    if wheels.exists() {
+        fs::remove_dir_all(&wheels).map_err(|error| format!("{}: {error}", wheels.display()))?;
+    }
+    let mut maturin = Command::new(&python);
+    maturin.args(["-m", "maturin", "build", "--release", "--manifest-path"]).arg(root().join(CRATE).join("Cargo.toml"));
+    step(maturin.arg("--out").arg(&wheels).current_dir(root()))?;
+    let wheel = check(&wheels)?;
+    if arguments.test {
+        let clean = target().join("wheel-venv");
+        step(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&clean))?;
+        let python = clean.join("bin/python");
+        step(Command::new(&python).args(pip).arg(&wheel).arg("--requirement").arg(root().join(REQUIREMENTS)))?;
+        step(&mut unittest(&python))?;
+    }
+    Ok(())
+}
+
+/// Checks the only wheel in a folder and returns its path.
+fn check(wheels: &Path) -> Result<PathBuf> {
+    let failed = |error: std::io::Error| format!("{}: {error}", wheels.display());
+    let files = fs::read_dir(wheels).map_err(failed)?.map(|entry| entry.map(|entry| entry.path()));
+    let files = files.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
+    let [wheel] = files.as_slice() else {
+        return Err(format!("{} contains {} files instead of one wheel", wheels.display(), files.len()));
+    };
+    let name = wheel.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    if !name.contains("-cp310-abi3-manylinux") {
+        return Err(format!("{name} is no wheel for manylinux with the stable interface of Python 3.10"));
+    }
+    let bytes = fs::metadata(wheel).map_err(failed)?.len();
+    println!("{} ({:.1} MiB)", wheel.display(), bytes as f64 / f64::from(1 << 20));
+    if bytes > WHEEL_BYTES_MAX {
+        return Err(format!("{name} has {bytes} bytes, more than {WHEEL_BYTES_MAX}"));
+    }
+    Ok(wheel.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wheels_are_checked() {
+        let folder = std::env::temp_dir().join(format!("keyaki-wheels-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        assert!(check(&folder).unwrap_err().contains("0 files"));
+        let wheel = folder.join("keyaki-0.1.0-cp310-abi3-manylinux_2_28_x86_64.whl");
+        fs::write(&wheel, "zip").unwrap();
+        assert_eq!(check(&folder), Ok(wheel.clone()));
+        fs::rename(&wheel, folder.join("keyaki-0.1.0-cp311-cp311-linux_x86_64.whl")).unwrap();
+        assert!(check(&folder).unwrap_err().contains("no wheel for manylinux"));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
