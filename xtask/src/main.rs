@@ -43,6 +43,8 @@ enum Command {
     Simulate(simulate::Arguments),
     /// Send random messages to a server (release build) before and after authentication, and compare what it holds
     Hostile(hostile::Arguments),
+    /// Run the tests of the Python package with the module that `cargo test --workspace` has built
+    Python,
     /// Build the wheel of the Python package (release build)
     Wheel(package::Arguments),
     /// Check that no crate uses a crate of its own or a higher floor
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Tpch(arguments) => test::tpch(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Hostile(arguments) => hostile::run(&arguments),
+        Command::Python => package::tests().and_then(|mut tests| run::step(&mut tests)),
         Command::Wheel(arguments) => package::wheel(&arguments),
         Command::Floors => floors::check(&run::root()),
         Command::Layers => layers::check(&run::root()),

@@ -40,7 +40,7 @@ pub fn tests() -> Result<Command> {
 fn unittest(python: &Path) -> Command {
     let mut command = Command::new(python);
     command.args(["-m", "unittest", "discover", "--verbose", "--start-directory", TESTS]).current_dir(root());
-    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("HYPOTHESIS_STORAGE_DIRECTORY", target().join("hypothesis"));
     command
 }
 
