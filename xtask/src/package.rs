@@ -47,7 +47,8 @@ fn unittest(python: &Path) -> Command {
 /// Makes the package of the Python files and the module. Returns the folder above it.
 fn assemble() -> Result<PathBuf> {
     let debug = target().join("debug");
-    let built = [debug.join("libkeyaki_python.so"), debug.join("deps/libkeyaki_python.so")];
+    // That of another build may be older.
+    let built = [debug.join("deps/libkeyaki_python.so"), debug.join("libkeyaki_python.so")];
     let module = built.iter().find(|path| path.exists());
     let module =
         module.ok_or_else(|| format!("{} does not exist: the tests should have built it", built[0].display()))?;

@@ -80,7 +80,10 @@ impl Decoder {
                 let utc = PyTzInfo::utc(py)?;
                 let time = datetime(py, micros, Some(&*utc), value)?;
                 match self {
-                    Decoder::Zoned(zone) => time.call_method1(intern!(py, "astimezone"), (zone,)),
+                    // Near the ends of the range, the local time is outside.
+                    Decoder::Zoned(zone) => time
+                        .call_method1(intern!(py, "astimezone"), (zone,))
+                        .map_err(|_| out_of_range(py, ValueRef::TimestampTz(micros))),
                     _ => Ok(time),
                 }
             }

@@ -159,11 +159,13 @@ fn value(object: &Bound<'_, PyAny>, depth: usize) -> Result<Value, Problem> {
         return array(object, list.iter(), depth);
     }
     if let Ok(tuple) = object.cast::<PyTuple>() {
-        // Also those with names.
+        // A named tuple is an array, too.
         if !object.is_instance(classes::interval(py)?)? {
             return array(object, tuple.iter(), depth);
         }
-        let (months, days, micros) = object.extract()?;
+        let parts = object.extract();
+        let (months, days, micros) =
+            parts.map_err(|_| Problem::out_of_range(format!("{} is too long", shown(object))))?;
         return Ok(Value::Interval { months, days, micros });
     }
     if object.is_instance_of::<PyDict>() {
@@ -183,6 +185,12 @@ fn other(object: &Bound<'_, PyAny>, depth: usize) -> Result<Value, Problem> {
         return Ok(Value::Time(time_micros(object)?));
     }
     if object.is_instance_of::<PyDelta>() {
+        // Of pandas.Timedelta.
+        if let Some(nanoseconds) = object.getattr_opt(intern!(py, "nanoseconds"))?
+            && nanoseconds.extract::<i64>()? != 0
+        {
+            return Err(has_nanoseconds(object));
+        }
         let (days, micros) = delta(object)?;
         return Ok(Value::Interval { months: 0, days: days as i32, micros });
     }
@@ -198,6 +206,11 @@ fn other(object: &Bound<'_, PyAny>, depth: usize) -> Result<Value, Problem> {
     let module = class.module()?;
     let name = class.name()?;
     match (module.to_str()?, name.to_str()?) {
+        // Their elements would become numbers of nanoseconds.
+        ("numpy", "ndarray") if is_numpy_time(object)? => {
+            let elements = object.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+            array(object, elements.into_iter(), depth)
+        }
         ("numpy", "ndarray") => value(&object.call_method0(intern!(py, "tolist"))?, depth + 1),
         ("numpy", "datetime64" | "timedelta64") => numpy_time(object),
         ("numpy", _) if object.hasattr(intern!(py, "item"))? && depth < DEPTH_MAX => {
@@ -232,7 +245,10 @@ fn decimal(object: &Bound<'_, PyAny>) -> Result<Value, Problem> {
     // A short exponent form would have to be parsed, a long plain form would not fit anyway.
     let exponent: i64 = object.call_method0(intern!(py, "adjusted"))?.extract()?;
     let too_long = || Problem::out_of_range(format!("{} has more than {DIGITS_MAX} digits", shown(object)));
-    if exponent.unsigned_abs() > DIGITS_MAX as u64 && object.is_truthy()? {
+    if !object.is_truthy()? && exponent.unsigned_abs() > DIGITS_MAX as u64 {
+        return Ok(Value::Decimal { unscaled: 0, scale: 0 });
+    }
+    if exponent.unsigned_abs() > DIGITS_MAX as u64 {
         return Err(too_long());
     }
     let text = object.call_method1(intern!(py, "__format__"), (intern!(py, "f"),))?;
@@ -295,6 +311,19 @@ fn has_nanoseconds(object: &Bound<'_, PyAny>) -> Problem {
     Problem::Refused("DataError", "22008", message)
 }
 
+#[cold]
+fn not_in_microseconds(object: &Bound<'_, PyAny>) -> Problem {
+    let message = format!("{} is out of range, or has nanoseconds, but times in SQL have microseconds", shown(object));
+    Problem::Refused("DataError", "22008", message)
+}
+
+/// True for an array of numpy with dates or durations.
+fn is_numpy_time(array: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = array.py();
+    let kind = array.getattr(intern!(py, "dtype"))?.getattr(intern!(py, "kind"))?;
+    Ok(["M", "m"].contains(&kind.extract::<&str>()?))
+}
+
 /// A date or a duration of numpy, in any unit.
 fn numpy_time(object: &Bound<'_, PyAny>) -> Result<Value, Problem> {
     let py = object.py();
@@ -303,9 +332,16 @@ fn numpy_time(object: &Bound<'_, PyAny>) -> Result<Value, Problem> {
     }
     let is_date = object.get_type().name()?.to_str()? == "datetime64";
     let unit = if is_date { "datetime64[us]" } else { "timedelta64[us]" };
+    let dtype = object.getattr(intern!(py, "dtype"))?;
+    let text = dtype.str()?;
+    if ["timedelta64[M]", "timedelta64[Y]"].contains(&text.to_str()?) {
+        let message = format!("{} has no fixed length (use keyaki.Interval)", shown(object));
+        return Err(Problem::Refused("DataError", "22008", message));
+    }
     let micros = object.call_method1(intern!(py, "astype"), (unit,))?;
-    if !micros.eq(object)? {
-        return Err(has_nanoseconds(object));
+    // Nanoseconds are cut off, and large numbers wrap around.
+    if !micros.call_method1(intern!(py, "astype"), (dtype,))?.eq(object)? {
+        return Err(not_in_microseconds(object));
     }
     // A number outside of the range of Python's types.
     let item = micros.call_method0(intern!(py, "item"))?;
@@ -328,8 +364,11 @@ fn array<'py>(
 }
 
 fn document(object: &Bound<'_, PyAny>) -> Result<Value, Problem> {
-    let text = classes::json_dumps(object.py())?.call1((object,)).map_err(|error| {
-        let py = object.py();
+    let py = object.py();
+    let options = PyDict::new(py);
+    // NaN and infinities are no JSON.
+    options.set_item(intern!(py, "allow_nan"), false)?;
+    let text = classes::json_dumps(py)?.call((object,), Some(&options)).map_err(|error| {
         match error.is_instance_of::<pyo3::exceptions::PyTypeError>(py)
             || error.is_instance_of::<pyo3::exceptions::PyValueError>(py)
         {

@@ -15,27 +15,40 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use keyaki::{Connection, Database, InterruptHandle, Rows, TransactionStatus};
+use keyaki::{Connection, Database, InterruptHandle, TransactionStatus};
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 
 use crate::process::Process;
-use crate::{failure, statements};
+use crate::{failure, registry, statements};
 
 /// Time between two looks for signals.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 /// Number of results from which on those of dropped cursors are removed from the list.
 const RESULTS_PRUNED: usize = 64;
 
-/// The rows of a cursor. A method that uses them takes them out.
-pub type Shelf = Mutex<Option<Rows>>;
+/// The place of a result, which keeps the database open. A method that uses the result takes it out.
+pub type Shelf<T> = Mutex<Option<T>>;
 
-/// How a database was opened. Later connections of the process to it must agree.
+/// A [`Shelf`] of any result.
+trait Held: Send + Sync {
+    /// Drops the result.
+    fn release(&self);
+}
+
+impl<T: Send> Held for Shelf<T> {
+    fn release(&self) {
+        let held = self.lock().take();
+        drop(held);
+    }
+}
+
+/// The options with which a database was opened. Later connections of the process to it must agree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
     /// The canonical path; `None` for a temporary database.
     pub path: Option<PathBuf>,
-    /// Whether it was opened for reading only.
+    /// True if it was opened for reading only.
     pub read_only: bool,
 }
 
@@ -48,14 +61,14 @@ pub struct Handle {
     interrupt: InterruptHandle,
     /// The exception that a signal handler has raised during the current statement.
     raised: Arc<Mutex<Option<PyErr>>>,
-    results: Mutex<Vec<Weak<Shelf>>>,
+    results: Mutex<Vec<Weak<dyn Held>>>,
     is_closed: AtomicBool,
     autocommit: AtomicBool,
     process: Process,
     pub opened: Opened,
 }
 
-/// Why a call did not return a result.
+/// The end of a call without a result.
 enum Stop {
     Closed,
     Reentered,
@@ -151,6 +164,9 @@ impl Handle {
             if self.owner.load(Ordering::Relaxed) == thread_mark() {
                 return Err(Stop::Reentered);
             }
+            if registry::is_ending() {
+                return Err(Stop::Closed);
+            }
             if let Some(error) = signalled() {
                 return Err(Stop::Raised(error));
             }
@@ -161,7 +177,7 @@ impl Handle {
     ///
     /// # Errors
     /// `InterfaceError` in a forked child.
-    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+    pub fn check_process(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_of_this_process() {
             return Ok(());
         }
@@ -240,30 +256,54 @@ impl Handle {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// The place for the rows of a new cursor.
-    pub fn shelf(&self) -> Arc<Shelf> {
-        let shelf = Arc::<Shelf>::default();
+    /// The place for a result: the rows of a cursor, or a stream.
+    pub fn shelf<T: Send + 'static>(&self) -> Arc<Shelf<T>> {
+        let shelf = Arc::new(Shelf::<T>::new(None));
+        let held: Arc<dyn Held> = shelf.clone();
         let mut results = self.results.lock();
         if results.len() >= RESULTS_PRUNED {
             results.retain(|result| result.strong_count() > 0);
         }
-        results.push(Arc::downgrade(&shelf));
+        results.push(Arc::downgrade(&held));
         shelf
     }
 
-    /// Closes the connection: rolls its transaction back and drops the results of its cursors. Waits for the running statement.
+    /// Puts a result back into its place, unless the connection was closed meanwhile.
+    pub fn put<T>(&self, shelf: &Shelf<T>, result: Option<T>) {
+        let mut place = shelf.lock();
+        // `close` empties the places after it has set this.
+        if self.is_closed() {
+            drop(place);
+            drop(result);
+        } else {
+            *place = result;
+        }
+    }
+
+    /// Closes the connection: rolls its transaction back and drops the results of its cursors. Waits for the running statement,
+    /// or cancels it at the end of the interpreter.
     ///
     /// # Errors
     /// `InterfaceError` in a forked child; exceptions of signal handlers.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.check_process(py)?;
         py.detach(|| {
-            let mut guard = self.lock()?;
+            let mut guard = loop {
+                if !registry::is_ending() {
+                    break self.lock()?;
+                }
+                // The statement may begin only now.
+                self.interrupt();
+                if let Some(guard) = self.connection.try_lock_for(SIGNALS_EVERY) {
+                    break guard;
+                }
+            };
             self.is_closed.store(true, Ordering::Release);
             let results = std::mem::take(&mut *self.results.lock());
-            results.iter().filter_map(Weak::upgrade).for_each(|shelf| drop(shelf.lock().take()));
+            results.iter().filter_map(Weak::upgrade).for_each(|shelf| shelf.release());
             drop(guard.take());
-            drop(self.database.lock().take());
+            let database = self.database.lock().take();
+            drop(database);
             Ok(())
         })
         .map_err(|stop: Stop| stop.raised(py))

@@ -88,7 +88,7 @@ fn line_end(bytes: &[u8], from: usize) -> usize {
 }
 
 /// The end of a comment, which may contain others.
-fn comment_end(bytes: &[u8], from: usize) -> usize {
+pub fn comment_end(bytes: &[u8], from: usize) -> usize {
     let (mut at, mut depth) = (from + 2, 1);
     while at < bytes.len() {
         if bytes[at..].starts_with(b"*/") {

@@ -11,6 +11,11 @@ use pyo3::pyfunction;
 /// Number of forks between the start of the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
+/// Number of forks between the start of the first process and this one.
+pub fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
 /// Notes that this process is a forked child.
 #[pyfunction]
 #[pyo3(name = "_after_fork")]
@@ -18,7 +23,7 @@ pub fn after_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The process that has made something.
+/// A process, to be compared with the running one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process(u32);
 

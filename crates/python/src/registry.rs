@@ -3,6 +3,7 @@
 //! A database can be open once in a process: further connections to the same directory share it.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use keyaki::Database;
@@ -10,8 +11,14 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 
 use crate::handle::{Handle, Opened};
+use crate::process;
 
-static HANDLES: Mutex<Handles> = Mutex::new(Handles { list: Vec::new() });
+/// Each generation of forked processes has a list of its own: another thread of the parent may hold the lock of the parent's
+/// list at the fork.
+static HANDLES: [Mutex<Handles>; 64] = [const { Mutex::new(Handles { list: Vec::new() }) }; 64];
+
+/// The interpreter ends.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 /// The handles that may be open.
 #[derive(Debug)]
@@ -21,7 +28,12 @@ pub struct Handles {
 
 /// The handles of this process. Must not be called with the GIL held: a database may be opened under the lock.
 pub fn lock() -> MutexGuard<'static, Handles> {
-    HANDLES.lock()
+    HANDLES[process::forks() as usize % HANDLES.len()].lock()
+}
+
+/// True at the end of the interpreter: no statement begins any more.
+pub fn is_ending() -> bool {
+    IS_ENDING.load(Ordering::Acquire)
 }
 
 impl Handles {
@@ -47,10 +59,9 @@ impl Handles {
 #[pyfunction]
 #[pyo3(name = "_close_all")]
 pub fn close_all(py: Python<'_>) -> PyResult<()> {
+    IS_ENDING.store(true, Ordering::Release);
     let handles: Vec<Arc<Handle>> = py.detach(|| lock().list.iter().filter_map(Weak::upgrade).collect());
-    for handle in handles.iter().filter(|handle| handle.is_of_this_process()) {
-        handle.interrupt();
-        handle.close(py)?;
-    }
-    Ok(())
+    let handles = handles.iter().filter(|handle| handle.is_of_this_process());
+    // All are closed, also after an error.
+    handles.fold(Ok(()), |ended, handle| ended.and(handle.close(py)))
 }

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, SchemaRef};
 use arrow_ipc::writer::StreamWriter;
 use keyaki::{ArrowRows, Column, Rows};
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::decode::{self, Decoder};
 use crate::failure;
-use crate::handle::Handle;
+use crate::handle::{Handle, Shelf};
 
 /// The next row; `None` at the end.
 ///
@@ -68,8 +67,20 @@ pub fn description<'py>(py: Python<'py>, columns: &[Column]) -> PyResult<Bound<'
 #[pyclass(module = "keyaki._keyaki", name = "_IpcStream")]
 pub struct IpcStream {
     handle: Arc<Handle>,
-    /// `None` at the end.
-    stream: Mutex<Option<(ArrowRows, StreamWriter<Vec<u8>>)>>,
+    /// Empty at the end, and if the connection was closed.
+    stream: Arc<Shelf<Stream>>,
+}
+
+/// The rows of a stream, and the writer of its pieces.
+type Stream = (ArrowRows, StreamWriter<Vec<u8>>);
+
+impl Drop for IpcStream {
+    fn drop(&mut self) {
+        // In a forked child, the threads that compute the rows do not exist.
+        if !self.handle.is_of_this_process() {
+            std::mem::forget(self.stream.lock().take());
+        }
+    }
 }
 
 impl fmt::Debug for IpcStream {
@@ -87,7 +98,9 @@ impl IpcStream {
         let rows = rows.into_arrow();
         let schema: SchemaRef = rows.schema();
         let writer = StreamWriter::try_new(Vec::new(), &schema).map_err(|error| raised(py, error))?;
-        Ok(IpcStream { handle, stream: Mutex::new(Some((rows, writer))) })
+        let stream = handle.shelf();
+        handle.put(&stream, Some((rows, writer)));
+        Ok(IpcStream { handle, stream })
     }
 }
 
@@ -101,9 +114,11 @@ impl IpcStream {
         this
     }
 
-    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let stream = self.stream.get_mut();
-        let Some((rows, writer)) = stream else { return Ok(None) };
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        if self.handle.is_closed() {
+            return Err(failure::interface(py, "the connection is closed"));
+        }
+        let Some((mut rows, mut writer)) = self.stream.lock().take() else { return Ok(None) };
         let is_end = self.handle.run(py, |_| {
             match rows.next().transpose()? {
                 Some(batch) => writer.write(&batch)?,
@@ -114,17 +129,11 @@ impl IpcStream {
             }
             Ok(false)
         });
-        let is_end = match is_end {
-            Ok(is_end) => is_end,
-            Err(error) => {
-                *stream = None;
-                return Err(error);
-            }
-        };
+        let is_end = is_end?;
         let piece = PyBytes::new(py, writer.get_ref());
         writer.get_mut().clear();
-        if is_end {
-            *stream = None;
+        if !is_end {
+            self.handle.put(&self.stream, Some((rows, writer)));
         }
         Ok(Some(piece))
     }

@@ -4,6 +4,8 @@
 //! Queries, definitions, loads by COPY and settings belong to the open transaction if there is one, and otherwise stand alone:
 //! a query then pins no snapshot, and indexes and loads are built by the fast paths that a transaction cannot use.
 
+use crate::parameters::comment_end;
+
 /// True if the statement begins a transaction.
 pub fn begins_transaction(sql: &str) -> bool {
     let mut words = Words { rest: sql };
@@ -13,20 +15,18 @@ pub fn begins_transaction(sql: &str) -> bool {
         return true;
     }
     // These may contain a change or lock rows. A name or text that looks so makes a difference only for the snapshot.
-    if is(&["with"]) {
-        return words
-            .any(|word| ["insert", "update", "delete", "merge"].iter().any(|dml| word.eq_ignore_ascii_case(dml)));
+    let may_change = is(&["with"]);
+    if !may_change && !is(&["select"]) {
+        return false;
     }
-    if is(&["select"]) {
-        let mut follows_for = false;
-        return words.any(|word| {
-            let locks =
-                follows_for && ["update", "share", "no", "key"].iter().any(|lock| word.eq_ignore_ascii_case(lock));
-            follows_for = word.eq_ignore_ascii_case("for");
-            locks
-        });
-    }
-    false
+    let mut follows_for = false;
+    words.any(|word| {
+        let is_one_of = |names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
+        let changes = may_change && is_one_of(&["insert", "update", "delete", "merge"]);
+        let locks = follows_for && is_one_of(&["update", "share", "no", "key"]);
+        follows_for = word.eq_ignore_ascii_case("for");
+        changes || locks
+    })
 }
 
 /// The words of a statement, without comments and parentheses. Texts are not told apart.
@@ -43,8 +43,8 @@ impl<'a> Iterator for Words<'a> {
             self.rest = self.rest.trim_start_matches(|letter| !is_word(letter) && !['-', '/'].contains(&letter));
             if let Some(comment) = self.rest.strip_prefix("--") {
                 self.rest = comment.split_once('\n').map_or("", |(_, rest)| rest);
-            } else if let Some(comment) = self.rest.strip_prefix("/*") {
-                self.rest = comment.split_once("*/").map_or("", |(_, rest)| rest);
+            } else if self.rest.starts_with("/*") {
+                self.rest = &self.rest[comment_end(self.rest.as_bytes(), 0)..];
             } else if self.rest.starts_with(['-', '/']) {
                 self.rest = &self.rest[1..];
             } else {

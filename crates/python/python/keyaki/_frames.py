@@ -74,8 +74,21 @@ def pl(cursor: Cursor) -> polars.DataFrame:
 
 
 def numpy_columns(cursor: Cursor) -> dict[str, numpy.ndarray]:
+    numpy = _library("numpy", "a numpy result")
     table = arrow(cursor)
-    return {name: column.to_numpy() for name, column in zip(table.column_names, table.columns)}
+    if len(set(table.column_names)) < table.num_columns:
+        raise ProgrammingError("columns have the same name: rename them by AS")
+    types = _library("pyarrow", "an Arrow result").types
+
+    def array(column: Any) -> Any:
+        is_integer = types.is_integer(column.type) or types.is_boolean(column.type)
+        if not is_integer or column.null_count == 0:
+            return column.to_numpy()
+        # Integers have no value for NULL.
+        fill = False if types.is_boolean(column.type) else 0
+        return numpy.ma.masked_array(column.fill_null(fill).to_numpy(), column.is_null().to_numpy())
+
+    return {name: array(column) for name, column in zip(table.column_names, table.columns)}
 
 
 def append(connection: Connection, table: str, source: Any, columns: list[str] | None) -> int:
@@ -87,12 +100,20 @@ def append(connection: Connection, table: str, source: Any, columns: list[str] |
     if isinstance(source, dict):
         if columns is not None:
             raise ProgrammingError("the columns of a dict have names: select them instead of passing columns")
-        lists = [values.tolist() if hasattr(values, "tolist") else list(values) for values in source.values()]
+        lists = [_listed(values) for values in source.values()]
         if len({len(values) for values in lists}) > 1:
             lengths = ", ".join(f"{name}: {len(values)}" for name, values in zip(source, lists))
             raise ProgrammingError(f"the columns differ in length ({lengths})")
         return connection._append_rows(table, zip(*lists), list(source))
     return connection._append_rows(table, source, columns)
+
+
+def _listed(values: Any) -> list[Any]:
+    # Elements of dates and durations would become numbers of nanoseconds.
+    if getattr(getattr(values, "dtype", None), "kind", None) in ("M", "m") or not hasattr(values, "tolist"):
+        return list(values)
+    listed: list[Any] = values.tolist()
+    return listed
 
 
 def _ipc_of(source: Any) -> bytes | None:

@@ -17,8 +17,10 @@ Each connection has a thread that runs its statements one after another. Cancell
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,25 +39,59 @@ _ROWS = 1024
 _CANCEL_SECONDS = 0.05
 
 
+class _Worker:
+    """A thread that calls functions one after another.
+
+    The interpreter does not wait for it at its end, in contrast to those of `concurrent.futures`: connections are closed then.
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="keyaki-aio", daemon=True).start()
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+    def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        future: Future[T] = Future()
+
+        def call() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(function(*arguments))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._calls.put(call)
+        return future
+
+    def end(self) -> None:
+        """Ends the thread after the functions that were submitted."""
+        self._calls.put(None)
+
+
 async def connect(path: Any = ":memory:", **options: Any) -> Connection:
     """As `keyaki.connect()`, with the same arguments."""
-    executor = ThreadPoolExecutor(1, thread_name_prefix="keyaki-aio")
+    executor = _Worker()
     try:
         opened = executor.submit(lambda: keyaki.connect(path, **options))
         return Connection(await asyncio.wrap_future(opened), executor)
     except BaseException:
-        executor.shutdown(wait=False)
+        executor.end()
         raise
 
 
 class Connection:
     """The counterpart of `keyaki.Connection`: the same methods, as coroutines."""
 
-    def __init__(self, connection: keyaki.Connection, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, connection: keyaki.Connection, executor: _Worker) -> None:
         self._connection = connection
         self._executor = executor
 
-    async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def _run(self, function: Callable[..., T], *arguments: Any, undo: Callable[[], object] | None = None) -> T:
+        """Calls a function in the thread. `undo` is called if it succeeds although its task was cancelled."""
         if self._connection.closed:
             raise keyaki.InterfaceError("the connection is closed")
         submitted = self._executor.submit(function, *arguments)
@@ -66,9 +102,9 @@ class Connection:
             while not submitted.cancel() and not submitted.done():
                 self._connection.interrupt()
                 await asyncio.wait([waiting], timeout=_CANCEL_SECONDS)
-            if waiting.done() and not waiting.cancelled():
-                # Its exception is that of the interrupt.
-                waiting.exception()
+            # Its exception is that of the interrupt.
+            if not submitted.cancelled() and submitted.exception() is None and undo is not None:
+                await asyncio.shield(asyncio.wrap_future(self._executor.submit(undo)))
             raise
 
     async def execute(self, sql: str, parameters: Any = None) -> Cursor:
@@ -89,7 +125,7 @@ class Connection:
 
     async def begin(self, isolation: Any = None) -> None:
         """Begins a transaction."""
-        await self._run(self._connection.begin, isolation)
+        await self._run(self._connection.begin, isolation, undo=self._connection.rollback)
 
     async def commit(self) -> None:
         """Commits the open transaction, if there is one."""
@@ -111,7 +147,7 @@ class Connection:
         """Closes the connection and ends its thread."""
         if not self._connection.closed:
             await self._run(self._connection.close)
-        self._executor.shutdown(wait=False)
+        self._executor.end()
 
     async def __aenter__(self) -> Self:
         return self
@@ -136,7 +172,9 @@ class Transaction:
         self._transaction = transaction
 
     async def __aenter__(self) -> Self:
-        await self._connection._run(self._transaction.__enter__)
+        # A block that does not begin has no end.
+        undo = lambda: self._transaction.__exit__(asyncio.CancelledError, None, None)
+        await self._connection._run(self._transaction.__enter__, undo=undo)
         return self
 
     async def __aexit__(

@@ -73,7 +73,7 @@ impl Connection {
         Ok(cursor)
     }
 
-    /// Executes all statements of a script.
+    /// Executes all statements of a script. It begins no transaction: statements outside of BEGIN and COMMIT stand alone.
     fn executescript(&self, py: Python<'_>, script: &Bound<'_, PyString>) -> PyResult<()> {
         let script = script.to_str()?;
         self.handle.run(py, |connection| connection.execute_batch(script))
@@ -90,7 +90,7 @@ impl Connection {
     #[pyo3(signature = (isolation=None))]
     fn transaction(&self, py: Python<'_>, isolation: Option<&str>) -> PyResult<Transaction> {
         let begin = begin(py, isolation)?;
-        Ok(Transaction::new(self.handle.clone(), begin))
+        Ok(Transaction::new(self.handle.clone(), begin, isolation.is_some()))
     }
 
     /// Commits the open transaction, if there is one.
@@ -109,7 +109,7 @@ impl Connection {
         self.handle.run(py, |connection| Ok(connection.session().transaction_status() != TransactionStatus::Idle))
     }
 
-    /// Whether each statement that changes rows is a transaction of its own.
+    /// True if each statement that changes rows is a transaction of its own.
     #[getter]
     fn autocommit(&self) -> bool {
         self.handle.autocommit()
@@ -140,7 +140,7 @@ impl Connection {
         Ok(Connection { handle: handle.map_err(|error| failure::raised(py, &error))? })
     }
 
-    /// Appends rows to a table, much faster than INSERT, and returns their number.
+    /// Appends rows to a table, much faster than INSERT, and returns their number. The rows before a wrong one remain.
     ///
     /// `source`: an iterable of rows, with values for `columns` or for all columns of the table; or a dict of columns, an
     /// Arrow object, a pandas or Polars frame, whose columns are matched by name.
@@ -164,6 +164,7 @@ impl Connection {
         rows: &Bound<'_, PyAny>,
         columns: Option<Vec<String>>,
     ) -> PyResult<u64> {
+        let mut rows = rows.try_iter()?;
         let mut appender = Some(self.handle.run(py, |connection| match &columns {
             None => connection.appender(table),
             Some(names) => {
@@ -171,23 +172,27 @@ impl Connection {
                 connection.appender_with_columns(table, &names)
             }
         })?);
-        let mut rows = rows.try_iter()?;
         loop {
             let many = rows.by_ref().take(APPENDED_ROWS).map(|row| encode::values(&row?));
             let many = many.collect::<PyResult<Vec<_>>>();
             let inserted = self.handle.run(py, |_| {
                 let Some(appending) = &mut appender else { return Ok(None) };
-                for values in many.iter().flatten() {
-                    appending.append_row(values)?;
-                }
+                let appended = many.iter().flatten().try_for_each(|values| appending.append_row(values));
                 match &many {
-                    Ok(many) if many.len() == APPENDED_ROWS => Ok(None),
+                    Ok(many) if many.len() == APPENDED_ROWS && appended.is_ok() => Ok(None),
                     // The rows before a wrong one remain.
-                    _ => appender.take().map(keyaki::Appender::finish).transpose(),
+                    _ => {
+                        let finished = appender.take().map(keyaki::Appender::finish).transpose();
+                        appended.and(finished)
+                    }
                 }
-            })?;
+            });
+            if inserted.is_err() {
+                // Its end writes, which may wait for a statement of a thread that waits for the GIL.
+                py.detach(|| drop(appender.take()));
+            }
             many?;
-            if let Some(inserted) = inserted {
+            if let Some(inserted) = inserted? {
                 return Ok(inserted);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use keyaki::{Rows, Value};
+use keyaki::{Rows, TransactionStatus, Value};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyMapping, PyString, PyTuple};
@@ -29,7 +29,7 @@ pub struct Cursor {
     connection: Py<Connection>,
     handle: Arc<Handle>,
     /// The rows of the last statement.
-    shelf: Arc<Shelf>,
+    shelf: Arc<Shelf<Rows>>,
     rowcount: i64,
     /// Computed when it is first used.
     description: Option<Py<PyTuple>>,
@@ -47,10 +47,7 @@ struct Taken<'a> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // The connection may have been closed meanwhile.
-        if !self.cursor.handle.is_closed() {
-            *self.cursor.shelf.lock() = self.rows.take();
-        }
+        self.cursor.handle.put(&self.cursor.shelf, self.rows.take());
     }
 }
 
@@ -65,7 +62,7 @@ impl Cursor {
         match (self.is_closed, self.handle.is_closed()) {
             (true, _) => Err(failure::interface(py, "the cursor is closed")),
             (_, true) => Err(failure::interface(py, "the connection is closed")),
-            (false, false) => Ok(()),
+            (false, false) => self.handle.check_process(py),
         }
     }
 
@@ -110,7 +107,7 @@ impl Cursor {
                 let changed = completion.rows.and_then(|rows| i64::try_from(rows).ok());
                 self.rowcount = changed.unwrap_or(-1);
             }
-            None => *self.shelf.lock() = Some(rows),
+            None => handle.put(&self.shelf, Some(rows)),
         }
         Ok(())
     }
@@ -124,28 +121,64 @@ impl Cursor {
         drop(self.shelf.lock().take());
         (self.rowcount, self.description) = (-1, None);
         let handle = self.handle.clone();
-        let is_alone = !handle.run(py, |connection| {
-            let is_open = connection.session().transaction_status() != keyaki::TransactionStatus::Idle;
-            if !is_open {
-                connection.execute("BEGIN", ())?;
-            }
-            Ok(is_open)
-        })?;
-        let changed = execute_rows(py, &handle, sql, rows);
-        if is_alone && changed.is_err() {
-            handle.run(py, Handle::roll_back)?;
+        let mut scope = Scope::NotBegun;
+        let changed = execute_rows(py, &handle, sql, rows, &mut scope);
+        // All executions take effect, or none.
+        match (&scope, changed.is_ok()) {
+            (Scope::Transaction, true) if handle.autocommit() => handle.run(py, Handle::commit)?,
+            (Scope::Transaction, false) => handle.run(py, Handle::roll_back)?,
+            (Scope::Savepoint, true) => handle.run(py, |connection| connection.execute(RELEASE, ()).map(drop))?,
+            (Scope::Savepoint, false) => handle.run(py, |connection| {
+                connection.execute(&format!("ROLLBACK TO {SAVEPOINT}"), ())?;
+                connection.execute(RELEASE, ()).map(drop)
+            })?,
+            (Scope::NotBegun | Scope::Alone | Scope::Transaction, _) => {}
         }
-        let changed = changed?;
-        if is_alone && handle.autocommit() {
-            handle.run(py, Handle::commit)?;
-        }
-        self.rowcount = i64::try_from(changed).unwrap_or(i64::MAX);
+        self.rowcount = changed?.and_then(|rows| i64::try_from(rows).ok()).unwrap_or(-1);
         Ok(())
     }
 }
 
-/// The number of rows that the executions have changed.
-fn execute_rows(py: Python<'_>, handle: &Handle, sql: &str, rows: &Bound<'_, PyAny>) -> PyResult<u64> {
+const SAVEPOINT: &str = "keyaki_python_executemany";
+const RELEASE: &str = "RELEASE keyaki_python_executemany";
+
+/// What the executions of `executemany` belong to.
+enum Scope {
+    NotBegun,
+    /// Each stands alone: the statement changes nothing.
+    Alone,
+    /// A transaction that began with the first one.
+    Transaction,
+    /// A savepoint of the open transaction.
+    Savepoint,
+}
+
+impl Scope {
+    /// Begins the scope of a statement.
+    ///
+    /// # Errors
+    /// Errors of BEGIN and SAVEPOINT.
+    fn begin(handle: &Handle, connection: &keyaki::Connection, sql: &str) -> keyaki::Result<Scope> {
+        if connection.session().transaction_status() != TransactionStatus::Idle {
+            connection.execute(&format!("SAVEPOINT {SAVEPOINT}"), ())?;
+            return Ok(Scope::Savepoint);
+        }
+        if !handle.autocommit() {
+            return Ok(if handle.begin_for(connection, sql)? { Scope::Transaction } else { Scope::Alone });
+        }
+        connection.execute("BEGIN", ())?;
+        Ok(Scope::Transaction)
+    }
+}
+
+/// The number of rows that the executions have changed; `None` for statements that return rows.
+fn execute_rows(
+    py: Python<'_>,
+    handle: &Handle,
+    sql: &str,
+    rows: &Bound<'_, PyAny>,
+    scope: &mut Scope,
+) -> PyResult<Option<u64>> {
     let (mut statement, mut names) = (None, None::<Named>);
     let mut changed = 0;
     let mut rows = rows.try_iter()?;
@@ -159,11 +192,14 @@ fn execute_rows(py: Python<'_>, handle: &Handle, sql: &str, rows: &Bound<'_, PyA
             });
         }
         if many.is_empty() {
-            return Ok(changed);
+            let returns_rows =
+                statement.as_ref().is_some_and(|statement: &keyaki::Statement| !statement.columns().is_empty());
+            return Ok((!returns_rows).then_some(changed));
         }
         let text = names.as_ref().map_or(sql, |names| names.sql.as_str());
         changed += handle.run(py, |connection| {
             if statement.is_none() {
+                *scope = Scope::begin(handle, connection, text)?;
                 statement = Some(connection.prepare(text)?);
             }
             let Some(statement) = &statement else { return Ok(0) };
@@ -222,6 +258,7 @@ impl Cursor {
         slf.check_open(py)?;
         drop(slf.shelf.lock().take());
         (slf.rowcount, slf.description) = (-1, None);
+        // The statements outside of BEGIN and COMMIT stand alone.
         let script = script.to_str()?;
         slf.handle.run(py, |connection| connection.execute_batch(script))?;
         Ok(slf)
@@ -253,10 +290,13 @@ impl Cursor {
     }
 
     /// The remaining rows in the streaming format of Arrow IPC: an iterator over pieces.
-    fn _ipc_stream(&self, py: Python<'_>) -> PyResult<IpcStream> {
+    fn _ipc_stream(&mut self, py: Python<'_>) -> PyResult<IpcStream> {
+        // They have no description afterwards.
+        self.description(py)?;
         let mut taken = self.take(py)?;
         let rows = taken.rows.take();
         let rows = rows.ok_or_else(|| failure::programming(py, "there is no result"))?;
+        drop(taken);
         IpcStream::new(py, self.handle.clone(), rows)
     }
 
@@ -304,7 +344,11 @@ impl Cursor {
 
     /// Drops the result, which cancels its query. The cursor cannot be used further.
     fn close(&mut self) {
-        drop(self.shelf.lock().take());
+        let rows = self.shelf.lock().take();
+        match self.handle.is_of_this_process() {
+            true => drop(rows),
+            false => std::mem::forget(rows),
+        }
         self.is_closed = true;
     }
 
@@ -377,7 +421,7 @@ impl Cursor {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        // In a forked child, the threads that a result talks to do not exist.
+        // In a forked child, the threads that compute the result do not exist.
         if !self.handle.is_of_this_process() {
             std::mem::forget(self.shelf.lock().take());
         }

@@ -19,6 +19,8 @@ static SAVEPOINTS: AtomicU64 = AtomicU64::new(1);
 pub struct Transaction {
     handle: Arc<Handle>,
     begin: String,
+    /// An isolation level was given, which a savepoint cannot have.
+    has_isolation: bool,
     level: Level,
 }
 
@@ -32,8 +34,18 @@ enum Level {
 
 impl Transaction {
     /// A transaction that the statement `begin` will begin.
-    pub fn new(handle: Arc<Handle>, begin: String) -> Transaction {
-        Transaction { handle, begin, level: Level::NotBegun }
+    pub fn new(handle: Arc<Handle>, begin: String, has_isolation: bool) -> Transaction {
+        Transaction { handle, begin, has_isolation, level: Level::NotBegun }
+    }
+
+    /// Ends a savepoint; undoes its changes if its block `has_failed`.
+    fn end_savepoint(&self, py: Python<'_>, name: &str, has_failed: bool) -> PyResult<()> {
+        self.handle.run(py, |connection| {
+            if has_failed {
+                connection.execute(&format!("ROLLBACK TO SAVEPOINT \"{name}\""), ())?;
+            }
+            connection.execute(&format!("RELEASE SAVEPOINT \"{name}\""), ()).map(drop)
+        })
     }
 }
 
@@ -45,13 +57,29 @@ impl Transaction {
             return Err(failure::programming(py, "the transaction has begun already"));
         }
         let name = format!("keyaki_python_{}", SAVEPOINTS.fetch_add(1, Ordering::Relaxed));
-        let begin = slf.begin.clone();
-        let is_nested = slf.handle.run(py, |connection| {
+        let (begin, has_isolation) = (slf.begin.clone(), slf.has_isolation);
+        let mut begun = None;
+        let entered = slf.handle.run(py, |connection| {
             let is_nested = connection.session().transaction_status() != TransactionStatus::Idle;
+            if is_nested && has_isolation {
+                let problem = "a transaction is open already: its isolation level cannot be changed";
+                return Err(keyaki::Error::ActiveTransaction(problem.into()));
+            }
             let statement = if is_nested { format!("SAVEPOINT \"{name}\"") } else { begin };
-            connection.execute(&statement, ()).map(|_| is_nested)
-        })?;
-        slf.level = if is_nested { Level::Savepoint(name) } else { Level::Transaction };
+            connection.execute(&statement, ())?;
+            begun = Some(is_nested);
+            Ok(())
+        });
+        if let Err(error) = entered {
+            // A signal handler has raised an exception after the statement.
+            match begun {
+                Some(true) => slf.end_savepoint(py, &name, true)?,
+                Some(false) => slf.handle.run(py, Handle::roll_back)?,
+                None => {}
+            }
+            return Err(error);
+        }
+        slf.level = if begun == Some(true) { Level::Savepoint(name) } else { Level::Transaction };
         Ok(slf)
     }
 
@@ -66,12 +94,7 @@ impl Transaction {
         match std::mem::replace(&mut self.level, Level::NotBegun) {
             Level::NotBegun => Ok(()),
             Level::Transaction => self.handle.run(py, if has_failed { Handle::roll_back } else { Handle::commit }),
-            Level::Savepoint(name) => self.handle.run(py, |connection| {
-                if has_failed {
-                    connection.execute(&format!("ROLLBACK TO SAVEPOINT \"{name}\""), ())?;
-                }
-                connection.execute(&format!("RELEASE SAVEPOINT \"{name}\""), ()).map(drop)
-            }),
+            Level::Savepoint(name) => self.end_savepoint(py, &name, has_failed),
         }
     }
 }
