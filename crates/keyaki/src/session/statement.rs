@@ -143,7 +143,7 @@ impl Statement {
     /// The columns of the result, as of the preparation. Empty for statements that return no rows, for EXPLAIN and SHOW,
     /// and for queries whose columns depend on the values of parameters: [`Rows::schema`] describes all results.
     pub fn columns(&self) -> Vec<Column> {
-        self.prepared.columns().map(|schema| described(schema)).unwrap_or_default()
+        self.prepared.columns().map(described).unwrap_or_default()
     }
 
     /// The names of [`Statement::columns`].
