@@ -29,13 +29,11 @@ class Documentation(unittest.TestCase):
 
     def test_examples_of_docstrings(self):
         attempted = sum(self.check(doctest.testmod(importlib.import_module(name))) for name in MODULES)
-        finder = doctest.DocTestFinder()
         runner = doctest.DocTestRunner()
         for extension in [keyaki.Connection, keyaki.Cursor]:
             parser = doctest.DocTestParser()
             test = parser.get_doctest(extension.__doc__, {}, extension.__name__, None, 0)
             attempted += self.check(runner.run(test))
-        self.assertTrue(finder)
         self.assertGreater(attempted, 8)
 
     def test_examples_of_the_document(self):
@@ -70,7 +68,7 @@ class Stubs(unittest.TestCase):
 
     def test_the_stubs_have_the_members_of_the_classes(self):
         stubs = (pathlib.Path(keyaki.__file__).parent / "_keyaki.pyi").read_text()
-        for owner in [keyaki.Connection, keyaki.Cursor]:
+        for owner in [keyaki.Connection, keyaki.Cursor, keyaki.Transaction]:
             for name, member in vars(owner).items():
                 if not name.startswith("_") and not isinstance(member, type):
                     self.assertRegex(stubs, rf"(def {name}\(|    {name}: )", f"{owner.__name__}.{name}")
