@@ -63,5 +63,9 @@ pub fn close_all(py: Python<'_>) -> PyResult<()> {
     let handles: Vec<Arc<Handle>> = py.detach(|| lock().list.iter().filter_map(Weak::upgrade).collect());
     let handles = handles.iter().filter(|handle| handle.is_of_this_process());
     // All are closed, also after an error.
-    handles.fold(Ok(()), |ended, handle| ended.and(handle.close(py)))
+    let mut ended = Ok(());
+    for handle in handles {
+        ended = ended.and(handle.close(py));
+    }
+    ended
 }

@@ -43,7 +43,7 @@ struct ShortValues {
 impl Messages {
     /// Appends the messages of the first of `rows`, of at least one: no more than fit into about `bytes`. Returns their number.
     pub fn put(&mut self, columns: &[Column], rows: Range<usize>, bytes: usize, out: &mut Vec<u8>) -> usize {
-        let expected = if self.mean == 0 { ROWS_MIN } else { (bytes / self.mean).clamp(1, ROWS_MAX) };
+        let expected = bytes.checked_div(self.mean).map_or(ROWS_MIN, |rows| rows.clamp(1, ROWS_MAX));
         let rows = rows.start..rows.end.min(rows.start + expected);
         self.places.clear();
         self.places.resize(rows.len(), HEADER);
