@@ -19,8 +19,8 @@ use keyaki::{Connection, Database, InterruptHandle, TransactionStatus};
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 
-use crate::process::Process;
-use crate::{failure, registry, statements};
+use crate::process::{self, Process};
+use crate::{failure, statements};
 
 /// Time between two looks for signals.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
@@ -164,7 +164,7 @@ impl Handle {
             if self.owner.load(Ordering::Relaxed) == thread_mark() {
                 return Err(Stop::Reentered);
             }
-            if registry::is_ending() {
+            if process::is_ending() {
                 return Err(Stop::Closed);
             }
             if let Some(error) = signalled() {
@@ -289,7 +289,7 @@ impl Handle {
         self.check_process(py)?;
         py.detach(|| {
             let mut guard = loop {
-                if !registry::is_ending() {
+                if !process::is_ending() {
                     break self.lock()?;
                 }
                 // The statement may begin only now.

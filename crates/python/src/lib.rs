@@ -8,7 +8,7 @@
 //! | [`classes`] | Python classes that conversions use |
 //! | [`failure`] | errors of the database as exceptions of DB-API 2.0 |
 //! | [`parameters`] | named parameters |
-//! | [`process`] | forks of the process |
+//! | [`process`] | forks and the end of the process |
 //! | [`statements`] | statements that begin a transaction |
 //! | [`encode`], [`decode`] | Python objects as values of parameters, values of results as Python objects |
 //! | [`handle`] | an open connection, shared with its cursors; waiting without the GIL; signals |

@@ -1,15 +1,28 @@
-//! Forks of the process.
+//! Forks and the end of the process.
 //!
 //! A forked child has the memory of its parent, but none of its threads: a connection would wait for them forever. Python calls
 //! [`after_fork`] in each child. Connections compare the number of forks with that at their creation, refuse to work in a child,
 //! and are never closed there.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use pyo3::pyfunction;
 
 /// Number of forks between the start of the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// The interpreter ends.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Notes the end of the interpreter.
+pub fn end() {
+    IS_ENDING.store(true, Ordering::Release);
+}
+
+/// True at the end of the interpreter: no statement begins any more.
+pub fn is_ending() -> bool {
+    IS_ENDING.load(Ordering::Acquire)
+}
 
 /// Number of forks between the start of the first process and this one.
 pub fn forks() -> u32 {

@@ -3,7 +3,6 @@
 //! A database can be open once in a process: further connections to the same directory share it.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use keyaki::Database;
@@ -17,9 +16,6 @@ use crate::process;
 /// list at the fork.
 static HANDLES: [Mutex<Handles>; 64] = [const { Mutex::new(Handles { list: Vec::new() }) }; 64];
 
-/// The interpreter ends.
-static IS_ENDING: AtomicBool = AtomicBool::new(false);
-
 /// The handles that may be open.
 #[derive(Debug)]
 pub struct Handles {
@@ -29,11 +25,6 @@ pub struct Handles {
 /// The handles of this process. Must not be called with the GIL held: a database may be opened under the lock.
 pub fn lock() -> MutexGuard<'static, Handles> {
     HANDLES[process::forks() as usize % HANDLES.len()].lock()
-}
-
-/// True at the end of the interpreter: no statement begins any more.
-pub fn is_ending() -> bool {
-    IS_ENDING.load(Ordering::Acquire)
 }
 
 impl Handles {
@@ -59,7 +50,7 @@ impl Handles {
 #[pyfunction]
 #[pyo3(name = "_close_all")]
 pub fn close_all(py: Python<'_>) -> PyResult<()> {
-    IS_ENDING.store(true, Ordering::Release);
+    process::end();
     let handles: Vec<Arc<Handle>> = py.detach(|| lock().list.iter().filter_map(Weak::upgrade).collect());
     let handles = handles.iter().filter(|handle| handle.is_of_this_process());
     // All are closed, also after an error.

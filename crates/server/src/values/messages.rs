@@ -259,7 +259,6 @@ mod tests {
     use keyaki_primitives::Random;
 
     use super::*;
-    use crate::frames::put_message;
 
     /// A column of each kind of values, every third of which is NULL if it `has_nulls`.
     fn columns(rows: usize, has_nulls: bool, random: &mut Random) -> Vec<Column> {
@@ -302,10 +301,12 @@ mod tests {
             assert!(columns.iter().all(Column::has_lengths));
             let mut expected = vec![b'x'];
             for row in 0..rows {
-                put_message(&mut expected, b'D', |out| {
-                    out.put_u16(columns.len() as u16);
-                    columns.iter().for_each(|column| column.put(row, out));
-                });
+                let mut body = Vec::new();
+                body.put_u16(columns.len() as u16);
+                columns.iter().for_each(|column| column.put(row, &mut body));
+                expected.put_u8(b'D');
+                expected.put_u32(4 + body.len() as u32);
+                expected.put_slice(&body);
             }
             let (mut messages, mut found, mut next) = (Messages::default(), vec![b'x'], 0);
             while next < rows {
