@@ -17,8 +17,9 @@ const HEADER: usize = 7;
 /// Bytes of the length of a value, and that of NULL.
 const LENGTH: usize = 4;
 const NULL: [u8; LENGTH] = (-1_i32).to_be_bytes();
-/// Rows that are encoded together, and those that are worth it.
+/// Maximum number of rows that are encoded together.
 const ROWS_MAX: usize = 1024;
+/// Fewer rows are encoded one after another.
 pub const ROWS_MIN: usize = 16;
 
 /// Buffers for the messages of some rows.
