@@ -118,7 +118,6 @@ class Results(unittest.TestCase):
         cursor.arrow()
         self.assertEqual(cursor.description[0][0], "n")
 
-    @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
     def test_results_do_not_work_in_a_fork(self):
         cursor = self.con.execute("SELECT value FROM generate_series(1, 10) g (value)")
         self.assertEqual(cursor.fetchone(), (1,))

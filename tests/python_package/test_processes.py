@@ -106,7 +106,6 @@ class Processes(unittest.TestCase):
         self.addCleanup(directory.cleanup)
         self.path = os.path.join(directory.name, "shop")
 
-    @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
     def test_forks_are_detected(self):
         output = python(
             """

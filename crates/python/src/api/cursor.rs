@@ -142,7 +142,7 @@ impl Cursor {
 const SAVEPOINT: &str = "keyaki_python_executemany";
 const RELEASE: &str = "RELEASE keyaki_python_executemany";
 
-/// What the executions of `executemany` belong to.
+/// The transaction of the executions of `executemany`.
 enum Scope {
     NotBegun,
     /// Each stands alone: the statement changes nothing.
