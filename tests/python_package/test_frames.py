@@ -53,6 +53,51 @@ class Results(Frames):
         self.assertEqual(pyarrow.table(self.all()).num_rows, 10)
         self.assertEqual(polars.from_arrow(pyarrow.table(self.all())).height, 10)
 
+    def test_streams_without_pyarrow(self):
+        self.fill(10)
+        self.assertEqual(polars.DataFrame(self.all()).height, 10)
+        cursor = self.all()
+        capsule = cursor.__arrow_c_stream__()
+        self.assertIn("arrow_array_stream", repr(capsule))
+        with self.assertRaises(keyaki.ProgrammingError):
+            cursor.__arrow_c_stream__()
+        # A capsule that is never read.
+        del capsule
+        self.assertEqual(self.con.execute("SELECT count(*) FROM t").fetchone(), (10,))
+
+    def test_requested_schemas(self):
+        self.fill(3)
+        wanted = pyarrow.schema([("id", pyarrow.int32()), ("name", pyarrow.large_string())])
+        reader = pyarrow.RecordBatchReader.from_stream(self.con.execute("SELECT id, name FROM t"), schema=wanted)
+        self.assertEqual(reader.read_all().schema, wanted)
+        wanted = pyarrow.schema([("id", pyarrow.int8())])
+        reader = pyarrow.RecordBatchReader.from_stream(self.con.execute("SELECT 1000 AS id"), schema=wanted)
+        with self.assertRaises(pyarrow.ArrowInvalid):
+            reader.read_all()
+        for types in [[("id", pyarrow.struct([("x", pyarrow.int8())]))], [("id", pyarrow.int8())] * 2]:
+            with self.assertRaises(keyaki.NotSupportedError):
+                pyarrow.RecordBatchReader.from_stream(self.con.execute("SELECT 1 AS id"), schema=pyarrow.schema(types))
+
+    def test_streams_outlive_cursors_and_end_with_connections(self):
+        con = keyaki.connect()
+        reader = con.execute("SELECT value FROM generate_series(1, 100000)").arrow_reader()
+        other = con.execute("SELECT value FROM generate_series(1, 100000)").arrow_reader()
+        self.assertEqual(sum(batch.num_rows for batch in reader), 100000)
+        con.close()
+        with self.assertRaisesRegex(pyarrow.ArrowInvalid, "closed"):
+            other.read_all()
+        con = keyaki.connect()
+        reader = con.execute("SELECT value FROM generate_series(1, 50000)").arrow_reader()
+        del con
+        self.assertEqual(reader.read_all().num_rows, 50000)
+
+    def test_errors_of_streams_are_texts(self):
+        reader = self.con.execute("SELECT 1 / (value - 20000) FROM generate_series(1, 30000)").arrow_reader()
+        with self.assertRaisesRegex(pyarrow.ArrowInvalid, "division by zero"):
+            reader.read_all()
+        with self.assertRaises(StopIteration):
+            reader.read_next_batch()
+
     def test_pandas(self):
         self.fill(100)
         frame = self.all().df()
@@ -162,6 +207,129 @@ class Sources(Frames):
         self.con.execute("CREATE TABLE u (id BIGINT PRIMARY KEY, name TEXT, price DECIMAL(10,2), day DATE, at TIMESTAMP)")
         self.assertEqual(self.con.append("u", table), 50000)
         self.assertEqual(self.con.execute("SELECT * FROM u ORDER BY id").arrow(), table)
+
+    def test_results_as_sources(self):
+        self.fill(3)
+        other = self.con.duplicate()
+        self.assertEqual(other.append("t", self.con.execute("SELECT id + 10 AS id FROM t")), 3)
+        # The load keeps the connection from reading the result.
+        for source in (self.con.execute("SELECT id + 20 AS id FROM t"), self.con.execute("SELECT 9 AS id").arrow_reader()):
+            with self.assertRaisesRegex(keyaki.Error, "the connection is in use"):
+                self.con.append("t", source)
+        self.assertEqual(self.con.append("t", self.con.execute("SELECT id + 20 AS id FROM t").arrow()), 6)
+
+    def test_broken_sources(self):
+        def batches():
+            yield pyarrow.record_batch({"id": [1]})
+            raise ValueError("the source has failed")
+
+        reader = pyarrow.RecordBatchReader.from_batches(pyarrow.schema([("id", pyarrow.int64())]), batches())
+        with self.assertRaisesRegex(keyaki.Error, "the source has failed"):
+            self.con.append("t", reader)
+        invalid = pyarrow.StringArray.from_buffers(
+            1, pyarrow.py_buffer(b"\0\0\0\0\2\0\0\0"), pyarrow.py_buffer(b"\xc3\x28")
+        )
+        with self.assertRaisesRegex(keyaki.Error, 'column "name" is not valid'):
+            self.con.append("t", pyarrow.table({"id": [1], "name": invalid}))
+        with self.assertRaises(keyaki.Error):
+            self.con.append("t", pyarrow.array([1, 2]))
+        self.assertEqual(self.con.execute("SELECT count(*) FROM t").fetchone(), (0,))
+
+
+orders = pyarrow.table({"id": [1, 2, 3], "customer": ["Ada", "Bob", "Ada"]})
+
+
+class Names(Frames):
+    """Frames as tables of statements."""
+
+    def one(self, sql, *parameters):
+        return self.con.execute(sql, parameters).fetchone()[0]
+
+    def test_variables(self):
+        local = pandas.DataFrame({"id": [1, 2], "total": [1.5, 2.5]})
+        self.assertEqual(self.con.execute("SELECT sum(total) FROM local WHERE id > ?", (1,)).fetchone(), (2.5,))
+        sql = "SELECT customer, sum(total) FROM orders JOIN local USING (id) GROUP BY customer ORDER BY 1"
+        self.assertEqual(self.con.execute(sql).fetchall(), [("Ada", 1.5), ("Bob", 2.5)])
+        orders = polars.DataFrame({"id": [7]})
+        self.assertEqual(self.con.execute("SELECT * FROM orders").fetchall(), [(7,)])
+        Mixed = polars.LazyFrame({"id": [8]})
+        self.assertEqual(self.con.execute("SELECT * FROM Mixed").fetchall(), [(8,)])
+        self.assertEqual(self.con.execute('SELECT * FROM "Mixed"').fetchall(), [(8,)])
+        del local, orders, Mixed
+
+    def test_variables_of_other_functions_are_not_seen(self):
+        hidden = pyarrow.table({"id": [1]})
+
+        def inner():
+            return self.con.execute("SELECT * FROM hidden")
+
+        with self.assertRaises(keyaki.ProgrammingError):
+            inner()
+        self.assertEqual(self.con.execute("SELECT * FROM hidden").fetchall(), [(1,)])
+        del hidden
+
+    def test_each_statement_sees_the_current_value(self):
+        frame = pyarrow.table({"id": [1]})
+        read = lambda frame: self.con.execute("SELECT * FROM frame WHERE ?", (True,)).fetchall()
+        self.assertEqual(read(frame), [(1,)])
+        self.assertEqual(read(pyarrow.table({"name": ["a", "b"]})), [("a",), ("b",)])
+        reader = pyarrow.table({"id": [5]}).to_reader()
+        self.assertEqual(self.con.execute("SELECT a.id FROM reader a, reader b WHERE a.id > ?", (1,)).fetchall(), [(5,)])
+
+    def test_statements_that_write(self):
+        rows = pyarrow.table({"id": list(range(100)), "name": ["x"] * 100})
+        self.assertEqual(self.con.execute("INSERT INTO t (id, name) SELECT id, name FROM rows WHERE id < 50").rowcount, 50)
+        self.con.execute("CREATE TABLE copied AS SELECT * FROM rows")
+        self.assertEqual(self.one("SELECT count(*) FROM copied"), 100)
+        self.assertEqual(self.con.execute("DELETE FROM t USING rows WHERE t.id = rows.id AND rows.id < 10").rowcount, 10)
+        with self.assertRaises(keyaki.ProgrammingError):
+            self.con.execute("CREATE VIEW v AS SELECT * FROM rows")
+        with self.assertRaises(keyaki.ProgrammingError):
+            self.con.execute("INSERT INTO rows VALUES (1, 'a')")
+        # A table of the database comes first.
+        self.con.execute("CREATE TABLE rows (n INT)")
+        self.assertEqual(self.one("SELECT count(*) FROM rows"), 0)
+
+    def test_they_can_be_switched_off(self):
+        frame = pyarrow.table({"id": [1]})
+        self.con.frames = False
+        self.con.register("registered", frame)
+        with self.assertRaises(keyaki.ProgrammingError) as caught:
+            self.con.execute("SELECT * FROM frame")
+        self.assertEqual(caught.exception.sqlstate, "42P01")
+        self.assertEqual(self.one("SELECT id FROM registered"), 1)
+        with keyaki.connect(frames=False) as con, self.assertRaises(keyaki.ProgrammingError):
+            self.assertFalse(con.frames or con.duplicate().frames)
+            con.execute("SELECT * FROM frame")
+
+    def test_objects_that_are_no_frames(self):
+        number, listed, function = 1, [1], len
+        for name in ("number", "listed", "function", "missing", "pandas"):
+            with self.assertRaises(keyaki.ProgrammingError, msg=name) as caught:
+                self.con.execute(f"SELECT * FROM {name}")
+            self.assertEqual(caught.exception.sqlstate, "42P01")
+        nested = pyarrow.table({"pair": [{"a": 1}]})
+        with self.assertRaisesRegex(keyaki.NotSupportedError, 'column "pair" of "nested"'):
+            self.con.execute("SELECT * FROM nested")
+        cursor = self.con.execute("SELECT 1 AS id")
+        with self.assertRaisesRegex(keyaki.Error, "the connection is in use"):
+            self.con.execute("SELECT * FROM cursor")
+        del number, listed, function, cursor
+
+    def test_registered_objects(self):
+        frame = pandas.DataFrame({"id": [1, 2]})
+        self.con.register("numbers", frame)
+        frame["id"] = [5, 5]
+        self.assertEqual(self.one("SELECT sum(id) FROM numbers"), 3)
+        self.con.register("numbers", pyarrow.table({"id": [9]}).to_reader())
+        self.assertEqual([self.one("SELECT sum(id) FROM numbers") for _ in range(2)], [9, 9])
+        self.con.unregister("numbers")
+        with self.assertRaises(keyaki.ProgrammingError):
+            self.con.execute("SELECT * FROM numbers")
+        with self.assertRaisesRegex(keyaki.ProgrammingError, 'nothing is registered as "numbers"'):
+            self.con.unregister("numbers")
+        with self.assertRaisesRegex(keyaki.ProgrammingError, "an object of type list has no rows"):
+            self.con.register("numbers", [1])
 
 
 if __name__ == "__main__":

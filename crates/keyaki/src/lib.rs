@@ -82,7 +82,9 @@ pub use session::{
 };
 pub use sql::POSTGRESQL_VERSION;
 pub use sql::repair::{KeySpan, Repaired, RepairedTable};
-pub use sql::{CopyFormat, FileAccess, IndexInfo, Outcome, ProgramCopy, ResultNames, SequenceInfo, TableInfo};
+pub use sql::{
+    CopyFormat, FileAccess, IndexInfo, Outcome, ProgramCopy, ProgramTable, ResultNames, SequenceInfo, TableInfo,
+};
 
 // Types of other crates in the signatures of this crate.
 pub use arrow::array::RecordBatch;

@@ -19,7 +19,9 @@ use keyaki::{Connection, Database, InterruptHandle, TransactionStatus};
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 
+use crate::frames::Frames;
 use crate::process::{self, Process};
+use crate::registry::Open;
 use crate::{failure, statements};
 
 /// Time between two looks for signals.
@@ -52,12 +54,26 @@ pub struct Opened {
     pub read_only: bool,
 }
 
+/// Properties of a connection that its owner can change.
+#[derive(Debug, Clone, Copy)]
+pub struct Modes {
+    /// Statements that change rows are transactions of their own.
+    pub autocommit: bool,
+    /// Statements can use variables of the caller as tables.
+    pub uses_variables: bool,
+}
+
 /// See the [module documentation](self).
 pub struct Handle {
     connection: Mutex<Option<Connection>>,
     database: Mutex<Option<Database>>,
     /// Mark of the thread that has locked `connection`; 0 without one.
     owner: AtomicUsize,
+    /// Mark of the thread that reads rows for the statement of the owner; 0 without one.
+    helper: AtomicUsize,
+    frames: Arc<Frames>,
+    /// Statements can use variables of the caller as tables.
+    uses_variables: Arc<AtomicBool>,
     interrupt: InterruptHandle,
     /// The exception that a signal handler has raised during the current statement.
     raised: Arc<Mutex<Option<PyErr>>>,
@@ -82,7 +98,9 @@ impl Stop {
         match self {
             Stop::Closed => failure::interface(py, "the connection is closed"),
             Stop::Reentered => {
-                failure::interface(py, "a signal handler cannot use the connection whose statement it interrupts")
+                let message = "the connection is in use: signal handlers and results that a statement reads cannot use the \
+                               connection of the statement";
+                failure::interface(py, message)
             }
             Stop::Raised(error) => error,
             Stop::Failed(error) => failure::raised(py, &error),
@@ -106,8 +124,12 @@ impl Handle {
     ///
     /// # Errors
     /// Errors of [`Database::connect`].
-    pub fn new(database: Database, opened: Opened, autocommit: bool) -> keyaki::Result<Handle> {
+    pub fn new(database: Database, opened: Opened, modes: Modes) -> keyaki::Result<Handle> {
         let connection = database.connect()?;
+        let frames = Arc::<Frames>::default();
+        let uses_variables = Arc::new(AtomicBool::new(modes.uses_variables));
+        let (of_session, switch) = (frames.clone(), uses_variables.clone());
+        connection.session().set_program_tables(move |name| of_session.find(name, switch.load(Ordering::Relaxed)));
         let raised = Arc::<Mutex<Option<PyErr>>>::default();
         let of_hook = raised.clone();
         connection.on_wait(SIGNALS_EVERY, move || {
@@ -123,10 +145,13 @@ impl Handle {
             connection: Mutex::new(Some(connection)),
             database: Mutex::new(Some(database)),
             owner: AtomicUsize::new(0),
+            helper: AtomicUsize::new(0),
+            frames,
+            uses_variables,
             raised,
             results: Mutex::default(),
             is_closed: AtomicBool::new(false),
-            autocommit: AtomicBool::new(autocommit),
+            autocommit: AtomicBool::new(modes.autocommit),
             process: Process::current(),
             opened,
         })
@@ -147,8 +172,10 @@ impl Handle {
             let Some(connection) = guard.as_ref() else { return Err(Stop::Closed) };
             self.owner.store(thread_mark(), Ordering::Relaxed);
             let result = work(connection);
+            self.frames.end_call();
             self.owner.store(0, Ordering::Relaxed);
-            match self.raised.lock().take() {
+            let raised = self.raised.lock().take();
+            match raised.or_else(|| self.frames.take_raised()) {
                 Some(error) => Err(Stop::Raised(error)),
                 None => result.map_err(Stop::Failed),
             }
@@ -161,7 +188,8 @@ impl Handle {
             if let Some(guard) = self.connection.try_lock_for(SIGNALS_EVERY) {
                 return Ok(guard);
             }
-            if self.owner.load(Ordering::Relaxed) == thread_mark() {
+            let mark = thread_mark();
+            if [&self.owner, &self.helper].iter().any(|user| user.load(Ordering::Relaxed) == mark) {
                 return Err(Stop::Reentered);
             }
             if process::is_ending() {
@@ -171,6 +199,19 @@ impl Handle {
                 return Err(Stop::Raised(error));
             }
         }
+    }
+
+    /// Reads rows for the running statement, on another thread than that of the statement.
+    pub fn help<T>(&self, read: impl FnOnce() -> T) -> T {
+        self.helper.store(thread_mark(), Ordering::Relaxed);
+        let read = read();
+        self.helper.store(0, Ordering::Relaxed);
+        read
+    }
+
+    /// The frames that statements can use as tables.
+    pub fn frames(&self) -> &Frames {
+        &self.frames
     }
 
     /// Checks that this process has opened the connection.
@@ -229,6 +270,16 @@ impl Handle {
             TransactionStatus::Idle => Ok(()),
             _ => connection.execute("ROLLBACK", ()).map(drop),
         }
+    }
+
+    /// The modes of new connections to the same database.
+    pub fn modes(&self) -> Modes {
+        Modes { autocommit: self.autocommit(), uses_variables: self.uses_variables.load(Ordering::Relaxed) }
+    }
+
+    /// Permits or forbids variables of the caller as tables.
+    pub fn set_uses_variables(&self, uses_variables: bool) {
+        self.uses_variables.store(uses_variables, Ordering::Relaxed);
     }
 
     /// Cancels the running statement.
@@ -307,6 +358,24 @@ impl Handle {
             Ok(())
         })
         .map_err(|stop: Stop| stop.raised(py))
+    }
+}
+
+impl Open for Handle {
+    fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    fn database(&self) -> Option<Database> {
+        Handle::database(self)
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        Handle::is_of_this_process(self)
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        Handle::close(self, py)
     }
 }
 

@@ -14,7 +14,10 @@
 //! | [`handle`] | an open connection, shared with its cursors; waiting without the GIL; signals |
 //! | [`registry`] | connections that are open in this process |
 //! | [`result`] | rows of results |
+//! | [`stream`], [`source`] | results as Arrow streams, Arrow data of other libraries |
+//! | [`frames`] | such data as tables of statements |
 //! | [`api`] | `connect`, connections, cursors, transactions |
+//! | [`adbc`] | the ADBC driver |
 //!
 //! *The GIL.* Every call that may wait or compute releases it ([`handle::Handle::run`]). No lock of this crate is waited for
 //! with the GIL held, except those of results, which are only held while rows are converted or by a thread that uses the same
@@ -23,17 +26,21 @@
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+mod adbc;
 mod api;
 mod classes;
 mod decode;
 mod encode;
 mod failure;
+mod frames;
 mod handle;
 mod parameters;
 mod process;
 mod registry;
 mod result;
+mod source;
 mod statements;
+mod stream;
 
 /// The extension module.
 #[pyo3::pymodule(gil_used = false)]

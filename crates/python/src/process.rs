@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use pyo3::pyfunction;
+use pyo3::{Python, ffi, pyfunction};
 
 /// Number of forks between the start of the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -45,4 +45,28 @@ impl Process {
     pub fn current() -> Process {
         Process(FORKS.load(Ordering::Relaxed))
     }
+}
+
+/// Runs `work` with the GIL, in a call from another library. `None` at the end of the interpreter.
+///
+/// That library may have released the GIL although this thread came from a function of this module, which
+/// [`Python::try_attach`] alone would take for held.
+pub fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    /// Gives the GIL back, also after a panic.
+    struct Held(ffi::PyGILState_STATE);
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            // SAFETY: the thread has the GIL since `PyGILState_Ensure` has returned this state.
+            unsafe { ffi::PyGILState_Release(self.0) }
+        }
+    }
+
+    // SAFETY: it can be called at any time.
+    if is_ending() || unsafe { ffi::Py_IsInitialized() } == 0 {
+        return None;
+    }
+    // SAFETY: the interpreter is initialized, and `end` comes before its finalization.
+    let _held = Held(unsafe { ffi::PyGILState_Ensure() });
+    Python::try_attach(work)
 }

@@ -9,17 +9,31 @@ use keyaki::Database;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 
-use crate::handle::{Handle, Opened};
+use crate::handle::Opened;
 use crate::process;
+
+/// An object that keeps a database open.
+pub trait Open: Send + Sync {
+    /// How the database was opened.
+    fn opened(&self) -> &Opened;
+    /// The database, unless it is closed.
+    fn database(&self) -> Option<Database>;
+    /// False in a forked child.
+    fn is_of_this_process(&self) -> bool;
+    /// Closes the database, at the end of the interpreter.
+    ///
+    /// # Errors
+    /// Exceptions.
+    fn close(&self, py: Python<'_>) -> PyResult<()>;
+}
 
 /// Each generation of forked processes has a list of its own: another thread of the parent may hold the lock of the parent's
 /// list at the fork.
 static HANDLES: [Mutex<Handles>; 64] = [const { Mutex::new(Handles { list: Vec::new() }) }; 64];
 
 /// The handles that may be open.
-#[derive(Debug)]
 pub struct Handles {
-    list: Vec<Weak<Handle>>,
+    list: Vec<Weak<dyn Open>>,
 }
 
 /// The handles of this process. Must not be called with the GIL held: a database may be opened under the lock.
@@ -33,16 +47,15 @@ impl Handles {
         let path = std::fs::canonicalize(path).ok()?;
         let handles = self.list.iter().filter_map(Weak::upgrade);
         let mut open =
-            handles.filter(|handle| handle.is_of_this_process() && handle.opened.path.as_ref() == Some(&path));
-        open.find_map(|handle| Some((handle.opened.clone(), handle.database()?)))
+            handles.filter(|handle| handle.is_of_this_process() && handle.opened().path.as_ref() == Some(&path));
+        open.find_map(|handle| Some((handle.opened().clone(), handle.database()?)))
     }
 
     /// Adds a new handle.
-    pub fn add(&mut self, handle: Handle) -> Arc<Handle> {
-        let handle = Arc::new(handle);
+    pub fn add<T: Open + 'static>(&mut self, handle: &Arc<T>) {
+        let handle: Arc<dyn Open> = handle.clone();
         self.list.retain(|other| other.strong_count() > 0);
         self.list.push(Arc::downgrade(&handle));
-        handle
     }
 }
 
@@ -51,7 +64,7 @@ impl Handles {
 #[pyo3(name = "_close_all")]
 pub fn close_all(py: Python<'_>) -> PyResult<()> {
     process::end();
-    let handles: Vec<Arc<Handle>> = py.detach(|| lock().list.iter().filter_map(Weak::upgrade).collect());
+    let handles: Vec<Arc<dyn Open>> = py.detach(|| lock().list.iter().filter_map(Weak::upgrade).collect());
     let handles = handles.iter().filter(|handle| handle.is_of_this_process());
     // All are closed, also after an error.
     let mut ended = Ok(());

@@ -17,15 +17,15 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, StringBuilder};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringBuilder};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, TimeUnit, TimestampNanosecondType, UInt64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use crate::Result;
 use crate::base::arrays;
 use crate::base::intervals::intervals;
-use crate::base::value::{DECIMAL_DIGITS_MAX, has_values};
+use crate::base::value::{DECIMAL_DIGITS_MAX, has_values, value_at};
+use crate::{Error, Result, Value, ValueRef};
 
 /// Decimal digits of the greatest 64-bit integer.
 const U64_DIGITS: u8 = 20;
@@ -41,6 +41,33 @@ pub(super) fn convert(columns: &mut [ArrayRef]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+impl Value {
+    /// The rows of an Arrow batch, as the values of parameters. Values of types that no variant has become numbers or times if
+    /// these are exact, otherwise texts.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use keyaki::{RecordBatch, Value};
+    /// # use arrow::array::{ArrayRef, UInt8Array};
+    ///
+    /// let ids: ArrayRef = Arc::new(UInt8Array::from(vec![Some(1), None]));
+    /// let batch = RecordBatch::try_from_iter([("id", ids)]).unwrap();
+    /// assert_eq!(Value::rows_of(&batch).unwrap(), [[Value::Integer(1)], [Value::Null]]);
+    /// ```
+    ///
+    /// # Errors
+    /// `Evaluation` for a time whose year has no calendar date.
+    pub fn rows_of(batch: &RecordBatch) -> Result<Vec<Vec<Value>>> {
+        let mut columns = batch.columns().to_vec();
+        convert(&mut columns)?;
+        let value = |column: &ArrayRef, row| {
+            let value = value_at(column, row);
+            value.map(ValueRef::to_owned).ok_or_else(|| Error::Internal("a column was not converted".into()))
+        };
+        (0..batch.num_rows()).map(|row| columns.iter().map(|column| value(column, row)).collect()).collect()
+    }
 }
 
 fn converted(column: &ArrayRef) -> Result<ArrayRef> {

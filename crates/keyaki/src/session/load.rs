@@ -85,7 +85,7 @@ impl Session {
         batches: impl Iterator<Item = Result<RecordBatch>> + Send + 'static,
     ) -> Result<u64> {
         let (sender, mut receiver) = tokio::sync::mpsc::channel(BATCHES_AHEAD);
-        tokio::task::spawn_blocking(move || {
+        let iterator = tokio::task::spawn_blocking(move || {
             for batch in batches {
                 // The load has failed or was cancelled.
                 if sender.blocking_send(batch).is_err() {
@@ -93,7 +93,11 @@ impl Session {
                 }
             }
         });
-        self.load(table, futures::stream::poll_fn(move |context| receiver.poll_recv(context))).await
+        let received = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
+        // An iterator that panics has not come to its end.
+        let end =
+            futures::stream::once(iterator).filter_map(async |ended| ended.err().map(|error| Err(Error::task(&error))));
+        self.load(table, received.chain(end)).await
     }
 }
 

@@ -53,7 +53,7 @@ use crate::base::interrupt::{Execution, InterruptHandle};
 use crate::base::options::{Isolation, SessionOptions};
 use crate::base::progress::Progress;
 use crate::engine::sessions::shown;
-use crate::sql::{self, FileAccess, Outcome, ProgramCopy, SqlSession};
+use crate::sql::{self, FileAccess, Outcome, ProgramCopy, ProgramTable, ProgramTables, SqlSession};
 use crate::values::cast;
 use crate::{Error, Result};
 
@@ -276,6 +276,32 @@ impl Session {
     /// Statements cannot change it.
     pub fn restrict_files(&self, access: FileAccess) {
         *self.sql.files.lock() = Arc::new(access);
+    }
+
+    /// Sets the source of tables of the program: Arrow batches that statements of the session read under names that no relation
+    /// of the schema `public` has. Each statement that contains such a name calls `find`, also when it is described. WITH queries,
+    /// relations and system views come first. Stored definitions, such as views, cannot use tables of the program.
+    ///
+    /// Integers without sign, dictionaries and other types that columns do not have become those that CREATE TABLE AS would
+    /// choose.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use keyaki::{Connection, ProgramTable, RecordBatch};
+    /// # use arrow::array::{ArrayRef, Int64Array};
+    ///
+    /// # fn main() -> keyaki::Result<()> {
+    /// # let connection = Connection::open_temporary()?;
+    /// let id: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+    /// let batch = RecordBatch::try_from_iter([("id", id)]).unwrap();
+    /// let orders = ProgramTable::new(batch.schema(), vec![batch])?;
+    /// connection.session().set_program_tables(move |name| Ok((name == "orders").then(|| orders.clone())));
+    /// let sum: i64 = connection.query_row("SELECT sum(id) FROM orders", (), |row| row.get(0))?;
+    /// assert_eq!(sum, 6);
+    /// # Ok(()) }
+    /// ```
+    pub fn set_program_tables(&self, find: impl Fn(&str) -> Result<Option<ProgramTable>> + Send + Sync + 'static) {
+        *self.sql.program_tables.lock() = Some(ProgramTables::new(find));
     }
 
     /// Sets the isolation level of transactions and statements that do not specify one, before SET.

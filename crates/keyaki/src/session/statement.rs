@@ -146,6 +146,11 @@ impl Statement {
         self.prepared.columns().map(described).unwrap_or_default()
     }
 
+    /// The schema of [`Statement::columns`]; `None` if these are unknown or empty.
+    pub fn schema(&self) -> Option<&SchemaRef> {
+        self.prepared.columns()
+    }
+
     /// The names of [`Statement::columns`].
     pub fn column_names(&self) -> Vec<&str> {
         let fields = self.prepared.columns().map(|schema| schema.fields().iter());

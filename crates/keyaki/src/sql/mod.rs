@@ -77,6 +77,7 @@ mod pg_catalog;
 mod plan_cache;
 mod precedence;
 pub(crate) mod prepared;
+mod program_tables;
 mod qualify;
 mod quantified;
 mod queries;
@@ -131,6 +132,8 @@ pub use file_access::FileAccess;
 pub use info::{IndexInfo, SequenceInfo, TableInfo};
 pub use outcome::Outcome;
 pub(crate) use plan_cache::PlanCache;
+pub use program_tables::ProgramTable;
+pub(crate) use program_tables::ProgramTables;
 pub use result_names::ResultNames;
 pub(crate) use session::{SqlSession, login};
 

@@ -84,6 +84,8 @@ pub(crate) struct Description {
     template: Option<Template>,
     /// The locking clauses of the query.
     locking: Option<locking::Clauses>,
+    /// The statement reads tables of the program, which may be others at its next execution.
+    is_momentary: bool,
 }
 
 impl Description {
@@ -277,7 +279,9 @@ impl Prepared {
             return Ok(known.clone());
         }
         let described = Arc::new(Box::pin(self.described(session)).await?);
-        *self.description.lock() = Some(described.clone());
+        if !described.is_momentary {
+            *self.description.lock() = Some(described.clone());
+        }
         Ok(described)
     }
 
@@ -297,7 +301,7 @@ impl Prepared {
             return Ok(known.clone());
         }
         let described = Arc::new(Box::pin(self.described(session)).await?);
-        if Arc::ptr_eq(&described.catalog, &session.engine.catalog.read()) {
+        if Arc::ptr_eq(&described.catalog, &session.engine.catalog.read()) && !described.is_momentary {
             *self.description.lock() = Some(described.clone());
         }
         Ok(described)
@@ -356,6 +360,7 @@ impl Prepared {
                     short: None,
                     template: None,
                     locking: None,
+                    is_momentary: false,
                 });
             }
         };
@@ -432,6 +437,7 @@ impl Prepared {
             short,
             template,
             locking,
+            is_momentary: state.uses_program_tables(),
         })
     }
 

@@ -15,6 +15,7 @@ use super::local::Journal;
 use super::named::NamedStatements;
 use super::names::{self, SearchPath};
 use super::plan_cache::PlanCache;
+use super::program_tables::ProgramTables;
 use super::roles::Acting;
 use super::sequences::Taken;
 use super::settings;
@@ -53,6 +54,8 @@ pub(crate) struct SqlSession {
     pub overrides: Mutex<Vec<(String, String)>>,
     /// The files that statements may use.
     pub files: Mutex<Arc<FileAccess>>,
+    /// Tables of the program that statements may read.
+    pub program_tables: Mutex<Option<ProgramTables>>,
     /// Settings of PostgreSQL's clients.
     pub client_settings: Mutex<ClientSettings>,
     /// Prepared statements with names.
@@ -163,6 +166,7 @@ impl SqlSession {
             last_stats: Arc::default(),
             overrides: Mutex::default(),
             files: Mutex::default(),
+            program_tables: Mutex::default(),
             client_settings: Mutex::default(),
             planning: Mutex::default(),
             has_on_commit: AtomicBool::new(false),

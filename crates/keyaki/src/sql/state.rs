@@ -32,6 +32,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::channels::Outbox;
 use super::file_access::FileAccess;
+use super::program_tables::OfStatement;
 use crate::base::tree::{PlanTree, Tree};
 use crate::catalog::{Authority, Catalog, PUBLIC, Privileges, RelationName, Table};
 use crate::engine::{CATALOG_NAME, Engine};
@@ -119,6 +120,7 @@ pub(crate) struct StatementState {
     pub authority: Authority,
     /// The files that the statement may read.
     files: Arc<FileAccess>,
+    program_tables: OfStatement,
     tables: Arc<StatementTables>,
     views_begun: Mutex<HashSet<RelationName>>,
     /// The statement calls functions that do more than return a value.
@@ -168,8 +170,22 @@ impl StatementState {
         pg_catalog::register_for(&mut state, tables.pg_catalog.clone())?;
         let (views_begun, named) = (Mutex::default(), AtomicUsize::default());
         let files = session.files();
+        let program_tables = OfStatement::new(session.program_tables.lock().clone());
         let acts = AtomicBool::new(false);
-        Ok(StatementState { catalog, snapshot, state, zone, path, authority, files, tables, views_begun, acts, named })
+        Ok(StatementState {
+            catalog,
+            snapshot,
+            state,
+            zone,
+            path,
+            authority,
+            files,
+            program_tables,
+            tables,
+            views_begun,
+            acts,
+            named,
+        })
     }
 
     /// The same statement over another snapshot: `now()` stays.
@@ -194,6 +210,26 @@ impl StatementState {
     /// prefix.
     pub fn add_table(&self, name: RelationName, table: Arc<dyn TableProvider>) {
         self.tables.extra.write().insert(name, table);
+    }
+
+    /// Registers the tables of the program among relations that a statement names.
+    fn add_program_tables(&self, named: &[RelationName]) -> Result<()> {
+        for relation in named {
+            let is_known = |schema: &StatementSchema| schema.table_exist(&relation.name);
+            let public = StatementSchema { name: PUBLIC.into(), tables: self.tables.clone() };
+            if !relation.is_public() || self.catalog.has_relation(relation) || is_known(&public) {
+                continue;
+            }
+            if let Some(table) = self.program_tables.provider(&relation.name, self.zone)? {
+                self.add_table(relation.clone(), Arc::new(table));
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the plan reads a table of the program, which may be another one at the next execution.
+    pub fn uses_program_tables(&self) -> bool {
+        self.program_tables.is_used()
     }
 
     /// Name of a relation that the statement names.
@@ -312,6 +348,9 @@ impl StatementState {
             }
             let statement = DfStatement::Statement(Box::new(statement));
             let named = self.relations_named(&statement)?;
+            if is_result && depth == 0 {
+                self.add_program_tables(&named)?;
+            }
             for relation in &named {
                 access::relation(authority, &self.catalog, relation, Privileges::SELECT)?;
                 self.plan_view(relation, depth).await?;

@@ -1,6 +1,7 @@
 //! The blocking API: parameters, values of every type, changing tables, threads, interrupts and appenders.
 
 mod arrays;
+mod program_tables;
 mod waiting;
 
 use std::borrow::Cow;

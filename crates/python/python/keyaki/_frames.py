@@ -1,12 +1,12 @@
 """Whole results as objects of data libraries, and such objects as sources of rows.
 
-Rows pass between Keyaki and the library in the streaming format of Arrow IPC. No library is imported before it is used.
+Rows pass between Keyaki and the libraries through Arrow's C data interface, without copies. No library is imported before it is
+used.
 """
 
 from __future__ import annotations
 
-import io
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from ._exceptions import NotSupportedError, ProgrammingError
 
@@ -18,27 +18,7 @@ if TYPE_CHECKING:
 
     from . import Connection, Cursor
 
-
-class _Pieces(io.RawIOBase):
-    """A file of the pieces of a stream, read while they are made."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces = pieces
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._rest:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return 0
-            self._rest = memoryview(piece)
-        length = min(len(buffer), len(self._rest))
-        buffer[:length] = self._rest[:length]
-        self._rest = self._rest[length:]
-        return length
+_T = TypeVar("_T")
 
 
 def _library(name: str, use: str) -> Any:
@@ -47,20 +27,31 @@ def _library(name: str, use: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise NotSupportedError(f"{use} needs the package {name} (pip install {name})") from error
+        package = name.split(".")[0].replace("_", "-")
+        raise NotSupportedError(f"{use} needs the package {package} (pip install {package})") from error
+
+
+def _read(cursor: Cursor, reader: Callable[[Any], _T]) -> _T:
+    """Reads the stream of a result with another library, whose errors are only texts."""
+    stream = cursor._stream()
+    try:
+        return reader(stream)
+    except BaseException as error:
+        try:
+            stream.check()
+        except BaseException as original:
+            raise original from error
+        raise
 
 
 def arrow_reader(cursor: Cursor) -> pyarrow.RecordBatchReader:
     pyarrow = _library("pyarrow", "an Arrow result")
-    return pyarrow.ipc.open_stream(io.BufferedReader(_Pieces(cursor._ipc_stream()), 1 << 20))
+    return pyarrow.RecordBatchReader.from_stream(cursor._stream())
 
 
 def arrow(cursor: Cursor) -> pyarrow.Table:
-    return arrow_reader(cursor).read_all()
-
-
-def arrow_c_stream(cursor: Cursor, requested_schema: object) -> object:
-    return arrow_reader(cursor).__arrow_c_stream__(requested_schema)
+    pyarrow = _library("pyarrow", "an Arrow result")
+    return _read(cursor, lambda stream: pyarrow.RecordBatchReader.from_stream(stream).read_all())
 
 
 def df(cursor: Cursor) -> pandas.DataFrame:
@@ -70,7 +61,7 @@ def df(cursor: Cursor) -> pandas.DataFrame:
 
 def pl(cursor: Cursor) -> polars.DataFrame:
     polars = _library("polars", "a Polars result")
-    return polars.read_ipc_stream(io.BytesIO(b"".join(cursor._ipc_stream())))
+    return _read(cursor, polars.DataFrame)
 
 
 def numpy_columns(cursor: Cursor) -> dict[str, numpy.ndarray]:
@@ -92,11 +83,11 @@ def numpy_columns(cursor: Cursor) -> dict[str, numpy.ndarray]:
 
 
 def append(connection: Connection, table: str, source: Any, columns: list[str] | None) -> int:
-    stream = _ipc_of(source)
-    if stream is not None:
-        if columns is not None:
-            raise ProgrammingError("the columns of a frame have names: rename them instead of passing columns")
-        return connection._append_ipc(table, stream)
+    if columns is not None and arrow_object(source) is not None:
+        raise ProgrammingError("the columns of a frame have names: rename them instead of passing columns")
+    appended = connection._append_arrow(table, source)
+    if appended is not None:
+        return appended
     if isinstance(source, dict):
         if columns is not None:
             raise ProgrammingError("the columns of a dict have names: select them instead of passing columns")
@@ -116,31 +107,22 @@ def _listed(values: Any) -> list[Any]:
     return listed
 
 
-def _ipc_of(source: Any) -> bytes | None:
-    """A frame as a stream of Arrow IPC; None for other objects."""
+def arrow_object(source: Any) -> Any:
+    """An object of Arrow's PyCapsule protocol with the rows of a frame; None for other objects."""
+    # A class has the methods of the protocol, too.
+    if isinstance(source, type):
+        return None
     package = type(source).__module__.split(".")[0]
     if package == "polars":
         frame = source.collect() if hasattr(source, "collect") else source
-        if not hasattr(frame, "write_ipc_stream"):
-            frame = frame.to_frame()
-        file = io.BytesIO()
-        frame.write_ipc_stream(file)
-        return file.getvalue()
-    if package == "pandas" and hasattr(source, "columns"):
-        pyarrow = _library("pyarrow", "appending a pandas frame")
-        return _written(pyarrow, pyarrow.Table.from_pandas(source, preserve_index=False).to_reader())
-    if hasattr(source, "__arrow_c_stream__"):
-        pyarrow = _library("pyarrow", "appending an Arrow object")
-        return _written(pyarrow, pyarrow.RecordBatchReader.from_stream(source))
-    if hasattr(source, "__arrow_c_array__"):
-        pyarrow = _library("pyarrow", "appending an Arrow object")
-        return _written(pyarrow, pyarrow.Table.from_batches([pyarrow.record_batch(source)]).to_reader())
+        return frame if hasattr(frame, "columns") else frame.to_frame() if hasattr(frame, "to_frame") else None
+    if package == "pandas":
+        if not hasattr(source, "columns"):
+            return None
+        pyarrow = _library("pyarrow", "a pandas frame as a source of rows")
+        return pyarrow.Table.from_pandas(source, preserve_index=False)
+    if package == "pyarrow" and hasattr(source, "scanner"):
+        return source.scanner().to_reader()
+    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
+        return source
     return None
-
-
-def _written(pyarrow: Any, reader: pyarrow.RecordBatchReader) -> bytes:
-    sink = pyarrow.BufferOutputStream()
-    with pyarrow.ipc.new_stream(sink, reader.schema) as writer:
-        for batch in reader:
-            writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use keyaki::TransactionStatus;
+use parking_lot::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString, PyType};
+use pyo3::types::{PyString, PyType};
 
 use super::{Cursor, Transaction};
 use crate::handle::Handle;
+use crate::source::Source;
 use crate::{encode, failure, registry};
 
 /// Rows that `append` converts before it passes them on.
@@ -135,8 +137,12 @@ impl Connection {
         self.handle.run(py, |_| Ok(()))?;
         let database = self.handle.database();
         let database = database.ok_or_else(|| failure::interface(py, "the connection is closed"))?;
-        let (opened, autocommit) = (self.handle.opened.clone(), self.handle.autocommit());
-        let handle = py.detach(|| Handle::new(database, opened, autocommit).map(|handle| registry::lock().add(handle)));
+        let (opened, modes) = (self.handle.opened.clone(), self.handle.modes());
+        let handle = py.detach(|| {
+            let handle = Arc::new(Handle::new(database, opened, modes)?);
+            registry::lock().add(&handle);
+            Ok(handle)
+        });
         Ok(Connection { handle: handle.map_err(|error| failure::raised(py, &error))? })
     }
 
@@ -198,13 +204,50 @@ impl Connection {
         }
     }
 
-    /// Loads a stream of Arrow IPC into a table, in one transaction.
-    fn _append_ipc(&self, py: Python<'_>, table: &str, stream: &Bound<'_, PyBytes>) -> PyResult<u64> {
-        let bytes = stream.as_bytes().to_vec();
-        self.handle.run(py, |connection| {
-            let batches = arrow_ipc::reader::StreamReader::try_new(std::io::Cursor::new(bytes), None)?;
-            connection.load(table, batches.map(|batch| batch.map_err(keyaki::Error::from)))
-        })
+    /// Appends the rows of an Arrow object or a frame, in one transaction. None for other objects.
+    fn _append_arrow(&self, py: Python<'_>, table: &str, source: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+        let Some(mut source) = Source::of(source)? else { return Ok(None) };
+        let handle = self.handle.clone();
+        let failed = Arc::<Mutex<Option<String>>>::default();
+        let of_source = failed.clone();
+        let batches = std::iter::from_fn(move || {
+            // The rows may be those of a result of this connection, which its statement keeps from being read.
+            let batch = handle.help(|| source.next())?;
+            Some(batch.map_err(|error| {
+                *of_source.lock() = Some(error.to_string());
+                keyaki::Error::from(error)
+            }))
+        });
+        let loaded = self.handle.run(py, |connection| connection.load(table, batches));
+        match failed.lock().take() {
+            Some(message) => Err(failure::data(py, &format!("the source of the rows has failed: {message}"), "22000")),
+            None => loaded.map(Some),
+        }
+    }
+
+    /// Makes the rows of an Arrow object or a frame a table with a name, for the statements of this connection. A pandas frame is
+    /// converted once: later changes of it have no effect. Relations of the database with the same name come first.
+    fn register(&self, name: &str, source: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.handle.frames().register(name, source)
+    }
+
+    /// Removes a table that `register` has made.
+    fn unregister(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        match self.handle.frames().unregister(name) {
+            true => Ok(()),
+            false => Err(failure::programming(py, &format!("nothing is registered as \"{name}\""))),
+        }
+    }
+
+    /// True if statements can use variables of the caller as tables, by their names.
+    #[getter]
+    fn frames(&self) -> bool {
+        self.handle.modes().uses_variables
+    }
+
+    #[setter]
+    fn set_frames(&self, frames: bool) {
+        self.handle.set_uses_variables(frames);
     }
 
     /// The messages of the statements since the last call, as "NOTICE: …".

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use keyaki::{Rows, TransactionStatus, Value};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyMapping, PyString, PyTuple};
+use pyo3::types::{PyCapsule, PyList, PyMapping, PyString, PyTuple};
 
 use super::Connection;
 use crate::handle::{Handle, Shelf};
 use crate::parameters::{Named, named};
-use crate::result::{self, IpcStream};
-use crate::{encode, failure};
+use crate::stream::ResultStream;
+use crate::{encode, failure, result};
 
 /// Rows that `executemany` converts before it executes them.
 const MANY_ROWS: usize = 1024;
@@ -289,15 +289,15 @@ impl Cursor {
         self.fetchone(py)
     }
 
-    /// The remaining rows in the streaming format of Arrow IPC: an iterator over pieces.
-    fn _ipc_stream(&mut self, py: Python<'_>) -> PyResult<IpcStream> {
+    /// The remaining rows as a stream of Arrow's C interface.
+    fn _stream(&mut self, py: Python<'_>) -> PyResult<ResultStream> {
         // They have no description afterwards.
         self.description(py)?;
         let mut taken = self.take(py)?;
         let rows = taken.rows.take();
         let rows = rows.ok_or_else(|| failure::programming(py, "there is no result"))?;
         drop(taken);
-        IpcStream::new(py, self.handle.clone(), rows)
+        Ok(ResultStream::new(self.handle.clone(), rows))
     }
 
     /// Seven values for each column of the result: name, type, None, None, precision, scale, None. None without a result.
@@ -389,11 +389,11 @@ impl Cursor {
     /// The remaining rows as a stream of Arrow's C interface (the PyCapsule protocol).
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
-        slf: &Bound<'py, Self>,
+        &mut self,
+        py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let frames = slf.py().import(intern!(slf.py(), "keyaki._frames"))?;
-        frames.call_method1(intern!(slf.py(), "arrow_c_stream"), (slf, requested_schema))
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        self._stream(py)?.capsule(py, requested_schema)
     }
 
     /// The result as an HTML table with the types of its columns, for notebooks. Reads up to 20 rows, which `fetchone()` then

@@ -7,5 +7,5 @@ mod transaction;
 
 pub use connection::Connection;
 pub use cursor::Cursor;
-pub use opening::connect;
+pub use opening::{Refusal, connect, open_database, parse_durability, parse_memory};
 pub use transaction::Transaction;

@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
 use super::Connection;
-use crate::handle::{Handle, Opened};
+use crate::handle::{Handle, Modes, Opened};
+use crate::registry::Handles;
 use crate::{failure, registry};
 
 /// The name of a new temporary database.
@@ -19,8 +20,8 @@ const MEMORY: &str = ":memory:";
 /// Opens a database directory, and creates it if it does not exist.
 #[pyfunction]
 #[pyo3(signature = (path=PathBuf::from(MEMORY), *, read_only=false, create=true, memory=None, threads=None, durability=None,
-    autocommit=false, settings=None), text_signature = "(path=':memory:', *, read_only=False, create=True, memory=None, \
-    threads=None, durability=None, autocommit=False, settings=None)")]
+    autocommit=false, frames=true, settings=None), text_signature = "(path=':memory:', *, read_only=False, create=True, \
+    memory=None, threads=None, durability=None, autocommit=False, frames=True, settings=None)")]
 #[expect(clippy::too_many_arguments, reason = "they are keyword arguments in Python")]
 pub fn connect(
     py: Python<'_>,
@@ -31,6 +32,7 @@ pub fn connect(
     threads: Option<usize>,
     durability: Option<&str>,
     autocommit: bool,
+    frames: bool,
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Connection> {
     let options = Options {
@@ -38,12 +40,16 @@ pub fn connect(
         read_only,
         memory_bytes: memory.map(memory_bytes).transpose()?,
         threads,
-        durability: durability.map_or(Ok(Durability::default()), |name| parse_durability(py, name))?,
+        durability: durability.map_or(Ok(Durability::default()), |name| {
+            let message = || format!("durability=\"{name}\" is not \"full\", \"normal\" or \"off\"");
+            parse_durability(name).ok_or_else(|| failure::programming(py, &message()))
+        })?,
         ..Options::default()
     };
     // An open database keeps its options.
     let has_options = memory.is_some() || threads.is_some() || durability.is_some();
-    let opened = py.detach(|| open(&path, options, has_options, autocommit));
+    let modes = Modes { autocommit, uses_variables: frames };
+    let opened = py.detach(|| open(&path, options, has_options, modes));
     let handle = opened.map_err(|refusal| match refusal {
         Refusal::Failed(error) => failure::raised(py, &error),
         Refusal::Different(message) => failure::programming(py, &message),
@@ -56,7 +62,8 @@ pub fn connect(
 }
 
 /// Why a database was not opened.
-enum Refusal {
+pub enum Refusal {
+    /// Opening it failed.
     Failed(keyaki::Error),
     /// It is open with other options.
     Different(String),
@@ -68,17 +75,33 @@ impl From<keyaki::Error> for Refusal {
     }
 }
 
-fn open(path: &Path, options: Options, has_options: bool, autocommit: bool) -> Result<Arc<Handle>, Refusal> {
-    if path == Path::new(MEMORY) {
-        if options.read_only {
-            return Err(Refusal::Different(format!("a new database ({MEMORY}) cannot be opened with read_only=True")));
-        }
-        let opened = Opened { path: None, read_only: false };
-        return Ok(registry::lock().add(Handle::new(Database::open_temporary(options)?, opened, autocommit)?));
-    }
+fn open(path: &Path, options: Options, has_options: bool, modes: Modes) -> Result<Arc<Handle>, Refusal> {
     // Held while the database is opened: another thread that opens it waits.
     let mut handles = registry::lock();
+    let (database, opened) = open_database(&handles, path, options, has_options)?;
+    let handle = Arc::new(Handle::new(database, opened, modes)?);
+    handles.add(&handle);
+    Ok(handle)
+}
+
+/// Opens a database, or shares one that this process has open. `has_options`: `options` has some that only the first connection
+/// can choose.
+///
+/// # Errors
+/// `Refusal`.
+pub fn open_database(
+    handles: &Handles,
+    path: &Path,
+    options: Options,
+    has_options: bool,
+) -> Result<(Database, Opened), Refusal> {
     let read_only = options.read_only;
+    if path == Path::new(MEMORY) {
+        if read_only {
+            return Err(Refusal::Different(format!("a new database ({MEMORY}) cannot be opened with read_only=True")));
+        }
+        return Ok((Database::open_temporary(options)?, Opened { path: None, read_only: false }));
+    }
     if let Some((opened, database)) = handles.found(path) {
         let shown = path.display();
         if opened.read_only != read_only {
@@ -93,12 +116,12 @@ fn open(path: &Path, options: Options, has_options: bool, autocommit: bool) -> R
             );
             return Err(Refusal::Different(message));
         }
-        return Ok(handles.add(Handle::new(database, opened, autocommit)?));
+        return Ok((database, opened));
     }
     let database = Database::open(path, options)?;
     let canonical = std::fs::canonicalize(database.path()).ok();
     let opened = Opened { path: Some(canonical.unwrap_or_else(|| path.into())), read_only };
-    Ok(handles.add(Handle::new(database, opened, autocommit)?))
+    Ok((database, opened))
 }
 
 /// A number of bytes, or a text such as `"512 MiB"`.
@@ -107,8 +130,7 @@ fn memory_bytes(memory: &Bound<'_, PyAny>) -> PyResult<usize> {
         return Ok(bytes);
     }
     let text = memory.extract::<&str>().ok();
-    let size = text.and_then(|text| ByteSize::from_str(text).ok());
-    size.and_then(|size| usize::try_from(size.as_u64()).ok()).ok_or_else(|| {
+    text.and_then(parse_memory).ok_or_else(|| {
         let shown = memory.repr().map_or_else(|_| "?".into(), |text| text.to_string());
         failure::programming(
             memory.py(),
@@ -117,12 +139,18 @@ fn memory_bytes(memory: &Bound<'_, PyAny>) -> PyResult<usize> {
     })
 }
 
-fn parse_durability(py: Python<'_>, name: &str) -> PyResult<Durability> {
+/// The number of bytes of a text such as `"512 MiB"`.
+pub fn parse_memory(text: &str) -> Option<usize> {
+    usize::try_from(ByteSize::from_str(text).ok()?.as_u64()).ok()
+}
+
+/// A durability by its name.
+pub fn parse_durability(name: &str) -> Option<Durability> {
     match name {
-        "full" => Ok(Durability::Full),
-        "normal" => Ok(Durability::Normal),
-        "off" => Ok(Durability::Off),
-        _ => Err(failure::programming(py, &format!("durability=\"{name}\" is not \"full\", \"normal\" or \"off\""))),
+        "full" => Some(Durability::Full),
+        "normal" => Some(Durability::Normal),
+        "off" => Some(Durability::Off),
+        _ => None,
     }
 }
 
