@@ -198,6 +198,8 @@ impl Optionable for AdbcStatement {
         match &key {
             OptionStatement::TargetTable => {
                 self.ingest.table = Some(text(name, &value)?);
+                // Those of an earlier table.
+                (self.ingest.schema, self.ingest.is_temporary) = (None, false);
                 (self.sql, self.prepared) = (None, None);
             }
             OptionStatement::TargetDbSchema => self.ingest.schema = Some(text(name, &value)?),
