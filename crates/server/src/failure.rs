@@ -49,6 +49,15 @@ impl Failure {
         Failure::Fatal { code, message: message.into() }
     }
 
+    /// The length of a row's message without its type, as the protocol has it.
+    ///
+    /// # Errors
+    /// 54000 for 2 GiB or more.
+    pub fn message_len(bytes: usize) -> Result<i32, Failure> {
+        i32::try_from(bytes)
+            .map_err(|_| Failure::sql("54000", format!("a row of {bytes} bytes is too long for a message (2 GiB)")))
+    }
+
     /// True if the connection ends.
     pub fn is_fatal(&self) -> bool {
         matches!(self, Failure::Fatal { .. } | Failure::Closed(_))

@@ -306,13 +306,18 @@ async fn within<T>(limit: Option<Duration>, step: impl Future<Output = io::Resul
 }
 
 /// Appends a message with the type `kind`, whose body `put` appends.
-pub fn put_message(output: &mut Vec<u8>, kind: u8, put: impl FnOnce(&mut Vec<u8>)) {
+///
+/// # Errors
+/// As [`Failure::message_len`]: the output has no part of the message then.
+pub fn put_message(output: &mut Vec<u8>, kind: u8, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), Failure> {
+    let before = output.len();
     output.put_u8(kind);
     let start = output.len();
     output.put_i32(0);
     put(output);
-    let len = (output.len() - start) as i32;
+    let len = Failure::message_len(output.len() - start).inspect_err(|_| output.truncate(before))?;
     output[start..start + LENGTH].copy_from_slice(&len.to_be_bytes());
+    Ok(())
 }
 
 fn malformed() -> Failure {
@@ -456,6 +461,15 @@ mod tests {
     use pgwire::messages::simplequery::Query;
 
     use super::*;
+
+    #[test]
+    fn lengths_of_messages() {
+        let mut output = vec![1];
+        put_message(&mut output, b'D', |output| output.extend_from_slice(&[7, 8])).unwrap();
+        assert_eq!(output, [1, b'D', 0, 0, 0, 6, 7, 8]);
+        assert_eq!(Failure::message_len(i32::MAX as usize).unwrap(), i32::MAX);
+        assert_eq!(Failure::message_len(1 << 31).unwrap_err().code(), "54000");
+    }
 
     fn frames() -> Vec<BytesMut> {
         let value = |bytes: &'static [u8]| Some(Bytes::from_static(bytes));

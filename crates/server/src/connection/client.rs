@@ -217,7 +217,7 @@ impl Client {
                 if left == 0 {
                     return Ok(true);
                 }
-                left -= rows.put(self.wire.rows(), left, PIECE_BYTES);
+                left -= rows.put(self.wire.rows(), left, PIECE_BYTES)?;
                 self.flush_if_large().await?;
             }
             match self.next_batch(rows).await {

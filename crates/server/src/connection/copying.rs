@@ -282,7 +282,7 @@ async fn write(client: &mut Client, copy: ProgramCopy) -> Result<u64> {
                     output.extend_from_slice(&header);
                 }
                 writer.put(&columns, row, output);
-            });
+            })?;
             client.flush_if_large().await?;
         }
         sent += batch.num_rows() as u64;

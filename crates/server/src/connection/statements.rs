@@ -230,25 +230,28 @@ impl Rows {
     }
 
     /// Appends rows to the output: at most `rows`, and until it has about `bytes`. Returns their number.
-    pub fn put(&mut self, output: &mut Vec<u8>, rows: u64, bytes: usize) -> u64 {
-        let Some(batch) = &mut self.batch else { return 0 };
+    ///
+    /// # Errors
+    /// As [`Failure::message_len`](crate::failure::Failure::message_len).
+    pub fn put(&mut self, output: &mut Vec<u8>, rows: u64, bytes: usize) -> Result<u64> {
+        let Some(batch) = &mut self.batch else { return Ok(0) };
         let start = batch.next;
         let left = (batch.rows - start).min(usize::try_from(rows).unwrap_or(usize::MAX));
         if batch.has_lengths && left >= messages::ROWS_MIN && output.len() < bytes {
             let bytes = bytes - output.len();
-            batch.next += self.messages.put(&batch.columns, start..start + left, bytes, output);
+            batch.next += self.messages.put(&batch.columns, start..start + left, bytes, output)?;
         } else {
             while batch.next < start + left && output.len() < bytes {
                 put_message(output, b'D', |output| {
                     output.put_u16(batch.columns.len() as u16);
                     batch.columns.iter().for_each(|column| column.put(batch.next, output));
-                });
+                })?;
                 batch.next += 1;
             }
         }
         let put = (batch.next - start) as u64;
         self.sent += put;
-        put
+        Ok(put)
     }
 }
 

@@ -11,6 +11,7 @@ use arrow::datatypes::ByteViewType;
 
 use super::columns::{Column, Values};
 use super::{EPOCH_DAYS, EPOCH_MICROS};
+use crate::failure::Failure;
 
 /// Bytes of a message before its values: the type, the length of the rest, and the number of values.
 const HEADER: usize = 7;
@@ -43,7 +44,16 @@ struct ShortValues {
 
 impl Messages {
     /// Appends the messages of the first of `rows`, of at least one: no more than fit into about `bytes`. Returns their number.
-    pub fn put(&mut self, columns: &[Column], rows: Range<usize>, bytes: usize, out: &mut Vec<u8>) -> usize {
+    ///
+    /// # Errors
+    /// As [`Failure::message_len`].
+    pub fn put(
+        &mut self,
+        columns: &[Column],
+        rows: Range<usize>,
+        bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, Failure> {
         let expected = bytes.checked_div(self.mean).map_or(ROWS_MIN, |rows| rows.clamp(1, ROWS_MAX));
         let rows = rows.start..rows.end.min(rows.start + expected);
         self.places.clear();
@@ -52,6 +62,8 @@ impl Messages {
         for (column, short) in columns.iter().zip(&mut self.short) {
             column.add_lengths(rows.clone(), &mut self.places, short);
         }
+        // The others fit into `bytes`.
+        Failure::message_len(self.places[0])?;
         let start = out.len();
         let (mut end, mut count) = (start, 0);
         while count < rows.len() && (count == 0 || end - start + self.places[count] <= bytes) {
@@ -77,7 +89,7 @@ impl Messages {
             column.write(rows.clone(), short, &mut Output { bytes: out, places: &mut self.places });
         }
         assert!(self.places.last() == Some(&end), "the values of a row have other lengths than were added up");
-        count
+        Ok(count)
     }
 }
 
@@ -312,7 +324,7 @@ mod tests {
             let (mut messages, mut found, mut next) = (Messages::default(), vec![b'x'], 0);
             while next < rows {
                 let before = found.len();
-                let count = messages.put(&columns, next..rows, bytes, &mut found);
+                let count = messages.put(&columns, next..rows, bytes, &mut found).unwrap();
                 assert!(count == 1 || count > 1 && found.len() - before <= bytes);
                 next += count;
             }
