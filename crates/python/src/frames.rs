@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use keyaki::{Error, ProgramTable};
 use parking_lot::Mutex;
@@ -22,8 +23,21 @@ pub struct Frames {
     registered: Mutex<HashMap<String, ProgramTable>>,
     /// The variables that the current call has used.
     variables: Mutex<HashMap<String, ProgramTable>>,
+    /// Calls that keep `variables`.
+    keepers: AtomicUsize,
     /// The exception of a conversion.
     raised: Mutex<Option<PyErr>>,
+}
+
+/// See [`Frames::kept`].
+#[derive(Debug)]
+pub struct Kept<'a>(&'a Frames);
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        self.0.keepers.fetch_sub(1, Ordering::Relaxed);
+        self.0.end_call();
+    }
 }
 
 impl Frames {
@@ -33,22 +47,47 @@ impl Frames {
     /// `ProgrammingError` for an object without rows; errors of the object.
     pub fn register(&self, name: &str, object: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = object.py();
-        let Some(table) = table(object)? else {
+        // Later changes of the object have no effect.
+        let kept = py.import(intern!(py, "keyaki._frames"))?.call_method1(intern!(py, "unshared"), (object,))?;
+        let Some(table) = table(&kept)? else {
             let class = object.get_type().name()?;
             let message = format!("an object of type {class} has no rows to register: pass an Arrow object or a frame");
             return Err(failure::programming(py, &message));
         };
-        self.registered.lock().insert(name.into(), table);
+        py.detach(|| {
+            let replaced = self.registered.lock().insert(name.into(), table);
+            // The end of foreign data may run any code: no lock is held.
+            drop(replaced);
+        });
         Ok(())
     }
 
     /// Removes a registered object. Returns false if there is none with the name.
-    pub fn unregister(&self, name: &str) -> bool {
-        self.registered.lock().remove(name).is_some()
+    pub fn unregister(&self, py: Python<'_>, name: &str) -> bool {
+        py.detach(|| {
+            let removed = self.registered.lock().remove(name);
+            removed.is_some()
+        })
+    }
+
+    /// Removes all registered objects.
+    pub fn clear(&self) {
+        let removed = std::mem::take(&mut *self.registered.lock());
+        drop(removed);
+    }
+
+    /// Keeps the variables that were used until the guard is dropped: a call that executes several statements converts each
+    /// variable once.
+    pub fn kept(&self) -> Kept<'_> {
+        self.keepers.fetch_add(1, Ordering::Relaxed);
+        Kept(self)
     }
 
     /// Forgets the variables that the call has used.
     pub fn end_call(&self) {
+        if self.keepers.load(Ordering::Relaxed) > 0 {
+            return;
+        }
         let mut variables = self.variables.lock();
         if !variables.is_empty() {
             let used = std::mem::take(&mut *variables);
@@ -65,10 +104,14 @@ impl Frames {
     /// The table with a name; `with_variables`: also variables of the caller. Runs on the thread of the call.
     ///
     /// # Errors
-    /// `ExternalError` for an object that cannot be converted.
+    /// `Cancelled` for an object that cannot be converted, and for all names after it until the call ends: a statement whose
+    /// description has failed must not be executed with the rest of a stream.
     pub fn find(&self, name: &str, with_variables: bool) -> keyaki::Result<Option<ProgramTable>> {
-        if let Some(table) = self.registered.lock().get(name) {
-            return Ok(Some(table.clone()));
+        if self.raised.lock().is_some() {
+            return Err(Error::Cancelled);
+        }
+        if let Some(table) = self.registered(name) {
+            return Ok(Some(table));
         }
         if !with_variables {
             return Ok(None);
@@ -91,6 +134,21 @@ impl Frames {
                 Err(Error::Cancelled)
             }
         }
+    }
+
+    /// The registered object with a name, or the only one that differs in case.
+    fn registered(&self, name: &str) -> Option<ProgramTable> {
+        let registered = self.registered.lock();
+        if registered.is_empty() {
+            return None;
+        }
+        let mut similar = registered.keys().filter(|key| key.to_lowercase() == name);
+        let key = match (similar.next(), similar.next()) {
+            _ if registered.contains_key(name) => name,
+            (Some(only), None) => only,
+            _ => return None,
+        };
+        registered.get(key).cloned()
     }
 }
 

@@ -6,13 +6,13 @@
 //! signals every 50 ms, runs their handlers and, if one raises an exception, as for Ctrl-C, interrupts its statement and raises
 //! that exception.
 //!
-//! *The end.* Results of cursors keep a database open. A handle therefore has weak references to them, and drops them when it is
-//! closed. Nothing is closed in a forked child ([`crate::process`]).
+//! *The end.* Results of cursors keep a database open. A handle drops them when it is closed ([`crate::shelves`]). Nothing is
+//! closed in a forked child ([`crate::process`]).
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use keyaki::{Connection, Database, InterruptHandle, TransactionStatus};
@@ -22,29 +22,11 @@ use pyo3::prelude::*;
 use crate::frames::Frames;
 use crate::process::{self, Process};
 use crate::registry::Open;
+use crate::shelves::{Shelf, Shelves};
 use crate::{failure, statements};
 
 /// Time between two looks for signals.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
-/// Number of results from which on those of dropped cursors are removed from the list.
-const RESULTS_PRUNED: usize = 64;
-
-/// The place of a result, which keeps the database open. A method that uses the result takes it out.
-pub type Shelf<T> = Mutex<Option<T>>;
-
-/// A [`Shelf`] of any result.
-trait Held: Send + Sync {
-    /// Drops the result.
-    fn release(&self);
-}
-
-impl<T: Send> Held for Shelf<T> {
-    fn release(&self) {
-        let held = self.lock().take();
-        drop(held);
-    }
-}
-
 /// The options with which a database was opened. Later connections of the process to it must agree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
@@ -77,8 +59,7 @@ pub struct Handle {
     interrupt: InterruptHandle,
     /// The exception that a signal handler has raised during the current statement.
     raised: Arc<Mutex<Option<PyErr>>>,
-    results: Mutex<Vec<Weak<dyn Held>>>,
-    is_closed: AtomicBool,
+    shelves: Shelves,
     autocommit: AtomicBool,
     process: Process,
     pub opened: Opened,
@@ -109,7 +90,7 @@ impl Stop {
 }
 
 /// A number that differs between threads that run.
-fn thread_mark() -> usize {
+pub fn thread_mark() -> usize {
     thread_local!(static MARK: u8 = const { 0 });
     MARK.with(|mark| std::ptr::from_ref(mark) as usize)
 }
@@ -149,8 +130,7 @@ impl Handle {
             frames,
             uses_variables,
             raised,
-            results: Mutex::default(),
-            is_closed: AtomicBool::new(false),
+            shelves: Shelves::default(),
             autocommit: AtomicBool::new(modes.autocommit),
             process: Process::current(),
             opened,
@@ -174,8 +154,8 @@ impl Handle {
             let result = work(connection);
             self.frames.end_call();
             self.owner.store(0, Ordering::Relaxed);
-            let raised = self.raised.lock().take();
-            match raised.or_else(|| self.frames.take_raised()) {
+            let (raised, of_frame) = (self.raised.lock().take(), self.frames.take_raised());
+            match raised.or(of_frame) {
                 Some(error) => Err(Stop::Raised(error)),
                 None => result.map_err(Stop::Failed),
             }
@@ -203,9 +183,11 @@ impl Handle {
 
     /// Reads rows for the running statement, on another thread than that of the statement.
     pub fn help<T>(&self, read: impl FnOnce() -> T) -> T {
-        self.helper.store(thread_mark(), Ordering::Relaxed);
+        let mark = thread_mark();
+        self.helper.store(mark, Ordering::Relaxed);
         let read = read();
-        self.helper.store(0, Ordering::Relaxed);
+        // Unless another load has begun.
+        let _ = self.helper.compare_exchange(mark, 0, Ordering::Relaxed, Ordering::Relaxed);
         read
     }
 
@@ -304,31 +286,17 @@ impl Handle {
 
     /// True after [`Handle::close`].
     pub fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
+        self.shelves.is_closed()
     }
 
     /// The place for a result: the rows of a cursor, or a stream.
     pub fn shelf<T: Send + 'static>(&self) -> Arc<Shelf<T>> {
-        let shelf = Arc::new(Shelf::<T>::new(None));
-        let held: Arc<dyn Held> = shelf.clone();
-        let mut results = self.results.lock();
-        if results.len() >= RESULTS_PRUNED {
-            results.retain(|result| result.strong_count() > 0);
-        }
-        results.push(Arc::downgrade(&held));
-        shelf
+        self.shelves.shelf()
     }
 
     /// Puts a result back into its place, unless the connection was closed meanwhile.
     pub fn put<T>(&self, shelf: &Shelf<T>, result: Option<T>) {
-        let mut place = shelf.lock();
-        // `close` empties the places after it has set this.
-        if self.is_closed() {
-            drop(place);
-            drop(result);
-        } else {
-            *place = result;
-        }
+        self.shelves.put(shelf, result);
     }
 
     /// Closes the connection: rolls its transaction back and drops the results of its cursors. Waits for the running statement,
@@ -349,9 +317,8 @@ impl Handle {
                     break guard;
                 }
             };
-            self.is_closed.store(true, Ordering::Release);
-            let results = std::mem::take(&mut *self.results.lock());
-            results.iter().filter_map(Weak::upgrade).for_each(|shelf| shelf.release());
+            self.shelves.close();
+            self.frames.clear();
             drop(guard.take());
             let database = self.database.lock().take();
             drop(database);
@@ -399,7 +366,7 @@ impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
             .field("opened", &self.opened)
-            .field("is_closed", &self.is_closed)
+            .field("is_closed", &self.is_closed())
             .finish_non_exhaustive()
     }
 }

@@ -12,6 +12,7 @@
 //! | [`statements`] | statements that begin a transaction |
 //! | [`encode`], [`decode`] | Python objects as values of parameters, values of results as Python objects |
 //! | [`handle`] | an open connection, shared with its cursors; waiting without the GIL; signals |
+//! | [`shelves`] | results that keep a database open |
 //! | [`registry`] | connections that are open in this process |
 //! | [`result`] | rows of results |
 //! | [`stream`], [`source`] | results as Arrow streams, Arrow data of other libraries |
@@ -38,6 +39,7 @@ mod parameters;
 mod process;
 mod registry;
 mod result;
+mod shelves;
 mod source;
 mod statements;
 mod stream;

@@ -1,7 +1,7 @@
 //! Arrow data of other libraries, through Arrow's C data interface and the PyCapsule protocol.
 //!
 //! The data are used where they are. Arrays of other libraries are checked before they are used: texts are valid UTF-8, and
-//! offsets are within their buffers.
+//! offsets do not decrease. The interface has no lengths of buffers, which cannot be checked.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -52,15 +52,20 @@ impl Source {
         Ok(Some(source))
     }
 
+    /// The rows of a reader.
+    pub fn of_reader(reader: Box<dyn RecordBatchReader + Send>) -> Source {
+        Source { schema: reader.schema(), batches: Box::new(reader), rest: None }
+    }
+
     fn of_stream(object: &Bound<'_, PyAny>) -> PyResult<Source> {
         let py = object.py();
         let capsule = object.call_method0(intern!(py, "__arrow_c_stream__"))?;
         let stream = capsule.cast::<PyCapsule>()?.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
-        // SAFETY: the name of the capsule says that it has a valid stream, which no other code uses while this thread is
-        // attached. It is moved out, and the capsule keeps an empty one.
+        // SAFETY: a capsule with this name has a valid stream, which no other code uses while this thread is attached. It is
+        // moved out, and the capsule keeps an empty one.
         let reader = unsafe { ArrowArrayStreamReader::from_raw(stream.as_ptr()) };
         let reader = reader.map_err(|error| wrong(py, &error.to_string()))?;
-        Ok(Source { schema: reader.schema(), batches: Box::new(reader), rest: None })
+        Ok(Source::of_reader(Box::new(reader)))
     }
 
     fn of_array(object: &Bound<'_, PyAny>) -> PyResult<Source> {
@@ -72,12 +77,15 @@ impl Source {
         // SAFETY: as for streams, with the names of capsules of schemas and arrays.
         let (schema, array) =
             unsafe { (FFI_ArrowSchema::from_raw(schema.as_ptr()), FFI_ArrowArray::from_raw(array.as_ptr())) };
-        // SAFETY: the protocol promises that the array has the schema.
+        // SAFETY: by the protocol, the array has the schema.
         let data = unsafe { from_ffi(array, &schema) }.map_err(|error| wrong(py, &error.to_string()))?;
         let array = make_array(data);
         let Some(rows) = array.as_any().downcast_ref::<StructArray>() else {
             return Err(wrong(py, &format!("an array of type {} has no columns", array.data_type())));
         };
+        if rows.null_count() > 0 {
+            return Err(wrong(py, "a row is NULL as a whole"));
+        }
         let batch = RecordBatch::from(rows);
         Ok(Source { schema: batch.schema(), batches: Box::new(std::iter::once(Ok(batch))), rest: None })
     }

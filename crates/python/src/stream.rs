@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use arrow::array::{RecordBatch, RecordBatchReader};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ffi::FFI_ArrowSchema;
 use arrow::ffi_stream::FFI_ArrowArrayStream;
@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::handle::{Handle, Shelf};
+use crate::handle::Handle;
+use crate::shelves::Shelf;
 use crate::source::STREAM;
 use crate::{failure, process};
 
@@ -47,22 +48,25 @@ impl ResultStream {
     /// The capsule of the stream.
     ///
     /// # Errors
-    /// `ProgrammingError` if it was taken already; `NotSupportedError` for another schema than that of the result or one that its
-    /// values can be cast to.
+    /// `ProgrammingError` if it was taken already; `NotSupportedError` for a requested schema with other columns.
     pub fn capsule<'py>(
         &self,
         py: Python<'py>,
         requested: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let requested = requested.map(|capsule| requested_schema(py, capsule)).transpose()?;
-        let taken = self.batches.lock().take();
-        let mut batches =
-            taken.ok_or_else(|| failure::programming(py, "the rows of this result have been taken already"))?;
-        if let Some(requested) = requested.filter(|requested| *requested != batches.schema) {
-            if !can_cast(&batches.schema, &requested) {
-                let message = "the result cannot be converted to the requested schema";
-                return Err(failure::exception(py, "NotSupportedError", message, Some("0A000")));
-            }
+        let mut batches = self.batches.lock();
+        let schema = batches.as_ref().map(|batches| batches.schema.clone());
+        let taken =
+            || failure::programming(py, "the rows of this result were read already: execute the statement again");
+        let schema = schema.ok_or_else(taken)?;
+        let requested = requested.filter(|requested| *requested != schema);
+        if let Some(requested) = &requested {
+            check_conversion(&schema, requested)
+                .map_err(|message| failure::exception(py, "NotSupportedError", &message, Some("0A000")))?;
+        }
+        let mut batches = batches.take().ok_or_else(taken)?;
+        if let Some(requested) = requested {
             (batches.schema, batches.is_cast) = (requested, true);
         }
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(batches)), STREAM)
@@ -88,15 +92,42 @@ impl ResultStream {
 
 fn requested_schema(py: Python<'_>, capsule: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
     let schema = capsule.cast::<PyCapsule>()?.pointer_checked(Some(c"arrow_schema"))?.cast::<FFI_ArrowSchema>();
-    // SAFETY: the name of the capsule says that it has a valid schema, which lives as long as the capsule.
+    // SAFETY: a capsule with this name has a valid schema, which lives as long as the capsule.
     let schema = Schema::try_from(unsafe { schema.as_ref() });
     Ok(Arc::new(schema.map_err(|error| failure::data(py, &error.to_string(), "22000"))?))
 }
 
-fn can_cast(from: &Schema, to: &Schema) -> bool {
-    let types = |schema: &Schema| schema.fields().iter().map(|field| field.data_type().clone()).collect::<Vec<_>>();
-    let (from, to) = (types(from), types(to));
-    from.len() == to.len() && from.iter().zip(&to).all(|(from, to)| arrow::compute::can_cast_types(from, to))
+/// Checks that a result can have another schema without a loss: the same columns, whose values have another representation.
+fn check_conversion(from: &Schema, to: &Schema) -> Result<(), String> {
+    let names = |schema: &Schema| schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+    if names(from) != names(to) {
+        return Err(format!("the requested schema has the columns {:?}, the result {:?}", names(to), names(from)));
+    }
+    for (from, to) in from.fields().iter().zip(to.fields()) {
+        if !is_same_kind(from.data_type(), to.data_type()) {
+            let (name, from, to) = (from.name(), from.data_type(), to.data_type());
+            return Err(format!("column \"{name}\" of type {from} cannot be read as {to}: use CAST in the query"));
+        }
+    }
+    Ok(())
+}
+
+/// True for types whose values differ in their representation only. A value that does not fit is an error of the stream.
+fn is_same_kind(from: &DataType, to: &DataType) -> bool {
+    use DataType::{
+        Binary, BinaryView, Decimal128, Dictionary, Float32, Float64, LargeBinary, LargeUtf8, Utf8, Utf8View,
+    };
+    let is_text = |ty: &DataType| matches!(ty, Utf8 | LargeUtf8 | Utf8View);
+    let is_binary = |ty: &DataType| matches!(ty, Binary | LargeBinary | BinaryView);
+    match (from, to) {
+        (from, to) if from == to => true,
+        (from, Dictionary(_, to)) => is_same_kind(from, to),
+        (Float32, Float64) => true,
+        (Decimal128(_, scale), Decimal128(_, wanted)) => wanted >= scale,
+        (from, to) if is_text(from) || is_text(to) => is_text(from) && is_text(to),
+        (from, to) if is_binary(from) || is_binary(to) => is_binary(from) && is_binary(to),
+        (from, to) => from.is_integer() && to.is_integer(),
+    }
 }
 
 /// The reader behind a stream.

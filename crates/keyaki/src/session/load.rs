@@ -75,7 +75,8 @@ impl Session {
         insert_loaded(self.sql.write(writer), &table, rows, Arc::new(NoOrigin)).await
     }
 
-    /// Like [`Session::load`], from an iterator, which runs on a thread of its own.
+    /// Like [`Session::load`], from an iterator, which runs on a thread of its own. Returns when the iterator has been dropped.
+    /// The load keeps other transactions from writing: the iterator must not wait for one.
     ///
     /// # Errors
     /// As [`Session::load`].
@@ -85,7 +86,10 @@ impl Session {
         batches: impl Iterator<Item = Result<RecordBatch>> + Send + 'static,
     ) -> Result<u64> {
         let (sender, mut receiver) = tokio::sync::mpsc::channel(BATCHES_AHEAD);
+        let (running, ended) = tokio::sync::oneshot::channel::<()>();
         let iterator = tokio::task::spawn_blocking(move || {
+            // Dropped after the iterator, also by a panic.
+            let _running = running;
             for batch in batches {
                 // The load has failed or was cancelled.
                 if sender.blocking_send(batch).is_err() {
@@ -95,9 +99,12 @@ impl Session {
         });
         let received = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
         // An iterator that panics has not come to its end.
-        let end =
-            futures::stream::once(iterator).filter_map(async |ended| ended.err().map(|error| Err(Error::task(&error))));
-        self.load(table, received.chain(end)).await
+        let end = futures::stream::once(iterator);
+        let end = end.filter_map(async |ended| ended.err().map(|error| Err(Error::task(&error))));
+        let loaded = self.load(table, received.chain(end)).await;
+        // Its data may be used by the caller when the load has ended.
+        let _ = ended.await;
+        loaded
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tables of the program: Arrow batches under names that the database does not have.
 //!
-//! A session can have a source of such tables. A statement asks it for the names without a schema that are neither relations
-//! of the database nor of the statement. Names in stored definitions never mean tables of the program.
+//! A session can have a source of such tables. Planning a statement looks up names of the schema `public` there that are neither
+//! relations of the database nor of the statement. Names in stored definitions never mean tables of the program.
 //!
 //! A scan converts the columns that it reads to the types of columns, with the rules of assignments.
 

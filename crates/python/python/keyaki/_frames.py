@@ -107,6 +107,12 @@ def _listed(values: Any) -> list[Any]:
     return listed
 
 
+def unshared(source: Any) -> Any:
+    """The object, or a copy if its rows can change."""
+    is_frame = type(source).__module__.split(".")[0] == "pandas" and hasattr(source, "columns")
+    return source.copy() if is_frame else source
+
+
 def arrow_object(source: Any) -> Any:
     """An object of Arrow's PyCapsule protocol with the rows of a frame; None for other objects."""
     # A class has the methods of the protocol, too.

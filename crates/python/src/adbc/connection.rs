@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use adbc_core::error::{Error, Result, Status};
 use adbc_core::options::{InfoCode, IsolationLevel, ObjectDepth, OptionConnection, OptionValue};
@@ -10,13 +9,13 @@ use adbc_core::schemas::{GET_STATISTIC_NAMES_SCHEMA, GET_TABLE_TYPES_SCHEMA};
 use adbc_core::{CancelHandle, Connection, Optionable};
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::Schema;
-use keyaki::TransactionStatus;
-use parking_lot::Mutex;
 
 use super::objects::{self, Filter};
+use super::session::Session;
 use super::statement::AdbcStatement;
-use super::{Reader, failed, reader, state, unknown};
-use crate::statements;
+use super::{Reader, reader, unknown};
+use crate::handle::Opened;
+use crate::registry::Open;
 
 /// Types of tables in the information schema.
 pub const TABLE_TYPES: [&str; 3] = ["BASE TABLE", "LOCAL TEMPORARY", "VIEW"];
@@ -27,90 +26,43 @@ pub struct AdbcConnection {
     session: Arc<Session>,
 }
 
-/// The state that a connection shares with its statements. One statement runs at a time.
-#[derive(Debug)]
-pub struct Session {
-    connection: Mutex<keyaki::Connection>,
-    /// Statements that change rows are transactions of their own.
-    autocommit: AtomicBool,
-    read_only: bool,
-    interrupt: keyaki::InterruptHandle,
-}
-
-impl Session {
-    /// Runs `work` on the connection, in a transaction if `sql` needs one.
-    ///
-    /// # Errors
-    /// Errors of `work` and of BEGIN.
-    pub fn run<T>(&self, sql: &str, work: impl FnOnce(&keyaki::Connection) -> keyaki::Result<T>) -> Result<T> {
-        let connection = self.connection.lock();
-        let begins = !self.autocommit.load(Ordering::Relaxed)
-            && statements::begins_transaction(sql)
-            && connection.session().transaction_status() == TransactionStatus::Idle;
-        if begins {
-            connection.execute("BEGIN", ()).map_err(failed)?;
-        }
-        let done = work(&connection);
-        if begins && done.is_err() {
-            connection.execute("ROLLBACK", ()).map_err(failed)?;
-        }
-        done.map_err(failed)
-    }
-
-    /// Executes a statement of the driver itself.
-    fn set(&self, sql: &str) -> Result<()> {
-        self.connection.lock().execute(sql, ()).map(drop).map_err(failed)
-    }
-
-    fn one(&self, sql: &str) -> Result<String> {
-        self.connection.lock().query_row(sql, (), |row| row.get(0)).map_err(failed)
-    }
-
-    fn end(&self, sql: &str) -> Result<()> {
-        if self.autocommit.load(Ordering::Relaxed) {
-            return Err(state(&format!("{sql} needs a transaction: switch autocommit off")));
-        }
-        let connection = self.connection.lock();
-        match connection.session().transaction_status() {
-            TransactionStatus::Idle => Ok(()),
-            TransactionStatus::Failed if sql == "COMMIT" => {
-                connection.execute("ROLLBACK", ()).map_err(failed)?;
-                Err(failed(keyaki::Error::FailedTransaction))
-            }
-            _ => connection.execute(sql, ()).map(drop).map_err(failed),
-        }
-    }
-
-    /// A handle that cancels the running statement.
-    pub fn cancel_handle(&self) -> Box<dyn CancelHandle> {
-        Box::new(Cancel(self.interrupt.clone()))
-    }
-}
-
-struct Cancel(keyaki::InterruptHandle);
-
-impl CancelHandle for Cancel {
-    fn try_cancel(&self) -> Result<()> {
-        self.0.interrupt();
-        Ok(())
-    }
-}
-
 impl AdbcConnection {
     /// A connection that commits each statement.
-    pub fn new(connection: keyaki::Connection, read_only: bool) -> AdbcConnection {
-        let interrupt = connection.interrupt_handle();
-        let (connection, autocommit) = (Mutex::new(connection), AtomicBool::new(true));
-        AdbcConnection { session: Arc::new(Session { connection, autocommit, read_only, interrupt }) }
+    pub fn new(connection: keyaki::Connection, opened: Opened) -> AdbcConnection {
+        let session = Arc::new(Session::new(connection, opened));
+        AdbcConnection { session }
+    }
+
+    /// The session.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    fn check_catalog(&self, catalog: &str) -> Result<()> {
+        match self.session.one("SELECT current_database()")? == catalog {
+            true => Ok(()),
+            false => Err(Error::with_message_and_status(
+                format!("catalog \"{catalog}\" does not exist: a database is one catalog"),
+                Status::NotFound,
+            )),
+        }
     }
 
     /// Switches autocommit. The open transaction is committed.
     fn set_autocommit(&self, autocommit: bool) -> Result<()> {
-        if autocommit && !self.session.autocommit.load(Ordering::Relaxed) {
+        if autocommit && !self.session.autocommit() {
             self.session.end("COMMIT")?;
         }
-        self.session.autocommit.store(autocommit, Ordering::Relaxed);
+        self.session.set_autocommit(autocommit);
         Ok(())
+    }
+}
+
+impl Drop for AdbcConnection {
+    fn drop(&mut self) {
+        if self.session.is_of_this_process() {
+            self.session.close();
+        }
     }
 }
 
@@ -126,7 +78,7 @@ impl Optionable for AdbcConnection {
         match &key {
             OptionConnection::AutoCommit => self.set_autocommit(bool::try_from(&value)?),
             OptionConnection::ReadOnly => match bool::try_from(&value)? {
-                read_only if read_only == self.session.read_only => Ok(()),
+                read_only if read_only == self.session.opened().read_only => Ok(()),
                 _ => Err(Error::with_message_and_status(
                     "a connection reads only if its database was opened so (adbc.keyaki.read_only)",
                     Status::NotImplemented,
@@ -136,16 +88,7 @@ impl Optionable for AdbcConnection {
                 let schema = super::text(key.as_ref(), &value)?;
                 self.session.set(&format!("SET search_path = {}", quoted(&schema)))
             }
-            OptionConnection::CurrentCatalog => {
-                let catalog = super::text(key.as_ref(), &value)?;
-                match self.session.one("SELECT current_database()")? == catalog {
-                    true => Ok(()),
-                    false => Err(Error::with_message_and_status(
-                        format!("catalog \"{catalog}\" does not exist: a database is one catalog"),
-                        Status::NotFound,
-                    )),
-                }
-            }
+            OptionConnection::CurrentCatalog => self.check_catalog(&super::text(key.as_ref(), &value)?),
             OptionConnection::IsolationLevel => {
                 let level = super::text(key.as_ref(), &value)?;
                 let known = [
@@ -166,8 +109,8 @@ impl Optionable for AdbcConnection {
 
     fn get_option_string(&self, key: OptionConnection) -> Result<String> {
         match &key {
-            OptionConnection::AutoCommit => Ok(self.session.autocommit.load(Ordering::Relaxed).to_string()),
-            OptionConnection::ReadOnly => Ok(self.session.read_only.to_string()),
+            OptionConnection::AutoCommit => Ok(self.session.autocommit().to_string()),
+            OptionConnection::ReadOnly => Ok(self.session.opened().read_only.to_string()),
             OptionConnection::CurrentSchema => self.session.one("SELECT current_schema()"),
             OptionConnection::CurrentCatalog => self.session.one("SELECT current_database()"),
             _ => Err(unknown(key.as_ref())),
@@ -212,15 +155,17 @@ impl Connection for AdbcConnection {
         column_name: Option<&str>,
     ) -> Result<Reader> {
         let filter = Filter { catalog, schema: db_schema, table: table_name, types: table_type, column: column_name };
-        objects::all(&self.session.connection.lock(), depth, &filter)
+        let found = self.session.with(|connection| objects::all(connection, depth, &filter))?;
+        objects::described(depth, found)
     }
 
     fn get_table_schema(&self, catalog: Option<&str>, db_schema: Option<&str>, table_name: &str) -> Result<Schema> {
-        let parts =
-            catalog.filter(|name| !name.is_empty()).into_iter().chain(db_schema.filter(|name| !name.is_empty()));
-        let name: Vec<String> = parts.chain([table_name]).map(quoted).collect();
-        let connection = self.session.connection.lock();
-        let statement = connection.prepare(&format!("SELECT * FROM {}", name.join("."))).map_err(failed)?;
+        if let Some(catalog) = catalog.filter(|name| !name.is_empty()) {
+            self.check_catalog(catalog)?;
+        }
+        let parts = db_schema.filter(|name| !name.is_empty()).into_iter().chain([table_name]);
+        let name = parts.map(quoted).collect::<Vec<_>>().join(".");
+        let statement = self.session.with(|connection| connection.prepare(&format!("SELECT * FROM {name}")))?;
         Ok(statement.schema().map_or_else(Schema::empty, |schema| Schema::clone(schema)))
     }
 
@@ -242,7 +187,10 @@ impl Connection for AdbcConnection {
         _table_name: Option<&str>,
         _approximate: bool,
     ) -> Result<Reader> {
-        Err(Error::with_message_and_status("statistics of tables (use ANALYZE and EXPLAIN)", Status::NotImplemented))
+        Err(Error::with_message_and_status(
+            "statistics of tables are not supported (use EXPLAIN)",
+            Status::NotImplemented,
+        ))
     }
 
     fn commit(&mut self) -> Result<()> {

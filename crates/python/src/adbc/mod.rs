@@ -7,6 +7,7 @@
 
 mod connection;
 mod objects;
+mod session;
 mod statement;
 
 use std::ffi::c_char;
@@ -147,7 +148,8 @@ impl adbc_core::Database for AdbcDatabase {
             return Err(state("the database belongs to the parent of this forked process"));
         }
         let database = self.shared.database().ok_or_else(|| state("the database is closed"))?;
-        let mut connection = AdbcConnection::new(database.connect().map_err(failed)?, self.shared.opened.read_only);
+        let mut connection = AdbcConnection::new(database.connect().map_err(failed)?, self.shared.opened.clone());
+        registry::lock().add(connection.session());
         for (key, value) in opts {
             connection.set_option(key, value)?;
         }

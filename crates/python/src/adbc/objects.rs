@@ -17,11 +17,11 @@ use arrow::array::{
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, UnionFields};
-use keyaki::Connection;
+use keyaki::{Connection, Optional};
 
-use super::{Reader, failed, reader};
+use super::{Reader, reader};
 
-/// What of the database is described. The names are patterns of LIKE.
+/// The described part of a database. The names are patterns of LIKE.
 pub struct Filter<'a> {
     pub catalog: Option<&'a str>,
     pub schema: Option<&'a str>,
@@ -62,40 +62,53 @@ struct ConstraintEntry {
     usage: Vec<(String, String, String)>,
 }
 
-/// The objects of a database down to a depth.
+/// The schemas of a database, with its tables down to a depth; no catalog if the filter excludes the database.
+pub struct Objects {
+    catalog: Option<String>,
+    schemas: Vec<SchemaEntry>,
+}
+
+fn has(depth: ObjectDepth, other: ObjectDepth) -> bool {
+    depth_of(depth) >= depth_of(other)
+}
+
+/// Reads the objects of a database down to a depth.
 ///
 /// # Errors
 /// Errors of queries.
-pub fn all(connection: &Connection, depth: ObjectDepth, filter: &Filter<'_>) -> Result<Reader> {
-    let schema = GET_OBJECTS_SCHEMA.clone();
+pub fn all(connection: &Connection, depth: ObjectDepth, filter: &Filter<'_>) -> keyaki::Result<Objects> {
     let sql = "SELECT current_database() WHERE current_database() LIKE $1";
-    let catalogs = connection.query_map(sql, (filter.catalog.unwrap_or("%"),), |row| row.get::<_, String>(0));
-    let catalogs = catalogs.and_then(Iterator::collect::<keyaki::Result<Vec<_>>>).map_err(failed)?;
-    let has = |other: ObjectDepth| depth == ObjectDepth::All || depth_of(depth) >= depth_of(other);
-    let mut entries = Vec::new();
-    if !catalogs.is_empty() && has(ObjectDepth::Schemas) {
-        entries = schemas(connection, filter).map_err(failed)?;
-        if has(ObjectDepth::Tables) {
-            for entry in &mut entries {
-                entry.tables = tables(connection, &entry.name, filter).map_err(failed)?;
-                if has(ObjectDepth::Columns) {
-                    for table in &mut entry.tables {
-                        table.columns = columns(connection, &entry.name, &table.name, filter).map_err(failed)?;
-                        table.constraints = constraints(connection, &entry.name, &table.name).map_err(failed)?;
-                    }
-                }
-            }
+    let catalog = connection.query_row(sql, (filter.catalog.unwrap_or("%"),), |row| row.get(0)).optional()?;
+    let mut found = Vec::new();
+    if catalog.is_some() && has(depth, ObjectDepth::Schemas) {
+        found = schemas(connection, filter)?;
+    }
+    for schema in found.iter_mut().filter(|_| has(depth, ObjectDepth::Tables)) {
+        schema.tables = tables(connection, &schema.name, filter)?;
+        for table in schema.tables.iter_mut().filter(|_| has(depth, ObjectDepth::Columns)) {
+            table.columns = columns(connection, &schema.name, &table.name, filter)?;
+            table.constraints = constraints(connection, &schema.name, &table.name)?;
         }
     }
-    let (with_columns, with_tables) = (has(ObjectDepth::Columns), has(ObjectDepth::Tables));
-    let all_tables: Vec<&TableEntry> = entries.iter().flat_map(|entry| &entry.tables).collect();
-    let tables = table_array(&all_tables, with_columns)?;
-    let names = StringArray::from_iter_values(entries.iter().map(|entry| &entry.name));
-    let lengths = entries.iter().map(|entry| with_tables.then_some(entry.tables.len()));
-    let schemas = structs(&OBJECTS_DB_SCHEMA_SCHEMA, vec![Arc::new(names), lists(tables, lengths)])?;
-    let count = has(ObjectDepth::Schemas).then_some(entries.len());
-    let of_catalogs = lists(schemas, catalogs.iter().map(|_| count));
-    let batch = RecordBatch::try_new(schema.clone(), vec![Arc::new(StringArray::from(catalogs)), of_catalogs])?;
+    Ok(Objects { catalog, schemas: found })
+}
+
+/// Objects as the rows that ADBC defines.
+///
+/// # Errors
+/// None is expected.
+pub fn described(depth: ObjectDepth, Objects { catalog, schemas }: Objects) -> Result<Reader> {
+    let with_tables = has(depth, ObjectDepth::Tables);
+    let all_tables: Vec<&TableEntry> = schemas.iter().flat_map(|entry| &entry.tables).collect();
+    let tables = table_array(&all_tables, has(depth, ObjectDepth::Columns))?;
+    let names = StringArray::from_iter_values(schemas.iter().map(|entry| &entry.name));
+    let lengths = schemas.iter().map(|entry| with_tables.then_some(entry.tables.len()));
+    let of_schemas = structs(&OBJECTS_DB_SCHEMA_SCHEMA, vec![Arc::new(names), lists(tables, lengths)])?;
+    let count = has(depth, ObjectDepth::Schemas).then_some(schemas.len());
+    let of_catalogs = lists(of_schemas, catalog.iter().map(|_| count));
+    let schema = GET_OBJECTS_SCHEMA.clone();
+    let catalogs: StringArray = catalog.map(Some).into_iter().collect();
+    let batch = RecordBatch::try_new(schema.clone(), vec![Arc::new(catalogs), of_catalogs])?;
     Ok(reader(schema, vec![batch]))
 }
 
@@ -206,7 +219,9 @@ fn table_array(tables: &[&TableEntry], with_columns: bool) -> Result<StructArray
 }
 
 fn column_array(columns: &[&ColumnEntry]) -> Result<StructArray> {
-    let DataType::Struct(fields) = &*COLUMN_SCHEMA else { return Err(super::state("a schema that is no structure")) };
+    let DataType::Struct(fields) = &*COLUMN_SCHEMA else {
+        return Err(super::state("internal error: a schema of ADBC is no structure"));
+    };
     let values = fields.iter().map(|field| -> ArrayRef {
         let each = columns.iter();
         match field.name().as_str() {
@@ -245,7 +260,9 @@ fn constraint_array(constraints: &[&ConstraintEntry]) -> Result<StructArray> {
 
 /// A structure of columns.
 fn structs(ty: &DataType, columns: Vec<ArrayRef>) -> Result<StructArray> {
-    let DataType::Struct(fields) = ty else { return Err(super::state("a schema that is no structure")) };
+    let DataType::Struct(fields) = ty else {
+        return Err(super::state("internal error: a schema of ADBC is no structure"));
+    };
     Ok(StructArray::try_new(fields.clone(), columns, None)?)
 }
 
@@ -288,7 +305,7 @@ pub fn info(codes: Option<&HashSet<InfoCode>>) -> Result<Reader> {
     let offsets: Vec<i32> = kinds.iter().flat_map(|(_, count)| 0..*count as i32).collect();
     let schema = GET_INFO_SCHEMA.clone();
     let DataType::Union(fields, _) = schema.field(1).data_type() else {
-        return Err(super::state("a schema that is no union"));
+        return Err(super::state("internal error: a schema of ADBC is no union"));
     };
     let values = alternatives(
         fields,

@@ -12,19 +12,23 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use keyaki::{ArrowRows, ProgramTable, Value};
 
-use super::connection::{Session, quoted};
+use super::connection::quoted;
+use super::session::Session;
 use super::{Reader, failed, reader, state, text, unknown};
+use crate::shelves::Shelf;
+use crate::source::Source;
+use crate::statements;
 
-/// The table whose rows a statement of CREATE TABLE AS reads: it has the columns of a stream.
-const INGESTED: &str = "__ingested";
+/// The empty table that CREATE TABLE AS reads: it has the columns of a stream. Tables of the database have no such names.
+const INGESTED: &str = "keyaki_ingested";
 
 /// A statement.
 pub struct AdbcStatement {
     session: Arc<Session>,
     sql: Option<String>,
-    prepared: Option<Arc<keyaki::Statement>>,
+    prepared: Arc<Shelf<Arc<keyaki::Statement>>>,
     /// The rows of parameters, or those to ingest.
-    bound: Option<Reader>,
+    bound: Option<Source>,
     ingest: Ingest,
 }
 
@@ -41,75 +45,121 @@ impl AdbcStatement {
     /// A statement without a text.
     pub fn new(session: Arc<Session>) -> AdbcStatement {
         let ingest = Ingest { table: None, schema: None, mode: IngestMode::Create, is_temporary: false };
-        AdbcStatement { session, sql: None, prepared: None, bound: None, ingest }
+        let prepared = session.shelves().shelf();
+        AdbcStatement { session, sql: None, prepared, bound: None, ingest }
     }
 
     fn sql(&self) -> Result<&str> {
         self.sql.as_deref().ok_or_else(|| state("the statement has no text"))
     }
 
-    fn prepared(&mut self) -> Result<Arc<keyaki::Statement>> {
-        if let Some(prepared) = &self.prepared {
+    fn prepared(&self) -> Result<Arc<keyaki::Statement>> {
+        if let Some(prepared) = &*self.prepared.lock() {
             return Ok(prepared.clone());
         }
-        // Statements that cannot run in a transaction are prepared without one.
-        let prepared =
-            self.session.run("", |connection| connection.prepare(self.sql.as_deref().unwrap_or_default()))?;
-        Ok(self.prepared.insert(Arc::new(prepared)).clone())
+        let sql = self.sql()?;
+        let prepared = Arc::new(self.session.with(|connection| connection.prepare(sql))?);
+        self.session.shelves().put(&self.prepared, Some(prepared.clone()));
+        Ok(prepared)
     }
 
     /// The rows of parameters; `None` if nothing is bound.
-    fn parameters(&mut self) -> Result<Option<Vec<Vec<Value>>>> {
+    fn parameters(&mut self) -> Result<Option<VecDeque<Vec<Value>>>> {
         let Some(bound) = self.bound.take() else { return Ok(None) };
-        let mut rows = Vec::new();
+        let mut rows = VecDeque::new();
         for batch in bound {
             rows.extend(Value::rows_of(&batch?).map_err(failed)?);
         }
         Ok(Some(rows))
     }
 
-    /// Loads the bound rows into the target table. Returns their number.
-    fn ingest(&mut self, table: &str) -> Result<i64> {
-        let bound = self.bound.take().ok_or_else(|| state("no rows are bound: bind the rows to ingest"))?;
-        let schema = self.ingest.schema.clone().filter(|schema| !schema.is_empty());
-        if self.ingest.is_temporary && schema.is_some() {
-            return Err(Error::with_message_and_status("a temporary table has no schema", Status::InvalidArguments));
+    /// Executes the statement for each row of parameters. All executions take effect, or none. Returns the number of changed
+    /// rows and the returned rows.
+    fn execute_rows(&self, parameters: &VecDeque<Vec<Value>>) -> Result<(u64, Option<SchemaRef>, Vec<RecordBatch>)> {
+        let statement = self.prepared()?;
+        let returns_rows = !statement.columns().is_empty();
+        let execute = || {
+            let (mut changed, mut schema, mut batches) = (0, statement.schema().cloned(), Vec::new());
+            for row in parameters {
+                if !returns_rows {
+                    changed += statement.execute(row)?;
+                    continue;
+                }
+                let rows = statement.query_arrow(row)?;
+                schema = Some(rows.schema());
+                batches.extend(rows.collect::<keyaki::Result<Vec<_>>>()?);
+            }
+            Ok((changed, schema, batches))
+        };
+        match parameters.len() {
+            1 => self.session.run(self.sql()?, |_| execute()),
+            _ => self.session.atomically(|_| execute()),
         }
-        let name =
-            schema.as_ref().map_or_else(|| quoted(table), |schema| format!("{}.{}", quoted(schema), quoted(table)));
-        let (mode, kind) = (self.ingest.mode, if self.ingest.is_temporary { "TEMPORARY TABLE" } else { "TABLE" });
-        let columns = bound.schema();
-        // As for INSERT: a transaction begins without autocommit.
-        self.session.run("INSERT", |connection| {
-            if mode == IngestMode::Replace {
-                connection.execute(&format!("DROP TABLE IF EXISTS {name}"), ())?;
+    }
+
+    /// As [`AdbcStatement::load`], and forgets the schema of the table: a driver manager sets it for each ingestion.
+    fn ingest(&mut self, table: &str) -> Result<i64> {
+        let loaded = self.load(table);
+        (self.ingest.schema, self.ingest.is_temporary) = (None, false);
+        loaded
+    }
+
+    /// Loads the bound rows into the target table. Returns their number. The table is created and filled together or not at all.
+    fn load(&mut self, table: &str) -> Result<i64> {
+        let rows = self.bound.take().ok_or_else(|| state("no rows are bound: bind the rows to ingest"))?;
+        let Ingest { schema, mode, is_temporary, .. } = &self.ingest;
+        let (mode, is_temporary) = (*mode, *is_temporary);
+        let schema = match schema.as_ref().filter(|schema| !schema.is_empty()) {
+            Some(_) if is_temporary => {
+                return Err(Error::with_message_and_status(
+                    "a temporary table has no schema",
+                    Status::InvalidArguments,
+                ));
             }
-            if mode != IngestMode::Append {
-                let condition = if mode == IngestMode::CreateAppend { "IF NOT EXISTS " } else { "" };
-                let empty = ProgramTable::new(columns, Vec::new())?;
-                connection.session().set_program_tables(move |name| Ok((name == INGESTED).then(|| empty.clone())));
-                let create = format!("CREATE {kind} {condition}{name} AS SELECT * FROM {INGESTED}");
-                let created = connection.execute(&create, ());
-                connection.session().set_program_tables(|_| Ok(None));
-                created?;
-            }
-            // A name without a schema is that of the catalog.
-            let target = if schema.is_some() { &name } else { table };
-            let loaded = connection.load(target, bound.map(|batch| batch.map_err(keyaki::Error::from)))?;
-            Ok(i64::try_from(loaded).unwrap_or(i64::MAX))
-        })
+            Some(schema) => Some(schema.clone()),
+            None if is_temporary => Some("pg_temp".into()),
+            // Rows are appended to the table that the search path finds.
+            None if mode == IngestMode::Append => None,
+            None => Some(self.session.one("SELECT current_schema()")?),
+        };
+        let name = schema.as_ref().map(|schema| format!("{}.{}", quoted(schema), quoted(table)));
+        let (created, empty) =
+            (if is_temporary { quoted(table) } else { name.clone().unwrap_or_default() }, rows.schema());
+        let session = self.session.clone();
+        let mut rows = rows;
+        let rows = std::iter::from_fn(move || Some(session.help(|| rows.next())?.map_err(keyaki::Error::from)));
+        let target = name.clone().unwrap_or_else(|| table.into());
+        if mode == IngestMode::Append {
+            let loaded = self.session.run("INSERT", |connection| connection.load(&target, rows))?;
+            return Ok(i64::try_from(loaded).unwrap_or(i64::MAX));
+        }
+        let loaded = self.session.atomically(|connection| {
+            let kind = if is_temporary { "TEMPORARY TABLE" } else { "TABLE" };
+            let condition = if mode == IngestMode::CreateAppend { "IF NOT EXISTS " } else { "" };
+            let empty = ProgramTable::new(empty, Vec::new())?;
+            connection.session().set_program_tables(move |name| Ok((name == INGESTED).then(|| empty.clone())));
+            let made = match mode {
+                IngestMode::Replace => connection.execute(&format!("DROP TABLE IF EXISTS {target}"), ()).map(drop),
+                _ => Ok(()),
+            };
+            let create = format!("CREATE {kind} {condition}{created} AS SELECT * FROM {INGESTED}");
+            let made = made.and_then(|()| connection.execute(&create, ()).map(drop));
+            connection.session().set_program_tables(|_| Ok(None));
+            made?;
+            connection.load(&target, rows)
+        })?;
+        Ok(i64::try_from(loaded).unwrap_or(i64::MAX))
     }
 }
 
 impl Statement for AdbcStatement {
     fn bind(&mut self, batch: RecordBatch) -> Result<()> {
         let schema = batch.schema();
-        self.bound = Some(Box::new(RecordBatchIterator::new([Ok(batch)], schema)));
-        Ok(())
+        self.bind_stream(Box::new(RecordBatchIterator::new([Ok(batch)], schema)))
     }
 
     fn bind_stream(&mut self, reader: Box<dyn RecordBatchReader + Send>) -> Result<()> {
-        self.bound = Some(reader);
+        self.bound = Some(Source::of_reader(reader));
         Ok(())
     }
 
@@ -120,20 +170,15 @@ impl Statement for AdbcStatement {
         }
         let parameters = self.parameters()?;
         let sql = self.sql()?.to_string();
-        let Some(mut parameters) = parameters.map(VecDeque::from) else {
-            let prepared = self.prepared.clone();
-            let rows = self.session.run(&sql, |connection| match prepared {
-                Some(prepared) => prepared.query_arrow(()),
-                None => connection.query_arrow(&sql, ()),
-            })?;
-            return Ok(Box::new(Results::new(rows, None, VecDeque::new())?));
+        let (statement, parameters) = match parameters {
+            None => (self.prepared.lock().clone(), VecDeque::from([Vec::new()])),
+            Some(rows) if rows.is_empty() || statements::begins_transaction(&sql) => {
+                let (_, schema, batches) = self.execute_rows(&rows)?;
+                return Ok(reader(schema.unwrap_or_else(|| Arc::new(Schema::empty())), batches));
+            }
+            Some(rows) => (Some(self.prepared()?), rows),
         };
-        let statement = self.prepared()?;
-        let Some(first) = parameters.pop_front() else {
-            return Ok(reader(statement.schema().cloned().unwrap_or_else(|| Arc::new(Schema::empty())), Vec::new()));
-        };
-        let rows = self.session.run(&sql, |_| statement.query_arrow(&first))?;
-        Ok(Box::new(Results::new(rows, Some(statement), parameters)?))
+        Ok(Box::new(Results::new(self.session.clone(), &sql, statement, parameters)?))
     }
 
     fn execute_update(&mut self) -> Result<Option<i64>> {
@@ -141,14 +186,14 @@ impl Statement for AdbcStatement {
             return self.ingest(&table).map(Some);
         }
         let parameters = self.parameters()?;
-        let sql = self.sql()?.to_string();
-        let statement = self.prepared()?;
-        let changed = self.session.run(&sql, |_| match &parameters {
-            None => statement.execute(()),
-            Some(rows) => rows.iter().map(|row| statement.execute(row)).sum(),
-        })?;
-        // The number of rows of a query is unknown before they are read.
-        Ok(statement.columns().is_empty().then(|| i64::try_from(changed).unwrap_or(i64::MAX)))
+        let sql = self.sql()?;
+        if parameters.is_none() && keyaki::Session::split(sql).is_ok_and(|statements| statements.len() > 1) {
+            self.session.run(sql, |connection| connection.execute_batch(sql))?;
+            return Ok(None);
+        }
+        let (changed, schema, _) = self.execute_rows(&parameters.unwrap_or_else(|| VecDeque::from([Vec::new()])))?;
+        // The rows of a query are not counted.
+        Ok(schema.is_none_or(|schema| schema.fields().is_empty()).then(|| i64::try_from(changed).unwrap_or(i64::MAX)))
     }
 
     fn execute_schema(&mut self) -> Result<Schema> {
@@ -161,7 +206,7 @@ impl Statement for AdbcStatement {
     }
 
     fn get_parameter_schema(&self) -> Result<Schema> {
-        let prepared = self.prepared.as_ref().ok_or_else(|| state("prepare the statement first"))?;
+        let prepared = self.prepared.lock().clone().ok_or_else(|| state("prepare the statement first"))?;
         let types = prepared.parameter_types().iter().enumerate();
         let field = |(place, ty): (usize, &Option<DataType>)| {
             // A parameter of any type.
@@ -177,12 +222,14 @@ impl Statement for AdbcStatement {
 
     fn set_sql_query(&mut self, query: impl AsRef<str>) -> Result<()> {
         self.sql = Some(query.as_ref().into());
-        (self.prepared, self.ingest.table) = (None, None);
+        (self.ingest.table, self.bound) = (None, None);
+        let prepared = self.prepared.lock().take();
+        drop(prepared);
         Ok(())
     }
 
     fn set_substrait_plan(&mut self, _plan: impl AsRef<[u8]>) -> Result<()> {
-        Err(Error::with_message_and_status("plans of Substrait (use SQL)", Status::NotImplemented))
+        Err(Error::with_message_and_status("Substrait plans are not supported (use SQL)", Status::NotImplemented))
     }
 
     fn get_cancel_handle(&self) -> Box<dyn CancelHandle> {
@@ -198,9 +245,9 @@ impl Optionable for AdbcStatement {
         match &key {
             OptionStatement::TargetTable => {
                 self.ingest.table = Some(text(name, &value)?);
-                // Those of an earlier table.
-                (self.ingest.schema, self.ingest.is_temporary) = (None, false);
-                (self.sql, self.prepared) = (None, None);
+                self.sql = None;
+                let prepared = self.prepared.lock().take();
+                drop(prepared);
             }
             OptionStatement::TargetDbSchema => self.ingest.schema = Some(text(name, &value)?),
             OptionStatement::IngestMode => self.ingest.mode = IngestMode::try_from(&value)?,
@@ -243,24 +290,75 @@ impl fmt::Debug for AdbcStatement {
 
 /// The rows of a query, for one row of parameters after another.
 struct Results {
+    session: Arc<Session>,
     schema: SchemaRef,
     /// The first batch, which was read with the statement.
     first: Option<RecordBatch>,
+    /// Empty at the end, and if the connection was closed.
+    running: Arc<Shelf<Running>>,
+    is_at_end: bool,
+}
+
+/// The query of [`Results`].
+struct Running {
     rows: ArrowRows,
     statement: Option<Arc<keyaki::Statement>>,
+    /// The rows of parameters of later executions.
     parameters: VecDeque<Vec<Value>>,
 }
 
+impl Running {
+    fn next(&mut self, session: &Session, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(batch) = self.rows.next().transpose().map_err(failed)? {
+                return Ok(Some(batch));
+            }
+            let (Some(statement), Some(row)) = (&self.statement, self.parameters.pop_front()) else { return Ok(None) };
+            self.rows = session.with(|_| statement.query_arrow(&row))?;
+            if self.rows.schema() != *schema {
+                return Err(state("the types of the result depend on the parameters"));
+            }
+        }
+    }
+}
+
 impl Results {
+    /// Executes a query for its first row of parameters.
+    ///
     /// # Errors
     /// Errors of the first rows are errors of the statement, with a SQLSTATE.
     fn new(
-        mut rows: ArrowRows,
+        session: Arc<Session>,
+        sql: &str,
         statement: Option<Arc<keyaki::Statement>>,
-        parameters: VecDeque<Vec<Value>>,
+        mut parameters: VecDeque<Vec<Value>>,
     ) -> Result<Results> {
-        let first = rows.next().transpose().map_err(failed)?;
-        Ok(Results { schema: rows.schema(), first, rows, statement, parameters })
+        let row = parameters.pop_front().unwrap_or_default();
+        let (rows, first) = session.run(sql, |connection| {
+            let mut rows = match &statement {
+                Some(statement) => statement.query_arrow(&row)?,
+                None => connection.query_arrow(sql, ())?,
+            };
+            let first = rows.next().transpose()?;
+            Ok((rows, first))
+        })?;
+        let (schema, running) = (rows.schema(), session.shelves().shelf());
+        session.shelves().put(&running, Some(Running { rows, statement, parameters }));
+        Ok(Results { session, schema, first, running, is_at_end: false })
+    }
+
+    fn read(&mut self) -> Result<Option<RecordBatch>> {
+        self.session.check()?;
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
+        let running = self.running.lock().take();
+        let mut running = running.ok_or_else(|| state("the connection is closed"))?;
+        let batch = running.next(&self.session, &self.schema)?;
+        if batch.is_some() {
+            self.session.shelves().put(&self.running, Some(running));
+        }
+        Ok(batch)
     }
 }
 
@@ -268,39 +366,26 @@ impl Iterator for Results {
     type Item = std::result::Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(first) = self.first.take() {
-            return Some(Ok(first));
+        if self.is_at_end {
+            return None;
         }
-        loop {
-            match self.rows.next() {
-                Some(Ok(batch)) => return Some(Ok(batch)),
-                Some(Err(error)) => return Some(Err(external(&error))),
-                None => {}
-            }
-            let (statement, parameters) = (self.statement.as_ref()?, self.parameters.pop_front()?);
-            match statement.query_arrow(&parameters) {
-                Ok(rows) if rows.schema() == self.schema => self.rows = rows,
-                Ok(_) => {
-                    self.parameters.clear();
-                    let message = "the types of the result depend on the parameters";
-                    return Some(Err(ArrowError::SchemaError(message.into())));
-                }
-                Err(error) => {
-                    self.parameters.clear();
-                    return Some(Err(external(&error)));
-                }
-            }
-        }
+        let read = self.read();
+        self.is_at_end = !matches!(read, Ok(Some(_)));
+        read.map_err(|error| ArrowError::ExternalError(error.message.into())).transpose()
     }
-}
-
-/// An error as a text in C, which ends at the first zero byte.
-fn external(error: &keyaki::Error) -> ArrowError {
-    ArrowError::ExternalError(error.to_string().replace('\0', "\u{fffd}").into())
 }
 
 impl RecordBatchReader for Results {
     fn schema(&self) -> SchemaRef {
         self.schema.clone()
+    }
+}
+
+impl Drop for Results {
+    fn drop(&mut self) {
+        // In a forked child, the threads that compute the rows do not exist.
+        if !self.session.is_of_this_process() {
+            std::mem::forget(self.running.lock().take());
+        }
     }
 }

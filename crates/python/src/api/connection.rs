@@ -11,7 +11,7 @@ use pyo3::types::{PyString, PyType};
 use super::{Cursor, Transaction};
 use crate::handle::Handle;
 use crate::source::Source;
-use crate::{encode, failure, registry};
+use crate::{classes, encode, failure, registry};
 
 /// Rows that `append` converts before it passes them on.
 const APPENDED_ROWS: usize = 1024;
@@ -219,21 +219,25 @@ impl Connection {
             }))
         });
         let loaded = self.handle.run(py, |connection| connection.load(table, batches));
-        match failed.lock().take() {
-            Some(message) => Err(failure::data(py, &format!("the source of the rows has failed: {message}"), "22000")),
-            None => loaded.map(Some),
+        let failed = failed.lock().take();
+        match (loaded, failed) {
+            // A signal handler may have raised another exception.
+            (Err(error), Some(message)) if error.is_instance(py, &classes::exception(py, "Error")?) => {
+                Err(failure::data(py, &format!("the source of the rows has failed: {message}"), "22000"))
+            }
+            (loaded, _) => loaded.map(Some),
         }
     }
 
-    /// Makes the rows of an Arrow object or a frame a table with a name, for the statements of this connection. A pandas frame is
-    /// converted once: later changes of it have no effect. Relations of the database with the same name come first.
+    /// Makes the rows of an Arrow object or a frame a table with a name, for the statements of this connection. Later changes of
+    /// a pandas frame have no effect. Relations of the database with the same name come first.
     fn register(&self, name: &str, source: &Bound<'_, PyAny>) -> PyResult<()> {
         self.handle.frames().register(name, source)
     }
 
     /// Removes a table that `register` has made.
     fn unregister(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        match self.handle.frames().unregister(name) {
+        match self.handle.frames().unregister(py, name) {
             true => Ok(()),
             false => Err(failure::programming(py, &format!("nothing is registered as \"{name}\""))),
         }

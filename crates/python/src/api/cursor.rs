@@ -8,8 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList, PyMapping, PyString, PyTuple};
 
 use super::Connection;
-use crate::handle::{Handle, Shelf};
+use crate::handle::Handle;
 use crate::parameters::{Named, named};
+use crate::shelves::Shelf;
 use crate::stream::ResultStream;
 use crate::{encode, failure, result};
 
@@ -121,6 +122,7 @@ impl Cursor {
         drop(self.shelf.lock().take());
         (self.rowcount, self.description) = (-1, None);
         let handle = self.handle.clone();
+        let _kept = handle.frames().kept();
         let mut scope = Scope::NotBegun;
         let changed = execute_rows(py, &handle, sql, rows, &mut scope);
         // All executions take effect, or none.
