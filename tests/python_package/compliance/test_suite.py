@@ -1,0 +1,3 @@
+"""The tests of SQLAlchemy's compliance suite."""
+
+from sqlalchemy.testing.suite import *
