@@ -60,8 +60,8 @@ class Sessions(unittest.TestCase):
         self.assertIn("(2 rows)", self.lines)
 
     def test_control_characters_and_wide_letters(self):
-        self.shell.execute("SELECT E'a\\x1b[2J' AS x, '日本' AS y, E'\\\\x00ff'::bytea AS b, true AS t")
-        self.assertIn("│ a�[2J │ 日本 │ \\x00ff │ true │", self.lines)
+        self.shell.execute("SELECT E'a\\x1b[2J' AS x, '日本' AS y, E'\\\\x00ff'::bytea AS b, true AS t, CAST('{\"é\": null}' AS JSON) AS j")
+        self.assertIn("│ a�[2J │ 日本 │ \\x00ff │ true │ {\"é\": null} │", self.lines)
 
     def test_ctrl_c_clears_the_statement(self):
         answers = iter(["SELECT", KeyboardInterrupt, "SELECT 7 AS n;"])

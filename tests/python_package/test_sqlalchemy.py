@@ -120,6 +120,30 @@ class Engines(EngineTest):
         with self.assertRaisesRegex(sa.exc.ArgumentError, "not accepted by dialect 'keyaki'"):
             sa.Index("i", sa.column("a"), keyaki_using="vast")
 
+    def test_forked_processes(self):
+        with tempfile.TemporaryDirectory() as directory:
+            program = f"""
+import os, warnings, sqlalchemy as sa
+from sqlalchemy.dialects import registry
+registry.register("keyaki", "keyaki.sqlalchemy", "KeyakiDialect")
+warnings.simplefilter("ignore")
+engine = sa.create_engine("keyaki:///{directory}/shop?create=true")
+with engine.begin() as connection:
+    connection.execute(sa.text("CREATE TABLE t (n BIGINT)"))
+child = os.fork()
+if child == 0:
+    engine.dispose(close=False)
+    try:
+        engine.connect()
+    except sa.exc.OperationalError as error:
+        # The parent has the lock.
+        os._exit(0 if error.orig.sqlstate == "55006" else 2)
+    os._exit(1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+            ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual((ended.stdout, ended.stderr), ("0\n", ""))
+
     def test_isolation_levels(self):
         engine = self.engine(isolation_level="SERIALIZABLE")
         with engine.connect() as connection:

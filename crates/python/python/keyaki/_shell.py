@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -80,7 +81,7 @@ def _shown(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, bytes):
         return "\\x" + value.hex()
-    text = str(value)
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
     text = text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 1] + "…"
     # Control characters of data must not reach the terminal.
     return "".join(letter if letter.isprintable() else "\\n" if letter == "\n" else "�" for letter in text)

@@ -14,6 +14,7 @@ reflection. The differences:
 from __future__ import annotations
 
 import json
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -249,6 +250,7 @@ class KeyakiDialect(PGDialect):
         super().__init__(paramstyle=paramstyle or "numeric_dollar", **arguments)
         self._opening = threading.Lock()
         self._open: weakref.WeakSet[keyaki.Connection] = weakref.WeakSet()
+        self._process = os.getpid()
         # Keeps a temporary database while the pool has no connection.
         self._temporary: keyaki.Connection | None = None
 
@@ -278,6 +280,10 @@ class KeyakiDialect(PGDialect):
 
     def connect(self, path: str, **options: Any) -> Any:
         with self._opening:
+            if self._process != os.getpid() and self._temporary is None:
+                # Connections of the parent of a forked process do not work here.
+                self._open = weakref.WeakSet()
+                self._process = os.getpid()
             known = next((con for con in self._open if not con.closed), None)
             if known is None:
                 opened = keyaki.connect(path, **options)
