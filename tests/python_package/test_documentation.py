@@ -2,8 +2,10 @@
 
 import doctest
 import importlib
+import json
 import os
 import pathlib
+import site
 import subprocess
 import sys
 import tempfile
@@ -13,7 +15,26 @@ import keyaki
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "python.md"
-MODULES = ["keyaki", "keyaki._types", "keyaki.aio"]
+MODULES = ["keyaki", "keyaki._plan", "keyaki._types", "keyaki.aio"]
+
+
+# Modules of the package that are checked as a whole.
+CHECKED = ["keyaki", "keyaki.aio", "keyaki.sqlalchemy", "keyaki._magics", "keyaki._plan", "keyaki._shell", "keyaki._url"]
+PROGRAM = """
+import keyaki
+from keyaki import aio
+con: keyaki.Connection = keyaki.connect('shop', read_only=True, memory='1 GiB')
+row = con.execute('SELECT ?', (1,)).fetchone()
+reveal_type(row)
+with con.transaction('serializable'):
+    n: int = con.append('t', [(1,)])
+text: str = con.explain("SELECT 1", analyze=True).text
+
+async def count() -> int:
+    async with await aio.connect() as other:
+        cursor = await other.execute("SELECT 1")
+        return len([row async for row in cursor])
+"""
 
 
 class Documentation(unittest.TestCase):
@@ -49,22 +70,42 @@ class Documentation(unittest.TestCase):
 
 
 class Stubs(unittest.TestCase):
-    def test_the_package_passes_mypy(self):
-        package = pathlib.Path(keyaki.__file__).parent
-        program = pathlib.Path(tempfile.mkdtemp()) / "program.py"
-        program.write_text(
-            "import keyaki\n"
-            "con: keyaki.Connection = keyaki.connect('shop', read_only=True, memory='1 GiB')\n"
-            "row = con.execute('SELECT ?', (1,)).fetchone()\n"
-            "reveal_type(row)\n"
-            "with con.transaction('serializable'):\n"
-            "    n: int = con.append('t', [(1,)])\n"
-        )
-        mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "--ignore-missing-imports"]
-        environment = {**os.environ, "MYPYPATH": str(package.parent)}
-        ended = subprocess.run([*mypy, str(program)], capture_output=True, text=True, env=environment, timeout=600)
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.program = pathlib.Path(directory.name) / "program.py"
+        self.program.write_text(PROGRAM)
+        # An installed package is found by the interpreter, and that of `cargo xtask python` by these variables.
+        folder = str(pathlib.Path(keyaki.__file__).parent.parent)
+        self.environment = {**os.environ, "MYPYPATH": "" if folder in site.getsitepackages() else folder}
+
+    def run_checker(self, *arguments):
+        command = [sys.executable, "-m", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=self.environment, cwd=self.program.parent, timeout=600)
+
+    def mypy(self, *arguments):
+        options = ["--strict", "--cache-dir", os.devnull, "--ignore-missing-imports", "--follow-imports", "silent"]
+        return self.run_checker("mypy", *options, *arguments)
+
+    def test_programs_pass_mypy(self):
+        ended = self.mypy(str(self.program))
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         self.assertIn("tuple[Any, ...] | None", ended.stdout)
+
+    def test_modules_pass_mypy(self):
+        ended = self.mypy(*(word for name in CHECKED for word in ("-m", name)))
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+
+    def test_programs_pass_pyright(self):
+        # basedpyright is pyright in a package with its runtime. The rules are those of pyright's strict mode.
+        rules = {"typeCheckingMode": "strict", "reportMissingTypeStubs": False, "extraPaths": [str(pathlib.Path(keyaki.__file__).parent.parent)]}
+        (self.program.parent / "pyrightconfig.json").write_text(json.dumps(rules))
+        ended = self.run_checker("basedpyright", "--pythonpath", sys.executable, str(self.program))
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        self.program.write_text("import keyaki\nkeyaki.connect(7, autocommit='x').nothing()\n")
+        ended = self.run_checker("basedpyright", "--pythonpath", sys.executable, str(self.program))
+        for rule in ["reportArgumentType", "reportAttributeAccessIssue"]:
+            self.assertIn(rule, ended.stdout)
 
     def test_the_stubs_have_the_members_of_the_classes(self):
         stubs = (pathlib.Path(keyaki.__file__).parent / "_keyaki.pyi").read_text()

@@ -1,6 +1,5 @@
 """Threads, signals, forks, and the end of the interpreter."""
 
-import gc
 import os
 import signal
 import subprocess
@@ -14,13 +13,16 @@ import keyaki
 
 # Seconds after which a test has hung.
 LIMIT = 120
+# Statements after which memory must not have grown by more than LEAKED_BYTES: a leak of 100 bytes in each would be found.
+LEAK_STATEMENTS = 100_000
+LEAKED_BYTES = 8 << 20
 ENDLESS = "SELECT sum(a.value % b.value) FROM generate_series(1, 100000) a, generate_series(1, 100000000) b"
 
 
-def python(program, *arguments):
-    """Runs a program in a new interpreter. Returns its standard output."""
+def python(program, *arguments, limit=LIMIT):
+    """Runs a program in a new interpreter, for at most `limit` seconds. Returns its standard output."""
     command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=limit)
     if ended.returncode != 0:
         raise AssertionError(f"exit status {ended.returncode}: {ended.stderr}")
     return ended.stdout
@@ -168,26 +170,59 @@ class Processes(unittest.TestCase):
 
 
 class Leaks(unittest.TestCase):
+    """Objects, memory and files after many statements, in a process of its own."""
+
     def test_statements_and_results_leak_nothing(self):
-        with keyaki.connect(autocommit=True) as con:
+        output = python(
+            """
+            import gc, os, keyaki
+
+            def resident():
+                with open("/proc/self/statm") as file:
+                    return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+            def files():
+                return len(os.listdir("/proc/self/fd"))
+
+            con = keyaki.connect(autocommit=True, memory="64 MiB")
             con.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT)")
             con.executemany("INSERT INTO t VALUES (?, ?)", [(i, "x" * 100) for i in range(1000)])
 
             def work(times):
                 for i in range(times):
-                    con.execute("SELECT id, name FROM t WHERE id = ?", (i % 1000,)).fetchone()
-                    con.execute("SELECT id, name FROM t WHERE id = :id", {"id": i % 1000}).fetchall()
-                    try:
-                        con.execute("SELECT * FROM missing")
-                    except keyaki.Error:
-                        pass
+                    key = i % 1000
+                    con.execute("SELECT id, name FROM t WHERE id = ?", (key,)).fetchone()
+                    con.execute("SELECT name FROM t WHERE id = :id", {"id": key}).fetchall()
+                    # A result that is not read.
+                    con.execute("SELECT id, name FROM t WHERE id = $1", (key,))
+                    con.cursor().execute("SELECT name FROM t WHERE id = ?", (key,)).description
+                    if i % 100 == 0:
+                        # Errors of parsing, of planning and of execution; long results; other connections.
+                        for wrong in ["SELEC", "SELECT * FROM missing", "SELECT 1 / (id - 1) FROM t"]:
+                            try:
+                                con.execute(wrong).fetchall()
+                            except keyaki.Error:
+                                pass
+                        con.execute("SELECT * FROM generate_series(1, 10000)").fetchmany(10)
+                    if i % 1000 == 0:
+                        con.duplicate().close()
+                        keyaki.connect().close()
 
-            work(300)
+            # Caches and the allocator have grown after these.
+            work(TIMES // 4)
             gc.collect()
-            objects = len(gc.get_objects())
-            work(300)
+            before = resident(), files(), len(gc.get_objects())
+            work(TIMES)
             gc.collect()
-            self.assertLess(len(gc.get_objects()) - objects, 50)
+            after = resident(), files(), len(gc.get_objects())
+            print(*(later - earlier for earlier, later in zip(before, after)))
+            """.replace("TIMES", str(LEAK_STATEMENTS // 4)),
+            limit=10 * LIMIT,
+        )
+        memory, files, objects = map(int, output.split())
+        self.assertLess(memory, LEAKED_BYTES)
+        self.assertLessEqual(files, 0)
+        self.assertLess(objects, 50)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from __future__ import annotations
 import atexit as _atexit
 import os as _os
 
+from typing import Any as _Any
+
 from . import _keyaki
 from ._exceptions import (
     DatabaseError,
@@ -29,6 +31,7 @@ from ._exceptions import (
     ProgrammingError,
     Warning,
 )
+from ._plan import explain as _explain
 from ._keyaki import Connection, Cursor, Transaction, connect
 from ._types import (
     BINARY,
@@ -88,6 +91,9 @@ __all__ = [
     "threadsafety",
 ]
 
+# Plans are drawn by Python code.
+Connection.explain = _explain  # type: ignore[method-assign, assignment, unused-ignore]
+
 # An extension of DB-API 2.0, for programs with connections to databases of several kinds.
 for _exception in (
     Warning,
@@ -108,3 +114,10 @@ _atexit.register(_keyaki._close_all)
 
 if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(after_in_child=_keyaki._after_fork)
+
+
+def load_ipython_extension(shell: _Any) -> None:
+    """`%load_ext keyaki`: adds the magics `%sql` and `%%sql`."""
+    from ._magics import KeyakiMagics
+
+    shell.register_magics(KeyakiMagics)

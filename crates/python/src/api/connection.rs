@@ -16,6 +16,10 @@ use crate::{classes, encode, failure, registry};
 /// Rows that `append` converts before it passes them on.
 const APPENDED_ROWS: usize = 1024;
 
+/// The reads of a scan or an index pipeline: its name, its start on the device's clock and its time in nanoseconds, the number of
+/// reads, and samples: nanoseconds since the start, reads in flight, reads completed.
+type Reads = (String, u64, u64, u64, Vec<(u64, u32, u64)>);
+
 /// A connection to a database, made by `keyaki.connect()`.
 ///
 /// >>> import keyaki
@@ -258,6 +262,17 @@ impl Connection {
     fn notices(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let notices = self.handle.run(py, |connection| Ok(connection.take_notices()))?;
         Ok(notices.iter().map(|notice| format!("{}: {}", notice.severity.name(), notice.message)).collect())
+    }
+
+    /// The reads of each scan and index pipeline of the last statement, for `keyaki._plan`.
+    fn _reads(&self, py: Python<'_>) -> PyResult<Vec<Reads>> {
+        let stats = self.handle.run(py, |connection| Ok(connection.session().last_stats()))?;
+        let reads = stats.into_iter().map(|(name, stats)| {
+            let snapshot = stats.snapshot();
+            let samples = snapshot.timeline.iter().map(|sample| (sample.at_ns, sample.in_flight, sample.reads));
+            (name, snapshot.started_ns, snapshot.elapsed_ns, snapshot.reads, samples.collect())
+        });
+        Ok(reads.collect())
     }
 
     /// The directory of the database; None for a temporary database.
