@@ -1,7 +1,7 @@
 //! The Python package: its tests, and `cargo xtask wheel`.
 //!
 //! `cargo test --workspace` builds the extension module as a library, with the features that the other tests use. [`tests`] puts it
-//! beside the Python files of the package, which takes no time. A wheel is a release build of its own.
+//! beside the Python files of the package, which takes no time. Benches and wheels are release builds.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,7 +11,7 @@ use std::process::Command;
 use clap::Args;
 
 use crate::python;
-use crate::run::{Result, root, step, target};
+use crate::run::{Result, cargo, root, step, target};
 
 /// The folder of the crate.
 const CRATE: &str = "crates/python";
@@ -30,10 +30,27 @@ pub struct Arguments {
 
 /// A command that runs the tests of the package with the module that `cargo test --workspace` has built.
 pub fn tests() -> Result<Command> {
-    let packages = assemble()?;
+    let debug = target().join("debug");
+    // That of another build may be older.
+    let built = [debug.join("deps/libkeyaki_python.so"), debug.join("libkeyaki_python.so")];
+    let module = built.iter().find(|path| path.exists());
+    let module =
+        module.ok_or_else(|| format!("{} does not exist: the tests should have built it", built[0].display()))?;
+    let packages = assemble(module, "python")?;
     let python = python::environment("python-venv", REQUIREMENTS)?;
     let mut command = unittest(&python);
     command.env("PYTHONPATH", packages);
+    Ok(command)
+}
+
+/// A command that runs a script of the repository with a release build of the module, and the modules of `tests/python`.
+pub fn script(script: &str) -> Result<Command> {
+    step(&mut cargo(&["build", "--release", "--package", "keyaki-python"]))?;
+    let packages = assemble(&target().join("release/libkeyaki_python.so"), "python-release")?;
+    let paths = std::env::join_paths([packages, root().join("tests/python")]).map_err(|error| error.to_string())?;
+    let mut command = Command::new(python::environment("python-venv", REQUIREMENTS)?);
+    command.arg(root().join(script)).env("PYTHONPATH", paths).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("KEYAKI_TARGET", target());
     Ok(command)
 }
 
@@ -44,15 +61,9 @@ fn unittest(python: &Path) -> Command {
     command
 }
 
-/// Makes the package of the Python files and the module. Returns the folder above it.
-fn assemble() -> Result<PathBuf> {
-    let debug = target().join("debug");
-    // That of another build may be older.
-    let built = [debug.join("deps/libkeyaki_python.so"), debug.join("libkeyaki_python.so")];
-    let module = built.iter().find(|path| path.exists());
-    let module =
-        module.ok_or_else(|| format!("{} does not exist: the tests should have built it", built[0].display()))?;
-    let packages = target().join("python");
+/// Makes the package of the Python files and a module, in a folder of the target directory. Returns the folder above it.
+fn assemble(module: &Path, folder: &str) -> Result<PathBuf> {
+    let packages = target().join(folder);
     let package = packages.join("keyaki");
     let failed = |error: std::io::Error| format!("{}: {error}", package.display());
     if package.exists() {

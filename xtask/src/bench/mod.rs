@@ -15,6 +15,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde::Deserialize;
 
+use crate::package;
 use crate::python;
 use crate::run::{Programs, Result, cargo, root, step, target};
 use info::RunInfo;
@@ -44,9 +45,11 @@ enum Program {
     Package(&'static str),
     /// Like `Package`, with a Python interpreter that has the packages of the peers.
     PackageWithPython(&'static str),
+    /// A Python script that uses the Python package.
+    ScriptWithModule(&'static str),
 }
 
-static BENCHES: [Bench; 11] = [
+static BENCHES: [Bench; 12] = [
     Bench { name: "demo", program: Program::Keyaki("demo"), defaults: &[("--scale", "1")] },
     Bench { name: "tpch", program: Program::ScriptWithPeers("benches/tpch/bench.py"), defaults: &[("--scale", "1")] },
     Bench { name: "joins", program: Program::Script("benches/joins/bench.py"), defaults: &[("--scale", "1")] },
@@ -55,6 +58,11 @@ static BENCHES: [Bench; 11] = [
         name: "oltp",
         program: Program::PackageWithPython("keyaki-bench-oltp"),
         defaults: &[("--rows", "1000000")],
+    },
+    Bench {
+        name: "python",
+        program: Program::ScriptWithModule("benches/python/bench.py"),
+        defaults: &[("--rows", "1000000"), ("--append-rows", "10000000")],
     },
     Bench { name: "server", program: Program::Script("benches/server/bench.py"), defaults: &[("--scale", "1")] },
     Bench {
@@ -83,6 +91,7 @@ Benches and their default sizes:
   joins     selective joins, cold and warm, against DuckDB, SQLite, PostgreSQL and MariaDB; simulated devices (--scale 1)
   load      loading lineitem with a primary key and two indexes, against DuckDB (--scale 1)
   oltp      small statements by key, against SQLite and DuckDB; bulk inserts, against SQLite (--rows 1000000)
+  python    the Python package against sqlite3 and DuckDB: import, point SELECTs, results as frames, appending (--rows 1000000 --append-rows 10000000)
   server    clients of `keyaki serve` (pgbench, COPY, results, idle connections; --cold: lookups in ten times the memory), against PostgreSQL (--scale 1)
   store     the key-value store against RocksDB, redb, fjall and LMDB: inserts, gets, scans, upserts, recovery, indexes; small files, against a file system (--keys 20000000 --files 3000000)
   masstree  the in-memory ordered map against others: sorting, construction, lookups, scans, mixed work (--keys 10000000 --threads 2 --workloads bytes10)
@@ -167,6 +176,7 @@ fn run_one(bench: &Bench, options: &[String], json: Option<&Path>) -> Result<()>
             command.env("KEYAKI_PYTHON", python::interpreter()?);
             command
         }
+        Program::ScriptWithModule(path) => package::script(path)?,
     };
     command.args(bench.options(options));
     if let Some(path) = json {
