@@ -174,7 +174,7 @@ def _draw(operator: Operator, leaf: float, depth: int, parts: list[str]) -> tupl
         rows = operand.metrics.get("output_rows")
         parts.append(f'<path d="M{centre} {bottom} L{x} {top}" stroke="#888" stroke-width="1.5"/>')
         if rows:
-            label = f"{escape(rows)} rows"
+            label = f"{escape(rows)} row{'' if rows == '1' else 's'}"
             parts.append(f'<text x="{(centre + x) / 2 + 6}" y="{(top + bottom) / 2 + 4}" fill="#555" font-size="11">{label}</text>')
     parts.append(_box(operator, x - _WIDTH / 2, y))
     return leaves, levels
@@ -191,8 +191,9 @@ def _centre(leaf: float, leaves: int) -> float:
 def _box(operator: Operator, x: float, y: float) -> str:
     reads_table = operator.name in ("ScanExec", "IndexPipelineExec")
     colour = "#dcebf7" if reads_table else "#f3f3f3"
-    shown = [name for name in ("elapsed_compute", "pages_cached", "pages_read", "reads", "in_flight_max") if name in operator.metrics]
-    measured = ", ".join(f"{_WORDS[name]} {operator.metrics[name]}" for name in shown[:1] + shown[1:][-2:])
+    # The time of an operator that reads is mostly that of its reads.
+    names = ("reads", "in_flight_max") if "reads" in operator.metrics else ("elapsed_compute",)
+    measured = ", ".join(f"{_WORDS[name]} {operator.metrics[name]}" for name in names if name in operator.metrics)
     whole = escape(f"{operator.name}: {operator.details}\n" + "\n".join(f"{k} = {v}" for k, v in operator.metrics.items()))
     lines = [escape(_cut(operator.name.removesuffix("Exec"))), escape(_cut(operator.details)), escape(_cut(measured))]
     styles = ['font-weight="bold"', 'fill="#333" font-size="11"', 'fill="#555" font-size="11"']
@@ -204,13 +205,7 @@ def _box(operator: Operator, x: float, y: float) -> str:
     return f"<g><title>{whole}</title>{box}{texts}</g>"
 
 
-_WORDS = {
-    "elapsed_compute": "time",
-    "pages_cached": "cached",
-    "pages_read": "pages",
-    "reads": "reads",
-    "in_flight_max": "in flight ≤",
-}
+_WORDS = {"elapsed_compute": "time", "reads": "reads", "in_flight_max": "in flight ≤"}
 
 
 def _cut(text: str) -> str:
