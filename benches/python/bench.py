@@ -83,7 +83,7 @@ class DuckDB(Keyaki):
         connection = self.connection
         # Parsed once.
         statement, = connection.extract_statements("SELECT k, v, name FROM t WHERE id = ?")
-        return lambda key: connection.execute(statement, (key,)).fetchone()
+        return lambda key: connection.execute(statement, (key,)).fetchall()[0]
 
     def arrow(self):
         return self.connection.sql("SELECT * FROM t").to_arrow_table()
