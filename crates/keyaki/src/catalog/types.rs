@@ -281,6 +281,15 @@ pub fn from_arrow(ty: &arrow::datatypes::DataType) -> Result<ColumnType> {
     })
 }
 
+/// True for records and maps, and arrays of them, which columns hold as documents.
+pub fn is_record(ty: &arrow::datatypes::DataType) -> bool {
+    use arrow::datatypes::DataType as T;
+    match ty {
+        T::Struct(_) | T::Map(..) => true,
+        ty => arrays::element_type(ty).is_some_and(is_record),
+    }
+}
+
 /// PostgreSQL's name of a column's type, for messages.
 pub(crate) fn sql_type_name(ty: SqlType) -> String {
     if let ColumnType::List(list) = ty.column {

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use datafusion::catalog::cte_worktable::CteWorkTable;
+use datafusion::common::stats::Precision;
 use datafusion::common::{Column, JoinType};
 use datafusion::datasource::listing::ListingTable;
 use datafusion::datasource::source_as_provider;
@@ -562,7 +563,12 @@ pub(super) fn plan_rows(plan: &LogicalPlan) -> f64 {
             let rows = match source_as_provider(&scan.source) {
                 Ok(table) if table.is::<ListingTable>() => FILE_ROWS,
                 Ok(table) if table.is::<CteWorkTable>() => RECURSION_ROWS,
-                _ => OPAQUE_ROWS,
+                // Text files.
+                Ok(table) => match table.statistics().map(|statistics| statistics.num_rows) {
+                    Some(Precision::Inexact(rows)) => rows as f64,
+                    _ => OPAQUE_ROWS,
+                },
+                Err(_) => OPAQUE_ROWS,
             };
             rows * 0.3f64.powi(scan.filters.len() as i32)
         }

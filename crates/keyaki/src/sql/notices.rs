@@ -1,7 +1,9 @@
 //! The notices of statements, with the texts and SQLSTATEs of PostgreSQL.
 
+use std::sync::Arc;
+
 use super::SqlSession;
-use crate::base::notices::{Notice, Severity};
+use crate::base::notices::{Notice, Notices, Severity};
 use crate::catalog::{Catalog, RelationName};
 
 /// Objects of a CASCADE that the detail of its notice lists. The rest is counted.
@@ -19,14 +21,17 @@ fn add_with_detail(
     message: String,
     detail: Option<String>,
 ) {
-    let reaches = {
-        let settings = session.client_settings.lock();
-        let least = settings.all().find(|(name, _)| *name == "client_min_messages");
-        least.is_none_or(|(_, least)| severity.reaches(&least.to_ascii_lowercase()))
-    };
-    if reaches {
-        session.notices.add(Notice { severity, sqlstate, message, detail });
+    if let Some(notices) = receiver(session, severity) {
+        notices.add(Notice { severity, sqlstate, message, detail });
     }
+}
+
+/// The notices of the session, if `client_min_messages` permits those of a severity.
+pub(super) fn receiver(session: &SqlSession, severity: Severity) -> Option<&Arc<Notices>> {
+    let settings = session.client_settings.lock();
+    let least = settings.all().find(|(name, _)| *name == "client_min_messages");
+    let reaches = least.is_none_or(|(_, least)| severity.reaches(&least.to_ascii_lowercase()));
+    reaches.then_some(&session.notices)
 }
 
 /// A statement with IF NOT EXISTS does nothing, because a relation exists.
@@ -54,6 +59,14 @@ pub(super) fn missing(session: &SqlSession, kind: &str, name: &str) {
 pub(super) fn missing_part(session: &SqlSession, kind: &str, name: &str, table: &RelationName) {
     let message = format!("{kind} \"{name}\" of relation \"{}\" does not exist, skipping", table.name);
     add(session, Severity::Notice, "00000", message);
+}
+
+/// The message of a statement that has left out rows of files.
+pub(super) fn skipped_rows(count: u64) -> String {
+    match count {
+        1 => "1 row with errors was skipped".into(),
+        count => format!("{count} rows with errors were skipped"),
+    }
 }
 
 /// A statement has no effect outside of a transaction.

@@ -63,7 +63,7 @@ pub(crate) struct SqlSession {
     /// The cursors.
     pub cursors: Arc<Cursors>,
     /// The notices that the owner of the session has not taken yet.
-    pub notices: Notices,
+    pub notices: Arc<Notices>,
     /// The channels of LISTEN and NOTIFY.
     pub channels: Arc<Channels>,
     /// Number of removals of prepared statements by SQL.
@@ -143,7 +143,7 @@ impl SqlSession {
             transaction: TransactionSlot::of(activity.process),
             channels: Arc::new(Channels::new(engine.clone(), activity.clone())),
             cursors: Arc::default(),
-            notices: Notices::default(),
+            notices: Arc::default(),
             activity,
             interrupts,
             is_blocking: AtomicBool::new(false),

@@ -33,6 +33,7 @@ use parking_lot::{Mutex, RwLock};
 use super::channels::Outbox;
 use super::file_access::FileAccess;
 use super::program_tables::OfStatement;
+use crate::base::notices::{Notices, Severity};
 use crate::base::tree::{PlanTree, Tree};
 use crate::catalog::{Authority, Catalog, PUBLIC, Privileges, RelationName, Table};
 use crate::engine::{CATALOG_NAME, Engine};
@@ -121,6 +122,8 @@ pub(crate) struct StatementState {
     /// The files that the statement may read.
     files: Arc<FileAccess>,
     program_tables: OfStatement,
+    /// Receives notices of reading files.
+    notices: Option<Arc<Notices>>,
     tables: Arc<StatementTables>,
     views_begun: Mutex<HashSet<RelationName>>,
     /// The statement calls functions that do more than return a value.
@@ -171,6 +174,7 @@ impl StatementState {
         let (views_begun, named) = (Mutex::default(), AtomicUsize::default());
         let files = session.files();
         let program_tables = OfStatement::new(session.program_tables.lock().clone());
+        let notices = super::notices::receiver(session, Severity::Notice).cloned();
         let acts = AtomicBool::new(false);
         Ok(StatementState {
             catalog,
@@ -181,6 +185,7 @@ impl StatementState {
             authority,
             files,
             program_tables,
+            notices,
             tables,
             views_begun,
             acts,
@@ -341,10 +346,10 @@ impl StatementState {
                 return Err(Error::InsufficientPrivilege("must be superuser to read files".into()));
             }
             for table in &files {
-                self.add_table(
-                    RelationName::public(&table.name),
-                    file_tables::provider(table, &self.state, &self.files).await?,
-                );
+                let (state, access, zone, notices) = (&self.state, &self.files, self.zone, self.notices.clone());
+                let reading = file_tables::Reading { state, access, zone, notices };
+                let provider = file_tables::provider(table, &reading).await?;
+                self.add_table(RelationName::public(&table.name), provider);
             }
             let statement = DfStatement::Statement(Box::new(statement));
             let named = self.relations_named(&statement)?;

@@ -7,6 +7,7 @@
 //! | `TABLE t` as a query | `SELECT * FROM t` |
 //! | `< ALL ((SELECT …) UNION …)` | `< ALL (SELECT * FROM ((SELECT …) UNION …) AS "rows")` |
 //! | `'a'` and `'b'` on two lines | `'ab'` |
+//! | `types => {'a': 'DATE'}`, also `columns` and others | `types => '{''a'': ''DATE''}'` |
 //! | `substring(s SIMILAR p ESCAPE e)` | `substring(s FROM p FOR e)` |
 //! | `a->-1`, `a*-1` | `a-> -1`, `a* -1`: an operator ends with a sign only if it has one of the characters ``~!@#%^&\|`?`` |
 
@@ -91,6 +92,14 @@ fn edits(tokens: &[TokenWithSpan]) -> Vec<Edit> {
                 let parts = divided(operator).into_iter();
                 edits.extend(parts.map(|tokens| Edit { range: at..at + 1, tokens }));
             }
+            Token::LBrace if is_value(&tokens[..at]) => {
+                let end = tokens[at..].iter().position(|token| token.token == Token::RBrace);
+                if let Some(end) = end.map(|len| at + len + 1) {
+                    let map =
+                        Token::SingleQuotedString(tokens[at..end].iter().map(|token| text(&token.token)).collect());
+                    edits.push(Edit { range: at..end, tokens: vec![map] });
+                }
+            }
             token if is_word(token, &["table"]) && is_query(tokens, at) => {
                 edits.push(Edit { range: at..at + 1, tokens: parsed("SELECT * FROM") });
             }
@@ -108,6 +117,22 @@ fn edits(tokens: &[TokenWithSpan]) -> Vec<Edit> {
     }
     edits.sort_by_key(|edit| edit.range.start);
     edits
+}
+
+/// True if the tokens end with the name of an option that is a map, and `=>` or `=`.
+fn is_value(before: &[TokenWithSpan]) -> bool {
+    let mut before =
+        before.iter().rev().map(|token| &token.token).filter(|token| !matches!(token, Token::Whitespace(_)));
+    let is_assignment = matches!(before.next(), Some(Token::Eq | Token::RArrow | Token::Assignment));
+    is_assignment && before.next().is_some_and(|token| is_word(token, &["types", "dtypes", "column_types", "columns"]))
+}
+
+/// The text of a token.
+fn text(token: &Token) -> String {
+    match token {
+        Token::SingleQuotedString(text) => format!("'{}'", text.replace('\'', "''")),
+        other => other.to_string(),
+    }
 }
 
 /// True for TABLE before the name of a table where a query begins.

@@ -17,7 +17,7 @@ use crate::base::intervals::{NANOS_PER_MICRO, Text, rounded};
 use crate::base::shown;
 use crate::base::type_name;
 use crate::base::uuids::is_uuid;
-use crate::catalog::types::sql_type_name;
+use crate::catalog::types::{self, sql_type_name};
 use crate::catalog::{ColumnDef, SqlType};
 use crate::values::cast::cast;
 use crate::values::floats::canonical;
@@ -160,6 +160,9 @@ fn convert(values: &ArrayRef, column: &ColumnDef, zone: Zone) -> Result<ArrayRef
     }
     if let DataType::Dictionary(_, inner) = source {
         return convert(&cast_with_options(values, inner, &CAST)?, column, zone);
+    }
+    if column.ty.json.is_some() && types::is_record(source) {
+        return Ok(Arc::new(json::build::values(values)?));
     }
     if !is_assignable(source, column.ty.column) {
         return Err(mismatch(column, source));

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringViewArray, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 
-use super::text::parse_column;
+use super::text::{TimeFormats, parse_column};
 use crate::catalog::ColumnDef;
 use crate::catalog::Table;
 use crate::values::zone::Zone;
@@ -45,6 +45,8 @@ pub(crate) struct Conform {
     sources: Vec<ColumnSource>,
     /// The time zone of texts without an offset.
     zone: Zone,
+    /// The formats of dates and timestamps in texts.
+    formats: TimeFormats,
 }
 
 #[derive(Debug, Clone)]
@@ -92,13 +94,24 @@ impl Conform {
             (None, None, column) => Err(not_null(&table.def.name, column)),
         };
         let sources = positions.into_iter().enumerate().map(source).collect::<Result<_>>()?;
-        Ok(Conform { table: table.clone(), sources, zone: Zone::UTC })
+        Ok(Conform { table: table.clone(), sources, zone: Zone::UTC, formats: TimeFormats::default() })
     }
 
     /// The conversion in a time zone.
     #[must_use]
     pub fn in_zone(self, zone: Zone) -> Self {
         Conform { zone, ..self }
+    }
+
+    /// The conversion of texts with formats of dates and timestamps.
+    #[must_use]
+    pub fn with_formats(self, formats: TimeFormats) -> Self {
+        Conform { formats, ..self }
+    }
+
+    /// The columns of the converted rows.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.table.arrow
     }
 
     /// Converts a batch of typed values.
@@ -111,7 +124,8 @@ impl Conform {
     /// Converts columns of text of `rows` rows each.
     pub fn texts(&self, columns: &[StringViewArray], rows: usize) -> std::result::Result<RecordBatch, BadCell> {
         self.build(rows, |position, column| {
-            let values = parse_column(&columns[position], column.ty, self.zone).map_err(|bad| BadCell {
+            let texts = self.formats.iso(&columns[position], column.ty);
+            let values = texts.and_then(|texts| parse_column(&texts, column.ty, self.zone)).map_err(|bad| BadCell {
                 row: Some(bad.row),
                 column: column.name.clone(),
                 error: Box::new(bad.error),

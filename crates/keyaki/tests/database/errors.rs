@@ -45,17 +45,19 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
     ),
     ("CHECK TABLE v", "42809", "\"v\" is a view, not a table"),
     ("CHECK TABLE nowhere", "42P01", "relation \"nowhere\" does not exist"),
-    (
-        "COPY t FROM STDIN",
-        "0A000",
-        "not supported: STDIN and STDOUT in COPY without a client (name a file), and PROGRAM",
-    ),
+    ("COPY t FROM STDIN", "0A000", "not supported: COPY FROM STDIN without a client (use FROM '/dev/stdin')"),
     (
         "COPY t FROM 5",
         "42601",
         "syntax error at or near \"5\", expected the path of a file in quotes (line 1, column 13)",
     ),
-    ("COPY t FROM 'f' (COLOUR red)", "42601", "option COLOUR not recognized by COPY"),
+    (
+        "COPY t FROM 'f' (COLOUR red)",
+        "42601",
+        "option COLOUR not recognized by COPY (it has FORMAT, HEADER, DELIMITER, NULL, QUOTE, ESCAPE, SKIP, COMMENT, \
+         IGNORE_ERRORS, ALLOW_QUOTED_NULLS, DATEFORMAT, TIMESTAMPFORMAT, COMPRESSION, ROW_GROUP_SIZE, ENCODING, NULLSTR)",
+    ),
+    ("COPY t FROM 'f' (HEADR true)", "42601", "option HEADR not recognized by COPY (perhaps you meant HEADER)"),
     (
         "COPY t FROM 'f' (FORMAT xml)",
         "22023",

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, StringViewArray};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use keyaki_store::ColumnType;
 use parking_lot::Mutex;
@@ -16,9 +16,11 @@ use tokio::sync::mpsc::{Sender, channel};
 
 use super::files::expand;
 use super::options::{CopyOptions, Dialect, Format};
-use super::read::{DelimitedReader, FileRows, JsonReader, ParquetReader};
+use super::read::{DelimitedReader, FileRows, JsonReader, ParquetReader, bad};
+use super::source::{STDIN, Source};
 use super::statement::{Copy, CopyObject};
 use crate::base::interrupt::Execution;
+use crate::base::notices::Severity;
 use crate::catalog::Table;
 use crate::sql::SqlSession;
 use crate::sql::access;
@@ -26,12 +28,16 @@ use crate::sql::dml::defaults;
 use crate::sql::expressions;
 use crate::sql::file_access::FileAccess;
 use crate::sql::names::plain_ident;
+use crate::sql::notices;
 use crate::values::zone::Zone;
+use crate::write::text::TimeFormats;
 use crate::write::{BadCell, Conform, Defaults, Given, Origin, insert_loaded};
 use crate::{Error, Result};
 
 /// Capacity of the channel between reader and load, in batches.
 const BATCHES_AHEAD: usize = 4;
+/// Rows that are converted together where rows with errors are left out.
+const LENIENT_ROWS: usize = 256;
 
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: Copy) -> Result<u64> {
     let CopyObject::Table { name, columns } = &copy.object else {
@@ -46,12 +52,14 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     if let Some((_, twice)) = listed.iter().enumerate().find(|(i, column)| listed[..*i].contains(column)) {
         return Err(Error::DuplicateColumn(table.def.columns[*twice].name.clone()));
     }
-    let targets = if listed.is_empty() { table.given_columns() } else { listed };
+    let is_listed = !listed.is_empty();
+    let targets = if is_listed { listed } else { table.given_columns() };
     let permitted = session.files();
     let files = expand(&copy.path, &permitted)?;
     let origin = Arc::new(FileOrigin::default());
     let import = Import {
         targets,
+        is_listed,
         defaults: defaults::physical(session, &writer, &table)?.into(),
         zone: session.zone(),
         options: copy.options,
@@ -63,7 +71,12 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     tokio::task::spawn_blocking(move || import.run(&files, &sender));
     let rows = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
     let rows = Box::pin(RecordBatchStreamAdapter::new(table.arrow.clone(), rows));
-    insert_loaded(session.write(writer), &table, rows, origin).await
+    let loaded = insert_loaded(session.write(writer), &table, rows, origin.clone()).await?;
+    let skipped = origin.skipped.load(Ordering::Relaxed);
+    if skipped > 0 {
+        notices::add(session, Severity::Notice, "00000", notices::skipped_rows(skipped));
+    }
+    Ok(loaded)
 }
 
 /// State of the reading thread.
@@ -71,6 +84,8 @@ struct Import {
     table: Arc<Table>,
     /// Positions of the table columns to fill; other columns get their defaults.
     targets: Vec<usize>,
+    /// The statement lists the columns.
+    is_listed: bool,
     defaults: Arc<Defaults>,
     /// The time zone of texts without an offset.
     zone: Zone,
@@ -89,6 +104,9 @@ struct OpenFile<'a> {
     conform: Conform,
     /// Rows read so far.
     rows: u64,
+    /// Rows with invalid values are left out and counted.
+    ignore_errors: bool,
+    skipped: u64,
 }
 
 enum Reader {
@@ -130,6 +148,8 @@ impl Import {
                     return Ok(());
                 }
             }
+            let malformed = if let Reader::Delimited(reader, _) = &open.reader { reader.skipped() } else { 0 };
+            self.origin.skipped.fetch_add(open.skipped + malformed, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -138,8 +158,11 @@ impl Import {
         let (format, dialect) = self.options.resolve(path, false)?;
         let (reader, conform) = match format {
             Format::Parquet => {
-                let reader = ParquetReader::open(path, &self.access)?;
+                // Files may have more columns than the statement lists.
+                let wanted = |name: &str| !self.is_listed || self.is_target(name);
+                let reader = ParquetReader::open(path, &self.access, wanted)?;
                 let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
+                self.check_found(path, &names)?;
                 let conform = self.conform(path, Given::Named(&names))?;
                 (Reader::Parquet(reader), conform)
             }
@@ -147,11 +170,35 @@ impl Import {
                 let names: Vec<String> =
                     self.targets.iter().map(|&column| self.table.def.columns[column].name.clone()).collect();
                 let dimensions: Vec<u8> = self.targets.iter().map(|&column| self.dimensions(column)).collect();
-                (Reader::Json(JsonReader::open(path, &names, &dimensions)?), self.conform(path, Given::Named(&names))?)
+                let reader = JsonReader::open(self.source(path)?, &names, &dimensions)?;
+                (Reader::Json(reader), self.conform(path, Given::Named(&names))?)
             }
             Format::Csv | Format::Tbl => self.open_delimited(path, dialect)?,
         };
-        Ok(OpenFile { path, reader, conform, rows: 0 })
+        let ignore_errors = self.options.ignore_errors.unwrap_or(false);
+        Ok(OpenFile { path, reader, conform, rows: 0, ignore_errors, skipped: 0 })
+    }
+
+    /// # Errors
+    /// `Import` if the statement lists a column that the file does not have.
+    fn check_found(&self, path: &Path, names: &[String]) -> Result<()> {
+        let columns = self.targets.iter().map(|&column| &self.table.def.columns[column].name);
+        let missing = |column: &&String| !names.iter().any(|name| name.eq_ignore_ascii_case(column));
+        match columns.filter(|_| self.is_listed).find(missing) {
+            Some(column) => Err(bad(path, None, format!("the file has no column \"{column}\""))),
+            None => Ok(()),
+        }
+    }
+
+    fn is_target(&self, name: &str) -> bool {
+        self.targets.iter().any(|&column| self.table.def.columns[column].name.eq_ignore_ascii_case(name))
+    }
+
+    fn source(&self, path: &Path) -> Result<Source> {
+        if path == Path::new(STDIN) {
+            return Source::stdin(&self.access, self.options.compression(path));
+        }
+        Source::open(path, &self.access, self.options.compression(path))
     }
 
     /// The number of dimensions of a column of arrays; 0 for other columns.
@@ -164,8 +211,9 @@ impl Import {
 
     /// Opens a text file and decides whether it has a header.
     fn open_delimited(&self, path: &Path, dialect: Dialect) -> Result<(Reader, Conform)> {
-        let mut reader = DelimitedReader::open(path, dialect)?;
+        let mut reader = DelimitedReader::open(self.source(path)?, dialect)?;
         let first = reader.peek()?.unwrap_or_default();
+        let first: Vec<String> = first.into_iter().map(Option::unwrap_or_default).collect();
         let header = self.options.header.unwrap_or_else(|| self.is_header(&first));
         if !header || first.is_empty() {
             let conform = self.conform(path, Given::Positional(self.targets.len()))?;
@@ -191,7 +239,10 @@ impl Import {
 
     fn conform(&self, path: &Path, given: Given<'_>) -> Result<Conform> {
         let conform = Conform::new(&self.table, &self.targets, given, &self.defaults);
-        conform.map(|conform| conform.in_zone(self.zone)).map_err(|error| in_file(path, error))
+        let (date, timestamp) = (self.options.date_format.clone(), self.options.timestamp_format.clone());
+        let formats = TimeFormats { date, timestamp };
+        let conform = conform.map(|conform| conform.in_zone(self.zone).with_formats(formats));
+        conform.map_err(|error| in_file(path, error))
     }
 
     /// Estimates the total number of rows for progress reports: exact for Parquet, else from the size of the files and
@@ -200,9 +251,13 @@ impl Import {
         let total = match &open.reader {
             Reader::Parquet(first) => {
                 // A file that cannot be opened fails when the loop reaches it.
-                let others = files[1..].iter().filter_map(|path| ParquetReader::open(path, &self.access).ok());
+                let others =
+                    files[1..].iter().filter_map(|path| ParquetReader::open(path, &self.access, |_| true).ok());
                 first.rows() + others.map(|reader| reader.rows()).sum::<u64>()
             }
+            // The bytes of files are compressed, those of rows are not.
+            Reader::Json(reader) if reader.is_compressed() => return,
+            Reader::Delimited(reader, _) if reader.is_compressed() => return,
             Reader::Json(reader) => scaled(rows, reader.progress().1, total_bytes),
             Reader::Delimited(reader, _) => scaled(rows, reader.progress().1, total_bytes),
         };
@@ -227,6 +282,7 @@ impl OpenFile<'_> {
         self.rows += rows.len() as u64;
         let conformed = match &rows {
             FileRows::Typed(batch) => self.conform.typed(batch),
+            FileRows::Text(columns) if self.ignore_errors => self.valid(columns, rows.len()),
             FileRows::Text(columns) => self.conform.texts(columns, rows.len()),
         };
         conformed.map(Some).map_err(|BadCell { row, column, error }| Error::Import {
@@ -238,6 +294,52 @@ impl OpenFile<'_> {
     }
 }
 
+impl OpenFile<'_> {
+    /// The rows whose values are valid for the types of their columns. Other rows are counted.
+    fn valid(&mut self, columns: &[StringViewArray], rows: usize) -> std::result::Result<RecordBatch, BadCell> {
+        let conform = &self.conform;
+        let part = |first: usize, count: usize| {
+            let columns: Vec<StringViewArray> = columns.iter().map(|column| column.slice(first, count)).collect();
+            conform.texts(&columns, count)
+        };
+        let (mut valid, mut skipped) = (Vec::new(), 0);
+        for first in (0..rows).step_by(LENIENT_ROWS) {
+            let count = LENIENT_ROWS.min(rows - first);
+            match part(first, count) {
+                Ok(batch) => valid.push(batch),
+                Err(_) => {
+                    for row in first..first + count {
+                        match part(row, 1) {
+                            Ok(batch) => valid.push(batch),
+                            // Constraints apply to all rows.
+                            Err(bad) if is_violation(&bad.error) => return Err(BadCell { row: Some(row), ..bad }),
+                            Err(_) => skipped += 1,
+                        }
+                    }
+                }
+            }
+        }
+        self.skipped += skipped;
+        let schema = conform.schema();
+        arrow::compute::concat_batches(schema, &valid).map_err(|error| BadCell {
+            row: None,
+            column: String::new(),
+            error: Box::new(error.into()),
+        })
+    }
+}
+
+/// True for errors other than those of a value that its type does not have.
+fn is_violation(error: &Error) -> bool {
+    !matches!(
+        error.root(),
+        Error::InvalidText { .. }
+            | Error::OutOfRange { .. }
+            | Error::StringTooLong { .. }
+            | Error::InvalidEncoding { .. }
+    )
+}
+
 /// Maps rows of the stream to files, for error messages.
 #[derive(Debug, Default)]
 struct FileOrigin {
@@ -245,6 +347,8 @@ struct FileOrigin {
     files: Mutex<Vec<(u64, PathBuf)>>,
     /// Estimated rows of all files; 0 before the estimate.
     total: AtomicU64,
+    /// Rows with errors that were left out.
+    skipped: AtomicU64,
 }
 
 impl FileOrigin {

@@ -13,48 +13,26 @@ mod from;
 mod options;
 pub(crate) mod program;
 mod read;
+mod source;
 mod statement;
 mod to;
+mod values;
 mod write;
 
 pub(super) use files::expand;
-pub(super) use options::{CopyOptions, Dialect, Format};
+pub(super) use options::{Compression, CopyOptions, Dialect, Format, boolean, invalid, once, unknown};
+pub(super) use read::{DelimitedReader, FileRows, JsonReader, JsonText, bad};
+pub(super) use source::Source;
 pub(super) use statement::CopyObject;
 pub(crate) use statement::{Copy, parse};
 pub(super) use to::write_parquet;
+pub(super) use values::OptionValue;
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
-
-use read::DelimitedReader;
-
+use crate::Result;
 use crate::base::interrupt::Execution;
 use crate::sql::Outcome;
 use crate::sql::SqlSession;
 use crate::sql::access;
-use crate::{Error, Result};
-
-/// The first record of a text file; empty if the file is.
-///
-/// # Errors
-/// `Io`; `Import` if the file is compressed, or not in UTF-8.
-pub(super) fn first_record(path: &Path, dialect: &Dialect) -> Result<Vec<String>> {
-    Ok(DelimitedReader::open(path, dialect.clone())?.peek()?.unwrap_or_default())
-}
-
-/// True if a JSON file is an array; else, it is a sequence of objects.
-///
-/// # Errors
-/// `Io`.
-pub(super) fn is_json_array(path: &Path) -> Result<bool> {
-    /// An array begins within this many bytes.
-    const START_BYTES: u64 = 4096;
-    let failed = |error: std::io::Error| Error::io("read", path, error);
-    let mut start = Vec::new();
-    File::open(path).map_err(failed)?.take(START_BYTES).read_to_end(&mut start).map_err(failed)?;
-    Ok(start.trim_ascii_start().first() == Some(&b'['))
-}
 
 /// Executes a COPY statement. COPY FROM holds the writer lock.
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: Copy) -> Result<Outcome> {

@@ -8,8 +8,9 @@ use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::options::{boolean, character, encoding, invalid, null, once, required};
+use super::options::{boolean, character, encoding, invalid, null, once, required, unknown};
 use super::statement::{self, CopyObject, object, unexpected, word};
+use super::values::OptionValue;
 use crate::base::json_fields::with_json_type;
 use crate::catalog::Privileges;
 use crate::sql::names::{full_sql, plain_ident, quoted};
@@ -18,6 +19,9 @@ use crate::{Error, Result};
 
 /// Options that earlier versions of PostgreSQL have without parentheses.
 const OLD_OPTIONS: [&str; 8] = ["BINARY", "CSV", "HEADER", "DELIMITER", "DELIMITERS", "NULL", "QUOTE", "ESCAPE"];
+
+/// The names of options, for suggestions.
+const NAMES: [&str; 7] = ["FORMAT", "HEADER", "DELIMITER", "NULL", "QUOTE", "ESCAPE", "ENCODING"];
 
 /// The format of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +128,8 @@ pub(crate) fn parse(session: &SqlSession, sql: &str) -> Result<Option<ProgramCop
 }
 
 impl Options {
-    fn set(&mut self, name: &str, value: Option<String>) -> Result<()> {
+    fn set(&mut self, name: &str, value: Option<OptionValue>) -> Result<()> {
+        let value = value.map(|value| value.text(name)).transpose()?;
         let needed = || required(name, &value);
         match name {
             "FORMAT" => {
@@ -136,7 +141,7 @@ impl Options {
                 };
                 once(&mut self.format, name, format)
             }
-            "HEADER" => once(&mut self.header, name, value.as_deref().map_or(Ok(true), boolean)?),
+            "HEADER" => once(&mut self.header, name, value.as_deref().map_or(Ok(true), |text| boolean(name, text))?),
             "DELIMITER" | "DELIMITERS" => once(&mut self.delimiter, name, character(name, &needed()?)?),
             "NULL" => once(&mut self.null, name, null(needed()?)?),
             "QUOTE" => once(&mut self.quote, name, character(name, &needed()?)?),
@@ -145,7 +150,7 @@ impl Options {
             // It changes nothing that transactions can see here.
             "FREEZE" => Ok(()),
             "FORCE_QUOTE" | "FORCE_NULL" | "FORCE_NOT_NULL" => Err(Error::Unsupported(format!("{name} in COPY"))),
-            _ => Err(Error::syntax(format!("option {name} not recognized by COPY"))),
+            _ => Err(unknown(name, "COPY", &NAMES)),
         }
     }
 

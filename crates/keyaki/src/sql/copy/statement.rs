@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! COPY table [(column, …)] FROM 'path' [options]
-//! COPY {table [(column, …)] | (query)} TO 'path' [options]
+//! COPY {table [(column, …)] | (query)} TO {'path' | STDOUT} [options]
 //! options: [WITH] (name [value], …)                             PostgreSQL 9.0 and later, DuckDB
 //!        | [WITH] [CSV] [HEADER] [DELIMITER [AS] '…']
 //!          [NULL [AS] '…'] [QUOTE [AS] '…'] [ESCAPE [AS] '…']      earlier versions of PostgreSQL
@@ -14,6 +14,8 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::options::CopyOptions;
+use super::to::STDOUT;
+use super::values::{self, OptionValue};
 use crate::base::syntax;
 use crate::sql::{precedence, symmetric};
 use crate::{Error, Result};
@@ -48,7 +50,7 @@ pub(crate) enum CopyObject {
 /// `Syntax`, `Unsupported` for STDIN, STDOUT, PROGRAM and WHERE, `InvalidParameter` for values of options.
 pub(crate) fn parse(parser: &mut Parser<'_>) -> Result<Copy> {
     let (object, to) = object(parser)?;
-    let path = path(parser)?;
+    let path = path(parser, to)?;
     let mut options = CopyOptions::default();
     self::options(parser, &OLD_OPTIONS, |name, value| options.set(name, value))?;
     if parser.parse_keyword(Keyword::WHERE) {
@@ -93,12 +95,15 @@ fn columns(parser: &mut Parser<'_>) -> Result<Vec<Ident>> {
     Ok(columns)
 }
 
-fn path(parser: &mut Parser<'_>) -> Result<String> {
-    match text(parser) {
-        Some(path) => Ok(path),
-        None if word(parser, &["STDIN", "STDOUT", "PROGRAM"]).is_some() => {
-            Err(Error::Unsupported("STDIN and STDOUT in COPY without a client (name a file), and PROGRAM".into()))
-        }
+/// The path of the file. STDIN and STDOUT are those of the process, unless a client executes the statement.
+fn path(parser: &mut Parser<'_>, to: bool) -> Result<String> {
+    if let Some(path) = text(parser) {
+        return Ok(path);
+    }
+    match word(parser, &[if to { "STDOUT" } else { "STDIN" }, "PROGRAM"]).as_deref() {
+        Some("STDOUT") => Ok(STDOUT.into()),
+        Some("STDIN") => Err(Error::Unsupported("COPY FROM STDIN without a client (use FROM '/dev/stdin')".into())),
+        Some(_) => Err(Error::Unsupported("PROGRAM in COPY".into())),
         None => Err(unexpected(parser, "the path of a file in quotes")),
     }
 }
@@ -111,7 +116,7 @@ fn path(parser: &mut Parser<'_>) -> Result<String> {
 pub(super) fn options(
     parser: &mut Parser<'_>,
     old: &[&str],
-    mut set: impl FnMut(&str, Option<String>) -> Result<()>,
+    mut set: impl FnMut(&str, Option<OptionValue>) -> Result<()>,
 ) -> Result<()> {
     let with = parser.parse_keyword(Keyword::WITH);
     if parser.consume_token(&Token::LParen) {
@@ -128,24 +133,27 @@ pub(super) fn options(
     while let Some(name) = word(parser, old) {
         any = true;
         match name.as_str() {
-            "BINARY" | "CSV" => set("FORMAT", Some(name))?,
+            "BINARY" | "CSV" => set("FORMAT", Some(OptionValue::Text(name)))?,
             "HEADER" => set("HEADER", None)?,
             name => {
                 let _ = parser.parse_keyword(Keyword::AS);
                 let Some(value) = text(parser) else { return Err(unexpected(parser, "a text in quotes")) };
-                set(name, Some(value))?;
+                set(name, Some(OptionValue::Text(value)))?;
             }
         }
     }
     if with && !any { Err(unexpected(parser, "options")) } else { Ok(()) }
 }
 
-/// The value of an option: a string, word or number; `None` for an option without a value.
-fn value(parser: &mut Parser<'_>) -> Result<Option<String>> {
+/// The value of an option: a string, word, number or list; `None` for an option without a value.
+fn value(parser: &mut Parser<'_>) -> Result<Option<OptionValue>> {
     // DuckDB also accepts NAME = value.
     let assigned = parser.consume_token(&Token::Eq);
+    if let Some(list) = values::list(parser)? {
+        return Ok(Some(list));
+    }
     if let Some(text) = text(parser) {
-        return Ok(Some(text));
+        return Ok(Some(OptionValue::Text(text)));
     }
     let value = match &parser.peek_token_ref().token {
         Token::Word(word) => word.value.clone(),
@@ -154,7 +162,7 @@ fn value(parser: &mut Parser<'_>) -> Result<Option<String>> {
         _ => return Err(unexpected(parser, "the value of an option")),
     };
     parser.next_token();
-    Ok(Some(value))
+    Ok(Some(OptionValue::Text(value)))
 }
 
 /// Consumes an unquoted word and returns it in upper case, if it is one of `words`; an empty list allows every word.
@@ -214,15 +222,19 @@ mod tests {
         assert_eq!(copy.options.format, Some(Format::Csv));
         assert_eq!(copy.options.header, Some(true));
         assert_eq!(copy.options.delimiter, Some(b';'));
-        assert_eq!(copy.options.null.as_deref(), Some("NULL"));
+        assert_eq!(copy.options.nulls, Some(vec!["NULL".into()]));
         let duckdb = good("COPY t FROM 'f' (FORMAT 'CSV', HEADER, DELIM '|', NULLSTR 'NULL', QUOTE = '''');");
         assert_eq!(duckdb.options.header, Some(true));
         assert_eq!(duckdb.options.quote, Some(b'\''));
         let old = good("COPY t FROM 'f' WITH CSV HEADER DELIMITER AS ';' NULL ''");
         assert_eq!(old.options.header, Some(true));
-        assert_eq!(old.options.null.as_deref(), Some(""));
+        assert_eq!(old.options.nulls, Some(vec![String::new()]));
+        let lists = good("COPY t FROM 'f.csv' (NULLSTR ['NA', '-'], SKIP 2)");
+        assert_eq!((lists.options.nulls, lists.options.skip), (Some(vec!["NA".into(), "-".into()]), Some(2)));
+        assert_eq!(good("COPY t FROM 'f.csv' (NULL ('a', 'b'))").options.nulls.map(|nulls| nulls.len()), Some(2));
         let old = good("COPY t FROM 'f' DELIMITER '|' CSV");
         assert_eq!((old.options.format, old.options.delimiter), (Some(Format::Csv), Some(b'|')));
+        assert_eq!(good("COPY t TO STDOUT (FORMAT json)").path, "/dev/stdout");
         let query = good("COPY (SELECT a, 'x)' FROM t WHERE b IN (1, 2)) TO 'out.json' (FORMAT json)");
         assert!(query.to && matches!(query.object, CopyObject::Query(_)));
     }
@@ -250,7 +262,8 @@ mod tests {
             "COPY t FROM 'f' WHERE a > 1",
             "COPY t FROM 'f' garbage",
             "COPY t FROM STDIN",
-            "COPY t TO STDOUT",
+            "COPY t FROM STDOUT",
+            "COPY t TO STDIN",
             "COPY t FROM PROGRAM 'rm -rf /'",
             "COPY (SELECT 1) FROM 'f'",
             "COPY (SELECT 1 TO 'f'",

@@ -1,11 +1,13 @@
 //! COPY TO: writes the rows of a query to a file.
 //!
 //! Batches pass through a bounded channel to a thread of the blocking pool, which encodes and writes them to a
-//! temporary file. After the end mark `None` the thread syncs the file and renames it. A channel that closes without an
+//! temporary file. Standard output, pipes and terminals are written directly. After the end mark `None` the thread syncs the file
+//! and renames it. A channel that closes without an
 //! end mark means that the query failed or the statement was cancelled; the temporary file is then removed.
 
 use std::fs::{File, Permissions};
 use std::io::ErrorKind;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -34,11 +36,21 @@ const PERMISSIONS: u32 = 0o666;
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: Copy) -> Result<u64> {
     let path = PathBuf::from(&copy.path);
     session.files().check(&path)?;
-    let target = OutputFile::new(&path)?;
+    let target = Output::of(&path)?;
     copy.options.resolve(&path, true)?;
     let rows = query(session, copy.object).await?;
     let (schema, options, decision) = (rows.schema(), copy.options, execution.decision().clone());
     let write = move |batches| {
+        let target = match target {
+            Output::Stream(path) => {
+                let sink = open(&path, stream(&path)?, &options, &schema)?;
+                let (_, rows) = write(sink, batches, &decision)?;
+                decision.commit()?;
+                decision.reach(Stage::Committed);
+                return Ok(rows);
+            }
+            Output::File(target) => target,
+        };
         let (file, temporary) = target.create()?;
         let sink = open(&target.path, file, &options, &schema)?;
         let (file, rows) = write(sink, batches, &decision)?;
@@ -164,7 +176,52 @@ fn write(
     }
 }
 
+/// The standard output of the process.
+pub(super) const STDOUT: &str = "/dev/stdout";
+const STDERR: &str = "/dev/stderr";
+
 /// The target of COPY TO.
+enum Output {
+    /// A file, which is replaced.
+    File(OutputFile),
+    /// Standard output, a pipe or a device. Rows that were written before an error stay.
+    Stream(PathBuf),
+}
+
+impl Output {
+    fn of(path: &Path) -> Result<Self> {
+        use std::os::unix::fs::FileTypeExt;
+        // Redirected output is a regular file, but its name is a symbolic link that must stay.
+        let is_stream = path.starts_with("/dev") || path.starts_with("/proc");
+        let is_special = || {
+            let kind = std::fs::metadata(path).map(|metadata| metadata.file_type());
+            kind.is_ok_and(|kind| kind.is_char_device() || kind.is_fifo())
+        };
+        match is_stream || is_special() {
+            true => Ok(Output::Stream(path.to_path_buf())),
+            false => OutputFile::new(path).map(Output::File),
+        }
+    }
+}
+
+/// Opens standard output, a pipe or a device. Standard output continues where the process has written last.
+fn stream(path: &Path) -> Result<File> {
+    let failed = |error| Error::io("open", path, error);
+    if path == Path::new(STDOUT) {
+        let output = std::io::stdout();
+        std::io::Write::flush(&mut &output).map_err(failed)?;
+        return Ok(File::from(output.as_fd().try_clone_to_owned().map_err(failed)?));
+    }
+    if path == Path::new(STDERR) {
+        return Ok(File::from(std::io::stderr().as_fd().try_clone_to_owned().map_err(failed)?));
+    }
+    match std::fs::metadata(path).map_err(failed)?.is_file() {
+        true => Err(failed(std::io::Error::new(ErrorKind::InvalidInput, "is redirected (name the file itself)"))),
+        false => File::options().write(true).open(path).map_err(failed),
+    }
+}
+
+/// A file that COPY TO replaces.
 struct OutputFile {
     path: PathBuf,
 }

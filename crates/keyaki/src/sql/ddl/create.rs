@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
     CheckConstraint, ColumnDef as SqlColumn, ColumnOption, CreateTable, CreateTableLikeDefaults, CreateTableLikeKind,
     ForeignKeyConstraint, Ident, IndexColumn, OnCommit as SqlOnCommit, TableConstraint,
 };
-use keyaki_store::{Compression, WriteBatch};
+use keyaki_store::{ColumnType, Compression, WriteBatch};
 
 use super::drop::remove_from;
 use super::{Plain, checks, constraint_positions, foreign_keys, free_index_name};
@@ -30,7 +30,7 @@ use crate::sql::state::StatementState;
 use crate::sql::storage;
 use crate::sql::{Outcome, SqlSession, access, documents, expressions, notices, sequences, synonyms, views};
 use crate::write::schema;
-use crate::{Error, ObjectKind, Result};
+use crate::{Error, JsonType, ObjectKind, Result};
 
 /// Maximum number of columns of a table.
 pub(super) const COLUMNS_MAX: usize = 1024;
@@ -149,7 +149,10 @@ async fn create_table_as(
     let analyzed = state.analyzed(plan.clone())?;
     for (field, json) in analyzed.schema().fields().iter().zip(documents::columns(&plan)) {
         let name = new_name(&Ident::with_quote('"', shown(field.name())))?;
-        let ty = SqlType { json, ..types::from_arrow(field.data_type())?.into() };
+        let ty = match types::is_record(field.data_type()) {
+            true => SqlType { json: Some(JsonType::Json), ..ColumnType::Text.into() },
+            false => SqlType { json, ..types::from_arrow(field.data_type())?.into() },
+        };
         design.push(ColumnDef::new(name, ty))?;
     }
     let def = design.finish(session, &state)?;

@@ -62,9 +62,15 @@ impl Overriding {
     fn of(insert: &Insert) -> Option<Overriding> {
         match skipped::overriding(insert.columns.last()?)? {
             "USER" => Some(Overriding::User),
-            _ => Some(Overriding::System),
+            "SYSTEM" => Some(Overriding::System),
+            _ => None,
         }
     }
+}
+
+/// True for INSERT … BY NAME.
+fn is_by_name(insert: &Insert) -> bool {
+    insert.columns.last().and_then(skipped::overriding) == Some("NAME")
 }
 
 pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, mut insert: Insert) -> Result<Outcome> {
@@ -84,11 +90,14 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, mut ins
     {
         use_sequences(&table, columns.as_deref(), values);
     }
+    let by_name = is_by_name(&insert);
     let conflict = Conflict::of(&insert, &session.engine, &table)?;
     let mut returning = Returning::of(insert.returning.clone(), alias(&insert, &table));
     let is_plain = conflict.is_none() && returning.is_none();
     let mut literals = None;
-    if let Some(query) = &insert.source {
+    if let Some(query) = &insert.source
+        && !by_name
+    {
         let all: Vec<usize> = (0..table.def.columns.len()).collect();
         literals = literals::rows(&table, columns.as_deref().unwrap_or(&all), query, session.zone())?;
         if let Some(batch) = literals.take_if(|_| is_plain) {
@@ -107,6 +116,7 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, mut ins
         }
         None => {
             let source = match insert.source {
+                Some(query) if by_name => named_source(&state, &table, *query).await?,
                 Some(query) => plan_source(&state, &table, columns, *query, overriding).await?,
                 None => InsertSource::new(LogicalPlanBuilder::empty(true).build()?, Vec::new()),
             };
@@ -382,7 +392,7 @@ pub(super) fn check_plain(insert: &Insert) -> Result<()> {
         table_alias: _,
         columns: _,
         overwrite,
-        source: _,
+        source,
         assignments,
         partitioned,
         after_columns,
@@ -412,7 +422,12 @@ pub(super) fn check_plain(insert: &Insert) -> Result<()> {
         || !multi_table_into_clauses.is_empty()
         || !multi_table_when_clauses.is_empty()
         || multi_table_else_clause.is_some();
-    refuse(multi, "into several tables")
+    refuse(multi, "into several tables")?;
+    let is_values = matches!(source.as_ref().map(|query| query.body.as_ref()), Some(SetExpr::Values(_)) | None);
+    match is_by_name(insert) && is_values {
+        true => Err(Error::syntax("INSERT BY NAME needs a query with names of columns, not VALUES")),
+        false => Ok(()),
+    }
 }
 
 /// Positions of the listed columns; `None` without a list.
@@ -461,6 +476,21 @@ fn listed_columns(table: &Table, insert: &Insert) -> Result<Option<Vec<usize>>> 
         return Err(Error::DuplicateColumn(table.def.columns[twice].name.clone()));
     }
     Ok(Some(columns))
+}
+
+/// The rows of a query whose columns have the names of the table's.
+async fn named_source(state: &StatementState, table: &Table, query: Query) -> Result<InsertSource> {
+    let plan = state.plan_query(query).await?;
+    // As those of files, names that differ only in case are equal.
+    let similar = |name: &str| table.def.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name));
+    let column = |name: &String| table.column(name).or_else(|error| similar(name).ok_or(error));
+    let columns = plan.schema().fields().iter().map(|field| column(field.name()));
+    let columns = columns.collect::<Result<Vec<usize>>>()?;
+    if let Some((_, twice)) = columns.iter().enumerate().find(|(i, column)| columns[..*i].contains(column)) {
+        return Err(Error::DuplicateColumn(table.def.columns[*twice].name.clone()));
+    }
+    sequences::check_given(table, &columns, false, |_| false)?;
+    Ok(InsertSource::new(plan, columns))
 }
 
 async fn plan_source(

@@ -173,7 +173,7 @@ pub(super) fn is_expression(column: &Ident) -> bool {
     column.quote_style == Some(EXPRESSION_QUOTE)
 }
 
-/// The word after OVERRIDING, SYSTEM or USER, if the last column of an INSERT stands for the clause.
+/// The word after OVERRIDING, SYSTEM or USER, if the last column of an INSERT stands for the clause; NAME for BY NAME.
 pub(super) fn overriding(column: &ObjectName) -> Option<&str> {
     match column.0.as_slice() {
         [ObjectNamePart::Identifier(ident)] if is_condition(ident) => Some(&ident.value),
@@ -186,12 +186,13 @@ pub(super) fn overriding(column: &ObjectName) -> Option<&str> {
 /// | given | read |
 /// |---|---|
 /// | `(a, b) OVERRIDING SYSTEM VALUE` | ``(a, b, `SYSTEM`)`` |
+/// | `BY NAME`, `BY POSITION` before the query | ``(`NAME`)``, nothing |
 /// | `ON CONFLICT (a, lower(b)) WHERE p` | ``ON CONFLICT (a, [lower(b)], `p`)`` |
 ///
 /// # Errors
 /// `Syntax`, and `Unsupported` for an expression or condition that is not the same after parsing its text.
 pub(super) fn in_insert(tokens: &[TokenWithSpan]) -> Result<Option<Vec<TokenWithSpan>>> {
-    let overriding = with_overriding(tokens);
+    let overriding = with_overriding(tokens).or_else(|| with_matching(tokens));
     let ended = with_ended_query(overriding.as_deref().unwrap_or(tokens)).or(overriding);
     let conflict = with_target(ended.as_deref().unwrap_or(tokens))?;
     Ok(conflict.or(ended))
@@ -249,6 +250,30 @@ fn with_overriding(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
     let column = [separator, Token::Word(word), Token::RParen];
     let column = column.map(|token| TokenWithSpan::new(token, tokens[place].span));
     let parts = [&tokens[..before], &column.iter().collect::<Vec<_>>(), &tokens[place + 3..]];
+    Some(parts.concat().into_iter().cloned().collect())
+}
+
+/// The tokens with a column that stands for BY NAME, or without BY POSITION.
+fn with_matching(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
+    const BEGINNINGS: [&str; 5] = ["SELECT", "WITH", "VALUES", "TABLE", "FROM"];
+    let tokens: Vec<&TokenWithSpan> = significant(tokens).collect();
+    let has = |place: usize, expected: &str| is_word(tokens.get(place).copied(), expected);
+    let place =
+        (1..tokens.len()).find(|&place| has(place, "BY") && (has(place + 1, "NAME") || has(place + 1, "POSITION")))?;
+    let begins = BEGINNINGS.iter().any(|word| has(place + 2, word))
+        || tokens.get(place + 2).is_some_and(|token| token.token == Token::LParen);
+    // The clause follows the name of the table, or its alias.
+    let target = &tokens[1..place];
+    let is_target = target.iter().all(|token| matches!(token.token, Token::Word(_) | Token::Period))
+        && !BEGINNINGS.iter().any(|word| target.iter().any(|token| is_word(Some(token), word)));
+    if !begins || !is_target {
+        return None;
+    }
+    let word = Word { value: "NAME".into(), quote_style: Some(CONDITION_QUOTE), keyword: Keyword::NoKeyword };
+    let column = [Token::LParen, Token::Word(word), Token::RParen];
+    let column = column.map(|token| TokenWithSpan::new(token, tokens[place].span));
+    let column = if has(place + 1, "NAME") { column.iter().collect() } else { Vec::new() };
+    let parts = [&tokens[..place], &column, &tokens[place + 2..]];
     Some(parts.concat().into_iter().cloned().collect())
 }
 
@@ -565,7 +590,16 @@ mod tests {
         ] {
             assert_eq!(text(&super::in_insert(&single(given).unwrap().tokens).unwrap().unwrap()), read);
         }
+        for (given, read) in [
+            ("INSERT INTO s.t BY NAME SELECT 1 AS a", "INSERT INTO s . t ( `NAME` ) SELECT 1 AS a"),
+            ("INSERT INTO t AS u by name (SELECT 1)", "INSERT INTO t AS u ( `NAME` ) ( SELECT 1 )"),
+            ("INSERT INTO t BY POSITION SELECT 1", "INSERT INTO t SELECT 1"),
+        ] {
+            assert_eq!(text(&super::in_insert(&single(given).unwrap().tokens).unwrap().unwrap()), read);
+        }
         for kept in [
+            "INSERT INTO t SELECT a FROM u ORDER BY name",
+            "INSERT INTO t (a) BY NAME SELECT 1",
             "INSERT INTO overriding (system, value) VALUES (1, 2)",
             "INSERT INTO t SELECT a AS overriding, system FROM value",
             "INSERT INTO t VALUES (1) OVERRIDING SYSTEM VALUE",

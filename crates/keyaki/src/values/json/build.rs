@@ -101,7 +101,10 @@ fn element(documents: &StringViewArray, i: usize) -> &str {
 }
 
 /// The documents of values.
-fn values(array: &ArrayRef) -> DfResult<StringViewArray> {
+///
+/// # Errors
+/// Types that JSON does not have.
+pub(crate) fn values(array: &ArrayRef) -> DfResult<StringViewArray> {
     let batch = RecordBatch::try_from_iter([("value", array.clone())])?;
     let printable = uuids::printable_as_json(&batch);
     let (field, column) = (printable.schema().fields()[0].clone(), printable.column(0).clone());

@@ -7,7 +7,9 @@
 //! *Invariant.* Parsing the text of any value yields exactly that value.
 
 mod format;
+mod formats;
 mod parse;
 
 pub(crate) use format::{Formatter, elements_of};
-pub(crate) use parse::parse_column;
+pub(crate) use formats::TimeFormats;
+pub(crate) use parse::{BadValue, parse_column};

@@ -6,17 +6,17 @@
 //! from an empty string (`""`), and its errors do not name row and column.
 //!
 //! A record ends with `\n` or `\r\n`. Empty lines are skipped unless records have a single field. A quote is special
-//! only as the first character of a field.
+//! only as the first character of a field. A comment ends with its line; a line that begins with one is skipped.
+//!
+//! With `ignore_errors`, malformed records are left out and counted. Reading continues with the next line.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
-
-use arrow::array::{StringViewArray, StringViewBuilder};
+use arrow::array::{AsArray, BooleanArray, StringViewArray, StringViewBuilder};
 use arrow::buffer::Buffer;
+use arrow::compute::filter;
 
 use super::{FileRows, bad};
 use crate::sql::copy::options::Dialect;
+use crate::sql::copy::source::Source;
 use crate::{Error, Result};
 
 const BLOCK_BYTES: usize = 1 << 20;
@@ -24,9 +24,8 @@ const BLOCK_BYTES: usize = 1 << 20;
 const RECORD_BYTES_MAX: usize = 1 << 30;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-pub(crate) struct DelimitedReader {
-    path: PathBuf,
-    file: File,
+pub(in crate::sql) struct DelimitedReader {
+    source: Source,
     dialect: Dialect,
     /// Bytes read and not yet returned.
     rest: Vec<u8>,
@@ -36,8 +35,23 @@ pub(crate) struct DelimitedReader {
     records: u64,
     /// Bytes of the header and of all records returned.
     bytes: u64,
+    /// Lines before `rest`.
+    lines: u64,
+    /// Records left out.
+    skipped: u64,
     /// Fields of the records in the current block, record by record.
     fields: Vec<Field>,
+    /// The block returned last, for the lines of its records.
+    returned: Option<Returned>,
+}
+
+/// A block of records.
+struct Returned {
+    block: Buffer,
+    /// Lines before the block.
+    lines: u64,
+    /// Fields of each record; a record that was left out does not count.
+    width: usize,
 }
 
 /// Bounds of a field in the block.
@@ -57,6 +71,16 @@ enum Kind {
     Escaped,
 }
 
+/// The next record of a block.
+enum Next {
+    /// The record ends before this position. Its fields were appended.
+    Record(usize),
+    /// A malformed record, which ends before this position.
+    Malformed(usize, &'static str),
+    /// The file has no further record, or the block has no further complete record.
+    End,
+}
+
 /// Result of scanning a record.
 enum Scan {
     /// The record is complete; the next one starts at `next`.
@@ -68,27 +92,26 @@ enum Scan {
 }
 
 impl DelimitedReader {
-    pub fn open(path: &Path, dialect: Dialect) -> Result<Self> {
-        let failed = |error: std::io::Error| Error::io("read", path, error);
-        let file = File::open(path).map_err(failed)?;
+    pub fn open(source: Source, dialect: Dialect) -> Result<Self> {
         let mut reader = DelimitedReader {
-            path: path.to_path_buf(),
-            file,
+            source,
             dialect,
             rest: Vec::new(),
             at_end: false,
             records: 0,
             bytes: 0,
+            lines: 0,
+            skipped: 0,
             fields: Vec::new(),
+            returned: None,
         };
         reader.fill(BLOCK_BYTES)?;
         if reader.rest.starts_with(BYTE_ORDER_MARK) {
             reader.rest.drain(..BYTE_ORDER_MARK.len());
         } else if reader.rest.starts_with(b"\xff\xfe") || reader.rest.starts_with(b"\xfe\xff") {
-            return Err(bad(path, None, "the file is in UTF-16 (convert it to UTF-8)"));
-        } else if reader.rest.starts_with(b"\x1f\x8b") || reader.rest.starts_with(b"\x28\xb5\x2f\xfd") {
-            return Err(bad(path, None, "the file is compressed (decompress it first)"));
+            return Err(bad(reader.source.path(), None, "the file is in UTF-16 (convert it to UTF-8)"));
         }
+        reader.skip()?;
         Ok(reader)
     }
 
@@ -97,24 +120,77 @@ impl DelimitedReader {
         (self.records, self.bytes)
     }
 
-    /// The first record as strings, without consuming it; `None` if the file is empty.
-    pub fn peek(&mut self) -> Result<Option<Vec<String>>> {
+    pub fn is_compressed(&self) -> bool {
+        self.source.is_compressed()
+    }
+
+    /// Records left out because they were malformed.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// The values of the first record, without consuming it; `None` if the file is empty.
+    pub fn peek(&mut self) -> Result<Option<Vec<Option<String>>>> {
         self.fields.clear();
-        let Some(next) = self.next_record(0, 0, 0)? else { return Ok(None) };
+        let Some(next) = self.first_record()? else { return Ok(None) };
         let block = Buffer::from(&self.rest[..next]);
         let fields = std::mem::take(&mut self.fields);
-        let columns = self.columns(block, &fields, fields.len())?;
-        Ok(Some(columns.iter().map(|column| column.iter().next().flatten().unwrap_or_default().to_string()).collect()))
+        let (columns, wrong) = self.columns(block, &fields, fields.len());
+        if let Some((_, column)) = wrong.first() {
+            return Err(self.not_utf8(0, *column));
+        }
+        Ok(Some(columns.iter().map(|column| column.iter().next().flatten().map(str::to_string)).collect()))
+    }
+
+    /// Numbers of fields of the first records, at most `count`, which are not consumed. Stops before a malformed one.
+    pub fn widths(&mut self, count: usize) -> Result<Vec<usize>> {
+        let (mut widths, mut at) = (Vec::new(), 0);
+        while widths.len() < count {
+            self.fields.clear();
+            match self.next_record(widths.len(), 0, at)? {
+                Next::Record(next) => at = next,
+                Next::Malformed(..) | Next::End => break,
+            }
+            widths.push(self.fields.len());
+        }
+        Ok(widths)
     }
 
     /// Skips the first record.
     pub fn skip_header(&mut self) -> Result<()> {
         self.fields.clear();
-        if let Some(next) = self.next_record(0, 0, 0)? {
-            self.rest.drain(..next);
-            self.bytes += next as u64;
+        if let Some(next) = self.first_record()? {
+            self.consume(next);
         }
         Ok(())
+    }
+
+    /// The end of the first record.
+    fn first_record(&mut self) -> Result<Option<usize>> {
+        match self.next_record(0, 0, 0)? {
+            Next::Record(next) => Ok(Some(next)),
+            Next::Malformed(_, message) => Err(self.malformed(0, 0, message)),
+            Next::End => Ok(None),
+        }
+    }
+
+    /// Skips the lines before the header.
+    fn skip(&mut self) -> Result<()> {
+        let mut left = self.dialect.skip;
+        while left > 0 && !self.rest.is_empty() {
+            let last = usize::try_from(left - 1).ok().and_then(|last| memchr::memchr_iter(b'\n', &self.rest).nth(last));
+            let before = self.lines;
+            self.consume(last.map_or(self.rest.len(), |last| last + 1));
+            left -= self.lines - before;
+            self.fill(BLOCK_BYTES)?;
+        }
+        Ok(())
+    }
+
+    fn consume(&mut self, end: usize) {
+        self.lines += lines(&self.rest[..end]);
+        self.rest.drain(..end);
+        self.bytes += end as u64;
     }
 
     /// The complete records of the next block; `None` at the end of the file.
@@ -122,68 +198,177 @@ impl DelimitedReader {
     /// # Errors
     /// `Import` if a record does not have `width` fields, is not valid UTF-8, or is malformed.
     pub fn next(&mut self, width: usize) -> Result<Option<FileRows>> {
-        self.fields.clear();
-        if self.rest.len() < BLOCK_BYTES {
-            self.fill(BLOCK_BYTES)?;
-        }
-        let (mut end, mut count) = (0, 0);
-        while let Some(next) = self.next_record(count, width, end)? {
-            count = self.check_width(count, width)?;
-            end = next;
-        }
-        if count == 0 {
-            return Ok(None);
-        }
-        let rest = self.rest.split_off(end);
-        let block = std::mem::replace(&mut self.rest, rest);
-        self.bytes += end as u64;
-        let fields = std::mem::take(&mut self.fields);
-        let columns = self.columns(Buffer::from_vec(block), &fields, width)?;
-        self.fields = fields;
-        self.records += count as u64;
-        Ok(Some(FileRows::Text(columns)))
-    }
-
-    /// Scans the record at `start`, which is number `count` of the block, and appends its fields. Returns the position
-    /// of the next record, or `None` at the end of the file. If the record does not end inside the block, the block is
-    /// extended for `count` 0; otherwise the result is `None`, and the record becomes the first of the next block.
-    /// `width` is the expected number of fields, or 0 if it is unknown.
-    fn next_record(&mut self, count: usize, width: usize, mut start: usize) -> Result<Option<usize>> {
         loop {
-            // Skip empty lines.
-            while width != 1 && matches!(self.rest.get(start), Some(b'\n' | b'\r')) {
-                let crlf = self.rest[start] == b'\r' && self.rest.get(start + 1) == Some(&b'\n');
-                if self.rest[start] == b'\r' && !crlf {
-                    break;
-                }
-                start += 1 + usize::from(crlf);
+            self.fields.clear();
+            self.returned = None;
+            if self.rest.len() < BLOCK_BYTES {
+                self.fill(BLOCK_BYTES)?;
             }
-            let fields = self.fields.len();
-            if start == self.rest.len() && self.at_end {
+            let (end, count) = self.scan_block(width)?;
+            if end == 0 {
                 return Ok(None);
             }
-            let row = Some(self.records + count as u64 + 1);
-            match self.scan(start) {
-                Scan::Record { next } => return Ok(Some(next)),
+            let rest = self.rest.split_off(end);
+            let block = Buffer::from_vec(std::mem::replace(&mut self.rest, rest));
+            let returned = Returned { block: block.clone(), lines: self.lines, width };
+            self.bytes += end as u64;
+            self.lines += lines(&block);
+            self.returned = Some(returned);
+            if count == 0 {
+                // All records of the block were left out.
+                continue;
+            }
+            let fields = std::mem::take(&mut self.fields);
+            let (columns, wrong) = self.columns(block, &fields, width);
+            self.fields = fields;
+            if !wrong.is_empty() {
+                let rows = self.without(&columns, count, &wrong)?;
+                self.records += count as u64;
+                return Ok(Some(FileRows::Text(rows)));
+            }
+            self.records += count as u64;
+            return Ok(Some(FileRows::Text(columns)));
+        }
+    }
+
+    /// Finds the complete records of the block. Returns their end and their number.
+    fn scan_block(&mut self, width: usize) -> Result<(usize, usize)> {
+        let (mut end, mut count) = (0, 0);
+        loop {
+            let problem = match self.next_record(count, width, end)? {
+                Next::End => return Ok((end, count)),
+                Next::Malformed(next, message) => Some((next, message.to_string())),
+                Next::Record(next) => match self.check_width(count, width) {
+                    None => {
+                        end = next;
+                        count += 1;
+                        None
+                    }
+                    Some(message) => Some((next, message)),
+                },
+            };
+            if let Some((next, message)) = problem {
+                if !self.dialect.ignore_errors {
+                    return Err(self.malformed(count, end, message));
+                }
+                self.fields.truncate(count * width);
+                self.skipped += 1;
+                end = next;
+            }
+        }
+    }
+
+    /// The line in which a record of the batch returned last begins, counted from 1.
+    pub fn line(&self, row: usize) -> Option<u64> {
+        let Returned { block, lines: before, width } = self.returned.as_ref()?;
+        let start = self.fields.get(row * width)?.start as usize;
+        Some(before + lines(&block[..start]) + 1)
+    }
+
+    /// The error for the record after `count` others of the block, which begins at `start`.
+    fn malformed(&self, count: usize, start: usize, message: impl std::fmt::Display) -> Error {
+        let empty = self.rest[start..].iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
+        let line = self.lines + lines(&self.rest[..start + empty]) + 1;
+        let row = self.records + count as u64 + 1;
+        bad(self.source.path(), Some(row), format!("{message} (line {line})"))
+    }
+
+    fn not_utf8(&self, row: usize, column: usize) -> Error {
+        let message = format!("value {} is not valid UTF-8", column + 1);
+        bad(self.source.path(), Some(self.records + row as u64 + 1), message)
+    }
+
+    /// The batch without the records that are not valid UTF-8.
+    fn without(
+        &mut self,
+        columns: &[StringViewArray],
+        count: usize,
+        wrong: &[(usize, usize)],
+    ) -> Result<Vec<StringViewArray>> {
+        if !self.dialect.ignore_errors {
+            let (row, column) = wrong.iter().min().copied().unwrap_or_default();
+            return Err(self.not_utf8(row, column));
+        }
+        let mut kept = vec![true; count];
+        wrong.iter().for_each(|(row, _)| kept[*row] = false);
+        self.skipped += kept.iter().filter(|kept| !**kept).count() as u64;
+        let kept = BooleanArray::from(kept);
+        let kept = columns.iter().map(|column| Ok(filter(column, &kept)?.as_string_view().clone()));
+        kept.collect()
+    }
+
+    /// Scans the record at `start`, which is number `count` of the block, and appends its fields. If the record does not
+    /// end inside the block, the block is extended for `start` 0; otherwise the record becomes the first of the next block.
+    /// `width` is the expected number of fields, or 0 if it is unknown.
+    fn next_record(&mut self, count: usize, width: usize, start: usize) -> Result<Next> {
+        loop {
+            let fields = self.fields.len();
+            let Some(begin) = self.skip_lines(start, width) else {
+                if self.at_end || start > 0 {
+                    return Ok(Next::End);
+                }
+                self.extend(count, start)?;
+                continue;
+            };
+            let next = match self.scan(begin) {
+                Scan::Record { next } => Some(Next::Record(next)),
                 Scan::AfterQuote => {
                     let message = "a closing quote must be followed by a delimiter or a line end";
-                    return Err(bad(&self.path, row, message));
+                    let end = memchr::memchr(b'\n', &self.rest[begin..]).map(|len| begin + len + 1);
+                    match end {
+                        Some(end) => Some(Next::Malformed(end, message)),
+                        None if self.at_end || !self.dialect.ignore_errors => {
+                            Some(Next::Malformed(self.rest.len(), message))
+                        }
+                        None => None,
+                    }
                 }
                 Scan::Incomplete if self.at_end => {
-                    return Err(bad(&self.path, row, "unterminated quoted value at end of file"));
+                    Some(Next::Malformed(self.rest.len(), "unterminated quoted value at end of file"))
                 }
-                Scan::Incomplete if count > 0 => {
-                    self.fields.truncate(fields);
-                    return Ok(None);
+                Scan::Incomplete => None,
+            };
+            if let Some(next) = next {
+                return Ok(next);
+            }
+            self.fields.truncate(fields);
+            if start > 0 {
+                return Ok(Next::End);
+            }
+            self.extend(count, begin)?;
+        }
+    }
+
+    /// Doubles the bytes after `start`, where record `count` of the block begins.
+    fn extend(&mut self, count: usize, start: usize) -> Result<()> {
+        let read = self.rest.len() - start;
+        if read >= RECORD_BYTES_MAX {
+            return Err(self.malformed(count, start, "a row exceeds 1 GiB (a closing quote may be missing)"));
+        }
+        self.fill(self.rest.len() + read.max(BLOCK_BYTES))
+    }
+
+    /// The position of the first record at or after `start`, behind empty lines and lines with comments; `None` if the block
+    /// ends before it.
+    fn skip_lines(&self, start: usize, width: usize) -> Option<usize> {
+        let (block, mut at) = (&self.rest[..], start);
+        loop {
+            let first = block.get(at)?;
+            // Spaces may precede a comment.
+            let spaces =
+                self.dialect.comment.map_or(0, |_| block[at..].iter().take_while(|byte| **byte == b' ').count());
+            match first {
+                _ if self.dialect.comment.is_some_and(|comment| block.get(at + spaces) == Some(&comment)) => {
+                    let end = memchr::memchr(b'\n', &block[at..]);
+                    at = match end {
+                        Some(len) => at + len + 1,
+                        None if self.at_end => block.len(),
+                        None => return None,
+                    };
                 }
-                Scan::Incomplete => {
-                    self.fields.truncate(fields);
-                    let read = self.rest.len() - start;
-                    if read >= RECORD_BYTES_MAX {
-                        return Err(bad(&self.path, row, "a row exceeds 1 GiB (a closing quote may be missing)"));
-                    }
-                    self.fill(self.rest.len() + read.max(BLOCK_BYTES))?;
-                }
+                b'\n' if width != 1 => at += 1,
+                b'\r' if width != 1 && block.get(at + 1) == Some(&b'\n') => at += 2,
+                _ => return Some(at),
             }
         }
     }
@@ -194,9 +379,7 @@ impl DelimitedReader {
             return Ok(());
         }
         let wanted = target - self.rest.len();
-        self.rest.reserve(wanted);
-        let read = (&mut self.file).take(wanted as u64).read_to_end(&mut self.rest);
-        let read = read.map_err(|error| Error::io("read", &self.path, error))?;
+        let read = self.source.read(wanted, &mut self.rest)?;
         self.at_end = read < wanted;
         Ok(())
     }
@@ -214,7 +397,11 @@ impl DelimitedReader {
                     }
                 }
                 _ => {
-                    let len = block[at..].iter().position(|&byte| byte == delimiter || byte == b'\n');
+                    let rest = block[at..].iter();
+                    let len = match self.dialect.comment {
+                        None => rest.copied().position(|byte| byte == delimiter || byte == b'\n'),
+                        Some(comment) => rest.copied().position(|byte| [delimiter, b'\n', comment].contains(&byte)),
+                    };
                     let end = match len {
                         Some(len) => at + len,
                         None if self.at_end => block.len(),
@@ -229,6 +416,13 @@ impl DelimitedReader {
             self.fields.push(field);
             match block.get(end) {
                 Some(&byte) if byte == delimiter => at = end + 1,
+                Some(&byte) if Some(byte) == self.dialect.comment => {
+                    return match memchr::memchr(b'\n', &block[end..]) {
+                        Some(len) => Scan::Record { next: end + len + 1 },
+                        None if self.at_end => Scan::Record { next: block.len() },
+                        None => Scan::Incomplete,
+                    };
+                }
                 Some(b'\n') => return Scan::Record { next: end + 1 },
                 Some(b'\r') if block.get(end + 1) == Some(&b'\n') => return Scan::Record { next: end + 2 },
                 Some(b'\r') if end + 1 == block.len() => {
@@ -242,37 +436,44 @@ impl DelimitedReader {
     }
 
     /// Checks that the last record has `width` fields, after removing the empty field behind a trailing delimiter.
-    /// `count` is the number of records before it. Returns the number of records including it.
-    fn check_width(&mut self, count: usize, width: usize) -> Result<usize> {
+    /// `count` is the number of records before it. Returns the problem.
+    fn check_width(&mut self, count: usize, width: usize) -> Option<String> {
         let found = self.fields.len() - count * width;
         let empty_last = self.fields.last().is_some_and(|field| field.start == field.end && field.kind == Kind::Plain);
         if self.dialect.trailing_delimiter && found == width + 1 && empty_last {
             self.fields.pop();
-        } else if found != width {
-            let row = Some(self.records + count as u64 + 1);
-            return Err(bad(&self.path, row, format!("row has {found} values, expected {width}")));
+            return None;
         }
-        Ok(count + 1)
+        (found != width).then(|| format!("row has {found} values, expected {width}"))
     }
 
-    fn columns(&self, block: Buffer, fields: &[Field], width: usize) -> Result<Vec<StringViewArray>> {
-        (0..width).map(|column| self.column(&block, fields.iter().skip(column).step_by(width), column)).collect()
+    /// The columns of the records, and the rows and columns of values that are not valid UTF-8.
+    fn columns(&self, block: Buffer, fields: &[Field], width: usize) -> (Vec<StringViewArray>, Vec<(usize, usize)>) {
+        let mut wrong = Vec::new();
+        let columns = (0..width).map(|column| {
+            let of_column = fields.iter().skip(column).step_by(width);
+            self.column(&block, of_column, |row| wrong.push((row, column)))
+        });
+        (columns.collect(), wrong)
     }
 
     fn column<'f>(
         &self,
         block: &Buffer,
         fields: impl ExactSizeIterator<Item = &'f Field>,
-        column: usize,
-    ) -> Result<StringViewArray> {
+        mut wrong: impl FnMut(usize),
+    ) -> StringViewArray {
         let mut builder = StringViewBuilder::with_capacity(fields.len());
         let block_number = builder.append_block(block.clone());
-        let null = self.dialect.null.as_bytes();
         let mut unescaped = Vec::new();
         for (row, field) in fields.enumerate() {
             let bytes = &block[field.start as usize..field.end as usize];
             let appended = match field.kind {
-                Kind::Plain if bytes == null => {
+                Kind::Plain if self.is_null(bytes) => {
+                    builder.append_null();
+                    true
+                }
+                Kind::Quoted if self.dialect.quoted_nulls && self.is_null(bytes) => {
                     builder.append_null();
                     true
                 }
@@ -281,19 +482,27 @@ impl DelimitedReader {
                 }
                 Kind::Escaped => {
                     self.unescape(bytes, &mut unescaped);
-                    std::str::from_utf8(&unescaped).is_ok_and(|text| {
+                    if self.dialect.quoted_nulls && self.is_null(&unescaped) {
+                        builder.append_null();
+                    } else if let Ok(text) = std::str::from_utf8(&unescaped) {
                         builder.append_value(text);
-                        true
-                    })
+                    } else {
+                        builder.append_null();
+                        wrong(row);
+                    }
+                    true
                 }
             };
             if !appended {
-                let row = self.records + row as u64 + 1;
-                let message = format!("value {} is not valid UTF-8", column + 1);
-                return Err(bad(&self.path, Some(row), message));
+                builder.append_null();
+                wrong(row);
             }
         }
-        Ok(builder.finish())
+        builder.finish()
+    }
+
+    fn is_null(&self, bytes: &[u8]) -> bool {
+        self.dialect.nulls.iter().any(|null| null.as_bytes() == bytes)
     }
 
     /// Copies a quoted field to `out` without its escape characters.
@@ -306,6 +515,11 @@ impl DelimitedReader {
             out.push(if escapes { bytes.next().unwrap_or(byte) } else { byte });
         }
     }
+}
+
+/// Line ends within `bytes`.
+fn lines(bytes: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', bytes).count() as u64
 }
 
 /// The quoted field whose content starts at `start`, and the position after its closing quote; `None` if the block ends
@@ -328,133 +542,4 @@ fn quoted(block: &[u8], start: usize, quote: u8, escape: u8, at_end: bool) -> Op
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn csv() -> Dialect {
-        Dialect { delimiter: b',', quote: Some(b'"'), escape: b'"', null: String::new(), trailing_delimiter: false }
-    }
-
-    fn tbl() -> Dialect {
-        Dialect { delimiter: b'|', quote: None, escape: b'"', null: "\\N".into(), trailing_delimiter: true }
-    }
-
-    fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
-        let mut file = tempfile::NamedTempFile::new().expect("a file");
-        file.write_all(bytes).expect("write");
-        file
-    }
-
-    type Record = Vec<Option<String>>;
-
-    fn read(bytes: &[u8], dialect: Dialect, width: usize) -> std::result::Result<Vec<Record>, String> {
-        let file = file(bytes);
-        let mut reader = DelimitedReader::open(file.path(), dialect).map_err(|error| error.to_string())?;
-        let mut records = Vec::new();
-        while let Some(rows) = reader.next(width).map_err(|error| error.to_string())? {
-            let FileRows::Text(columns) = rows else { panic!("text") };
-            assert_eq!(columns.len(), width);
-            for row in 0..columns[0].iter().len() {
-                let value = |column: &StringViewArray| column.iter().nth(row).flatten().map(str::to_string);
-                records.push(columns.iter().map(value).collect());
-            }
-        }
-        Ok(records)
-    }
-
-    fn record(values: &[Option<&str>]) -> Record {
-        values.iter().map(|value| value.map(str::to_string)).collect()
-    }
-
-    #[test]
-    fn nulls_quotes_and_line_ends() {
-        let text = b"a,b\r\n,\"\"\n\n\"x\"\"y,\nz\",it\"s\n\"\\N\",\" \"\r\nlast,\"end\"";
-        let expected = [
-            record(&[Some("a"), Some("b")]),
-            record(&[None, Some("")]),
-            record(&[Some("x\"y,\nz"), Some("it\"s")]),
-            record(&[Some("\\N"), Some(" ")]),
-            record(&[Some("last"), Some("end")]),
-        ];
-        assert_eq!(read(text, csv(), 2).expect("records"), expected);
-        assert_eq!(read(b"", csv(), 2).expect("records"), Vec::<Record>::new());
-        assert_eq!(read(b"\n\r\n", csv(), 2).expect("records"), Vec::<Record>::new());
-        assert_eq!(
-            read(b"\n\"\"\nx", csv(), 1).expect("records"),
-            [record(&[None]), record(&[Some("")]), record(&[Some("x")])]
-        );
-        assert_eq!(read(b"\xef\xbb\xbfa,b\n", csv(), 2).expect("records"), [record(&[Some("a"), Some("b")])]);
-    }
-
-    #[test]
-    fn another_escape_and_quote() {
-        let dialect = Dialect { quote: Some(b'\''), escape: b'\\', ..csv() };
-        let expected = [record(&[Some("a'b\\c\\d"), Some("\"x\"")])];
-        assert_eq!(read(b"'a\\'b\\\\c\\d',\"x\"\n", dialect, 2).expect("records"), expected);
-    }
-
-    #[test]
-    fn dbgen_files() {
-        let expected = [record(&[Some("1"), Some("\"a"), Some("")]), record(&[Some("2"), None, Some("x y")])];
-        assert_eq!(read(b"1|\"a||\n2|\\N|x y|\n", tbl(), 3).expect("records"), expected);
-        assert_eq!(read(b"1|\"a|\n2|\\N|x y", tbl(), 3).expect("records"), expected);
-    }
-
-    #[test]
-    fn errors_name_the_row() {
-        let message = |bytes: &[u8]| read(bytes, csv(), 2).expect_err("an error");
-        assert!(message(b"a,b\nc\n").ends_with("row 2: row has 1 values, expected 2"));
-        assert!(message(b"a,b\nc,d,e\n").ends_with("row 2: row has 3 values, expected 2"));
-        assert!(message(b"a,b\n\nc,\"d").contains("row 2: unterminated quoted value"));
-        assert!(message(b"a,\"b\"c\n").contains("row 1: a closing quote"));
-        assert!(message(b"a,b\nc,\xff\xfe\n").contains("row 2: value 2 is not valid UTF-8"));
-        assert!(message(b"a,b\nc,\"\"\"\xff\"\n").contains("row 2: value 2 is not valid UTF-8"));
-        assert!(message(b"\xff\xfea\0,\0").contains("UTF-16"));
-        assert!(message(b"\x1f\x8b\x08\0").contains("compressed"));
-        assert_eq!(read(b"a\0b,c\n", csv(), 2).expect("a record"), [record(&[Some("a\0b"), Some("c")])]);
-    }
-
-    #[test]
-    fn header_is_peeked_and_skipped() {
-        let file = file(b"\n\"a\"\"b\",c\n1,2\n");
-        let mut reader = DelimitedReader::open(file.path(), csv()).expect("a reader");
-        assert_eq!(reader.peek().expect("peek"), Some(vec!["a\"b".to_string(), "c".to_string()]));
-        reader.skip_header().expect("skip");
-        assert_eq!(reader.next(2).expect("next").map(|rows| rows.len()), Some(1));
-        assert!(reader.next(2).expect("next").is_none());
-    }
-
-    #[test]
-    fn records_longer_than_blocks() {
-        let long = "x".repeat(3 * BLOCK_BYTES) + "\"\n,";
-        let quoted = format!("\"{}\"", long.replace('"', "\"\""));
-        let text = format!("1,a\n2,{quoted}\n3,{quoted}\n4,d\n");
-        let records = read(text.as_bytes(), csv(), 2).expect("records");
-        let expected = [("1", "a"), ("2", &long), ("3", &long), ("4", "d")];
-        assert!(records == expected.map(|(a, b)| record(&[Some(a), Some(b)])));
-    }
-
-    #[test]
-    fn many_blocks() {
-        let text: String = (0..400_000).map(|i| format!("{i},\"text {i}\"\n")).collect();
-        let records = read(text.as_bytes(), csv(), 2).expect("records");
-        assert_eq!(records.len(), 400_000);
-        for (i, values) in records.iter().enumerate().step_by(997) {
-            assert_eq!(*values, record(&[Some(&i.to_string()), Some(&format!("text {i}"))]));
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        #[test]
-        fn arbitrary_bytes_yield_rows_or_an_error(bytes in prop::collection::vec(prop::sample::select(
-            vec![b'a', b',', b'"', b'\n', b'\r', b'\\', 0xff, 0xc3, 0]), 0..60), width in 1usize..4) {
-            let _ = read(&bytes, csv(), width);
-            let _ = read(&bytes, tbl(), width);
-        }
-    }
-}
+mod tests;

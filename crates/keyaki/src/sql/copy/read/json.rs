@@ -4,72 +4,140 @@
 //! name row and column. In an array of objects, [`ArrayScan`] overwrites the outer brackets and commas with white
 //! space, so the decoder sees a sequence of objects.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::io::{BufReader, Read};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, StringViewArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
-use arrow::json::reader::Decoder;
+use arrow::json::reader::{Decoder, infer_json_schema_from_iterator};
+use serde_json::Value;
 
 use super::{FileRows, bad, within};
 use crate::base::arrays::{self, list_of};
+use crate::sql::copy::source::Source;
 use crate::{Error, Result};
 
 const BLOCK_BYTES: usize = 1 << 20;
 const BATCH_ROWS: usize = 8192;
+/// Maximum size of the rows of a batch.
+const BATCH_BYTES_MAX: usize = 2 << 30;
 
-pub(crate) struct JsonReader {
-    path: PathBuf,
-    file: File,
+pub(in crate::sql) struct JsonReader {
+    text: JsonText,
     schema: SchemaRef,
+    /// Objects have only these columns.
+    is_strict: bool,
     decoder: Decoder,
-    /// Current block of the file.
-    block: Vec<u8>,
-    /// Position of the first byte of `block` that is not decoded.
-    at: usize,
     /// Bytes decoded since the last batch. After an error they are decoded again, object by object, to find the row.
     undone: Vec<u8>,
-    at_end: bool,
-    array: ArrayScan,
     records: u64,
     bytes: u64,
 }
 
+/// The bytes of a file as a sequence of objects.
+pub(in crate::sql) struct JsonText {
+    source: Source,
+    /// Current block of the file.
+    block: Vec<u8>,
+    /// Position of the first byte of `block` that is not read.
+    at: usize,
+    at_end: bool,
+    array: ArrayScan,
+    /// The error that has ended [`JsonText::infer`].
+    failure: Option<Error>,
+}
+
+impl JsonText {
+    pub fn new(source: Source) -> Self {
+        JsonText { source, block: Vec::new(), at: 0, at_end: false, array: ArrayScan::default(), failure: None }
+    }
+
+    /// The bytes that are not read, of the next block if there are none; empty at the end of the file.
+    ///
+    /// # Errors
+    /// `Io`; `Import` if the file is no array of objects, or damaged.
+    fn rest(&mut self) -> Result<&[u8]> {
+        if self.at == self.block.len() && !self.at_end {
+            self.block.clear();
+            self.at = 0;
+            self.at_end = self.source.read(BLOCK_BYTES, &mut self.block)? < BLOCK_BYTES;
+            self.array.blank(&mut self.block, self.source.path())?;
+        }
+        Ok(&self.block[self.at..])
+    }
+
+    /// All bytes were read.
+    fn is_finished(&self) -> bool {
+        self.at_end && self.at == self.block.len()
+    }
+
+    /// Infers the columns from the first `count` objects.
+    ///
+    /// # Errors
+    /// `Io`; `Import` if the file has something else than objects, or values that fit no type.
+    pub fn infer(&mut self, count: usize) -> Result<Schema> {
+        let path = self.source.path().to_path_buf();
+        let mut row = 0;
+        let objects = serde_json::Deserializer::from_reader(BufReader::new(&mut *self)).into_iter::<Value>();
+        let objects = objects.take(count).map(|object| {
+            row += 1;
+            object.map_err(|error| ArrowError::JsonError(error.to_string()))
+        });
+        let inferred = infer_json_schema_from_iterator(objects);
+        inferred.map_err(|error| match self.failure.take() {
+            Some(failure) => failure,
+            None => describe(&path, Some(row).filter(|row| *row > 0), &error),
+        })
+    }
+}
+
+impl Read for JsonText {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let rest = match self.rest() {
+            Ok(rest) => rest,
+            Err(error) => {
+                let other = std::io::Error::other(error.to_string());
+                self.failure = Some(error);
+                return Err(other);
+            }
+        };
+        let count = rest.len().min(bytes.len());
+        bytes[..count].copy_from_slice(&rest[..count]);
+        self.at += count;
+        Ok(count)
+    }
+}
+
 impl JsonReader {
-    /// Opens a file. `columns` are the names that objects may have, compared without case against the first object. The
-    /// values of those with `dimensions` are arrays.
+    /// Reads a file for a table. `columns` are the names that objects may have, compared without case against the first
+    /// object. The values of those with `dimensions` are arrays.
     ///
     /// # Errors
     /// `Io`; `Import` if the start of the file is not a sequence or an array of objects.
-    pub fn open(path: &Path, columns: &[String], dimensions: &[u8]) -> Result<Self> {
-        let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
-        let empty = Arc::new(Schema::empty());
-        let decoder = decoder(&empty, BATCH_ROWS).map_err(|error| describe(path, None, &error))?;
-        let mut reader = JsonReader {
-            path: path.to_path_buf(),
-            file,
-            schema: empty,
-            decoder,
-            block: Vec::new(),
-            at: 0,
-            undone: Vec::new(),
-            at_end: false,
-            array: ArrayScan::default(),
-            records: 0,
-            bytes: 0,
-        };
-        reader.fill()?;
-        let spelling = spelling(&reader.block, columns);
+    pub fn open(source: Source, columns: &[String], dimensions: &[u8]) -> Result<Self> {
+        let mut text = JsonText::new(source);
+        let spelling = spelling(text.rest()?, columns);
         let ty = |dimensions: u8| (0..dimensions).fold(DataType::Utf8View, |element, _| list_of(element));
         let field = |(name, dimensions): (&String, &u8)| Field::new(name, ty(*dimensions), true);
         let fields: Vec<Field> = spelling.iter().zip(dimensions).map(field).collect();
-        reader.schema = Arc::new(Schema::new(fields));
-        reader.decoder = decoder_of(&reader)?;
-        Ok(reader)
+        JsonReader::of(text, Arc::new(Schema::new(fields)), true)
+    }
+
+    /// Reads the columns of a schema. Objects may have others.
+    ///
+    /// # Errors
+    /// As [`JsonReader::open`].
+    pub fn typed(source: Source, schema: SchemaRef) -> Result<Self> {
+        JsonReader::of(JsonText::new(source), schema, false)
+    }
+
+    fn of(text: JsonText, schema: SchemaRef, is_strict: bool) -> Result<Self> {
+        let decoder = decoder(&schema, BATCH_ROWS, is_strict);
+        let decoder = decoder.map_err(|error| describe(text.source.path(), None, &error))?;
+        Ok(JsonReader { text, schema, is_strict, decoder, undone: Vec::new(), records: 0, bytes: 0 })
     }
 
     /// Records returned and their bytes.
@@ -77,58 +145,63 @@ impl JsonReader {
         (self.records, self.bytes)
     }
 
+    pub fn is_compressed(&self) -> bool {
+        self.text.source.is_compressed()
+    }
+
     /// The next batch of objects as one column of text per name; `None` at the end of the file.
     pub fn next(&mut self) -> Result<Option<FileRows>> {
+        self.next_batch()?.map(|batch| texts(&batch)).transpose()
+    }
+
+    /// The next batch of objects; `None` at the end of the file.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if self.at == self.block.len() && !self.at_end {
-                self.fill()?;
-            }
-            let decoded = match self.decoder.decode(&self.block[self.at..]) {
+            let rest = self.text.rest()?;
+            let decoded = match self.decoder.decode(rest) {
                 Ok(decoded) => decoded,
                 Err(error) => {
-                    let rest = self.block[self.at..].to_vec();
-                    self.undone.extend(rest);
+                    self.undone.extend_from_slice(rest);
                     return Err(self.locate(&error));
                 }
             };
-            self.undone.extend_from_slice(&self.block[self.at..self.at + decoded]);
-            self.at += decoded;
-            let finished = self.at == self.block.len() && self.at_end;
-            if !finished && self.at == self.block.len() {
+            self.undone.extend_from_slice(&rest[..decoded]);
+            let is_block_decoded = decoded == rest.len();
+            self.text.at += decoded;
+            let finished = self.text.is_finished();
+            if !finished && is_block_decoded {
+                if self.undone.len() > BATCH_BYTES_MAX {
+                    let row = Some(self.records + self.decoder.len() as u64);
+                    return Err(bad(self.text.source.path(), row, "the rows around this one are too long"));
+                }
                 continue;
             }
             if finished && self.decoder.has_partial_record() {
                 let row = self.records + self.decoder.len() as u64;
-                return Err(bad(&self.path, Some(row.max(1)), "unterminated object at end of file"));
+                return Err(bad(self.text.source.path(), Some(row.max(1)), "unterminated object at end of file"));
             }
             let batch = match self.decoder.flush() {
                 Ok(batch) => batch,
                 Err(error) => return Err(self.locate(&error)),
             };
             self.bytes += std::mem::take(&mut self.undone).len() as u64;
-            return match batch {
+            match batch {
                 Some(batch) => {
                     self.records += batch.num_rows() as u64;
-                    Ok(Some(texts(&batch)?))
+                    return Ok(Some(batch));
                 }
-                None if finished => self.array.finish(&self.path).map(|()| None),
-                None => continue,
-            };
+                None if finished => {
+                    return self.text.array.finish(self.text.source.path()).map(|()| None);
+                }
+                None => {}
+            }
         }
-    }
-
-    fn fill(&mut self) -> Result<()> {
-        self.block.clear();
-        self.at = 0;
-        let read = (&mut self.file).take(BLOCK_BYTES as u64).read_to_end(&mut self.block);
-        let read = read.map_err(|error| Error::io("read", &self.path, error))?;
-        self.at_end = read < BLOCK_BYTES;
-        self.array.blank(&mut self.block, &self.path)
     }
 
     /// Finds the row of an error: decodes the bytes since the last batch again, one object at a time.
     fn locate(&self, error: &ArrowError) -> crate::Error {
-        let Ok(mut decoder) = decoder(&self.schema, 1) else { return describe(&self.path, None, error) };
+        let path = self.text.source.path();
+        let Ok(mut decoder) = decoder(&self.schema, 1, self.is_strict) else { return describe(path, None, error) };
         let (mut at, mut row) = (0, self.records);
         loop {
             row += 1;
@@ -137,24 +210,20 @@ impl JsonReader {
                 decoder.flush()
             });
             match decoded {
-                Err(error) => return describe(&self.path, Some(row), &error),
-                Ok(None) => return describe(&self.path, Some(row), error),
+                Err(error) => return describe(path, Some(row), &error),
+                Ok(None) => return describe(path, Some(row), error),
                 Ok(Some(_)) => {}
             }
         }
     }
 }
 
-fn decoder(schema: &SchemaRef, batch_rows: usize) -> std::result::Result<Decoder, ArrowError> {
+fn decoder(schema: &SchemaRef, batch_rows: usize, is_strict: bool) -> std::result::Result<Decoder, ArrowError> {
     ReaderBuilder::new(schema.clone())
         .with_batch_size(batch_rows)
         .with_coerce_primitive(true)
-        .with_strict_mode(true)
+        .with_strict_mode(is_strict)
         .build_decoder()
-}
-
-fn decoder_of(reader: &JsonReader) -> Result<Decoder> {
-    decoder(&reader.schema, BATCH_ROWS).map_err(|error| describe(&reader.path, None, &error))
 }
 
 fn describe(path: &Path, row: Option<u64>, error: &ArrowError) -> crate::Error {
@@ -183,7 +252,7 @@ fn column_texts(column: &ArrayRef) -> Result<StringViewArray> {
 
 /// The names of the columns as the first object spells them.
 fn spelling(block: &[u8], columns: &[String]) -> Vec<String> {
-    use serde_json::{Deserializer, Map, Value};
+    use serde_json::{Deserializer, Map};
     let first = Deserializer::from_slice(block).into_iter::<Map<String, Value>>().next();
     let Some(Ok(first)) = first else { return columns.to_vec() };
     let spelled = |column: &String| {
@@ -284,13 +353,16 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::sql::copy::options::Compression;
+    use crate::sql::file_access::FileAccess;
 
     fn read(text: &[u8]) -> std::result::Result<Vec<Vec<Option<String>>>, String> {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(text).expect("write");
         let columns = ["a".to_string(), "b".to_string()];
-        let mut reader =
-            JsonReader::open(file.path(), &columns, &vec![0; columns.len()]).map_err(|error| error.to_string())?;
+        let source = Source::open(file.path(), &FileAccess::All, Compression::None);
+        let reader = source.and_then(|source| JsonReader::open(source, &columns, &vec![0; columns.len()]));
+        let mut reader = reader.map_err(|error| error.to_string())?;
         let mut records = Vec::new();
         while let Some(rows) = reader.next().map_err(|error| error.to_string())? {
             let FileRows::Text(columns) = rows else { panic!("text") };

@@ -8,15 +8,15 @@ use std::path::Path;
 
 use arrow::array::{RecordBatch, StringViewArray};
 
-pub(super) use delimited::DelimitedReader;
-pub(super) use json::JsonReader;
+pub(in crate::sql) use delimited::DelimitedReader;
+pub(in crate::sql) use json::{JsonReader, JsonText};
 pub(super) use parquet::ParquetReader;
 
 use crate::Error;
 
 /// A batch of rows before conversion to the column types of the table.
 #[derive(Debug)]
-pub(super) enum FileRows {
+pub(in crate::sql) enum FileRows {
     /// Typed values, from Parquet.
     Typed(RecordBatch),
     /// One array of text for each column, all of equal length.
@@ -33,7 +33,7 @@ impl FileRows {
 }
 
 /// An `Import` error with an `InvalidFile` cause. `row` is counted from 1.
-fn bad(path: &Path, row: Option<u64>, message: impl Into<String>) -> Error {
+pub(in crate::sql) fn bad(path: &Path, row: Option<u64>, message: impl Into<String>) -> Error {
     within(path, row, Error::InvalidFile(message.into()))
 }
 

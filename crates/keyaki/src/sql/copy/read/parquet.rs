@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::parquet::arrow::ProjectionMask;
 use datafusion::parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
@@ -26,17 +27,26 @@ pub(crate) struct ParquetReader {
 }
 
 impl ParquetReader {
-    pub fn open(path: &Path, files: &FileAccess) -> Result<Self> {
+    /// Opens a file. Columns that are not `wanted` are not read.
+    ///
+    /// # Errors
+    /// `FileAccess`, `Io`; `Import` if the file is damaged or in another format.
+    pub fn open(path: &Path, files: &FileAccess, wanted: impl Fn(&str) -> bool) -> Result<Self> {
         let failed = |error: ParquetError| within(path, None, error.into());
         let file = files.open(path)?;
         let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(failed)?;
         let schema = Arc::new(with_views(metadata.schema()));
+        let fields = schema.fields().iter().enumerate();
+        let columns: Vec<usize> = fields.filter(|(_, field)| wanted(field.name())).map(|(column, _)| column).collect();
         // Views point into the decoded pages; other array types copy the values.
         let options = ArrowReaderOptions::new().with_schema(schema.clone());
         let metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options).map_err(failed)?;
         let rows = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
-        let reader = builder.with_batch_size(BATCH_ROWS).build().map_err(failed)?;
+        let columns_read = ProjectionMask::roots(builder.parquet_schema(), columns.iter().copied());
+        let builder = builder.with_projection(columns_read).with_batch_size(BATCH_ROWS);
+        let reader = builder.build().map_err(failed)?;
+        let schema = Arc::new(schema.project(&columns)?);
         Ok(ParquetReader { path: path.to_path_buf(), rows, schema, reader, records: 0 })
     }
 

@@ -1,5 +1,6 @@
 //! Encoders of COPY TO, one for each format behind the trait [`Sink`].
 
+mod compressed;
 mod parquet;
 mod text;
 
@@ -8,6 +9,8 @@ use std::path::Path;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
+
+use compressed::TextFile;
 
 use super::options::{CopyOptions, Format};
 use crate::base::arrays::{element_type, is_list, list_of};
@@ -28,11 +31,18 @@ pub(super) trait Sink {
 /// Opens the sink for `file`. `path` is the name of the target, whose extension may imply the format.
 pub(super) fn open(path: &Path, file: File, options: &CopyOptions, schema: &SchemaRef) -> Result<Box<dyn Sink>> {
     let (format, dialect) = options.resolve(path, true)?;
+    let text = |file| {
+        let file = TextFile::new(file, options.compression(path));
+        file.map_err(|error| Error::io("write", path, error))
+    };
     Ok(match format {
         Format::Parquet => Box::new(parquet::ParquetSink::new(file, options, schema)?),
-        Format::Json => Box::new(text::TextSink::json(file, schema)?),
-        Format::Csv => Box::new(text::TextSink::delimited(file, schema, dialect, options.header.unwrap_or(true))?),
-        Format::Tbl => Box::new(text::TextSink::delimited(file, schema, dialect, false)?),
+        Format::Json => Box::new(text::TextSink::json(text(file)?, schema)?),
+        Format::Csv => {
+            let header = options.header.unwrap_or(true);
+            Box::new(text::TextSink::delimited(text(file)?, schema, dialect, header)?)
+        }
+        Format::Tbl => Box::new(text::TextSink::delimited(text(file)?, schema, dialect, false)?),
     })
 }
 

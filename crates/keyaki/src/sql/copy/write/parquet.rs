@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::parquet::arrow::ArrowWriter;
-use datafusion::parquet::basic::{Compression as Codec, ZstdLevel};
+use datafusion::parquet::basic::{Compression as Codec, GzipLevel, ZstdLevel};
 use datafusion::parquet::file::properties::WriterProperties;
 
 use super::{Sink, column_type, convert, unsupported};
@@ -28,10 +28,11 @@ pub(super) struct ParquetSink {
 impl ParquetSink {
     pub fn new(file: File, options: &CopyOptions, schema: &SchemaRef) -> Result<Self> {
         let codec = match options.compression.unwrap_or(Compression::Zstd) {
-            Compression::None => Codec::UNCOMPRESSED,
             Compression::Snappy => Codec::SNAPPY,
             Compression::Zstd => Codec::ZSTD(ZstdLevel::default()),
             Compression::Lz4 => Codec::LZ4_RAW,
+            Compression::Gzip => Codec::GZIP(GzipLevel::default()),
+            Compression::None | Compression::Bzip2 | Compression::Xz => Codec::UNCOMPRESSED,
         };
         let mut properties = WriterProperties::builder().set_compression(codec);
         if let Some(rows) = options.row_group_rows {

@@ -6,12 +6,12 @@
 //! are strings.
 
 use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
 
+use super::compressed::TextFile;
 use super::{Sink, column_type, convert, unsupported};
 use crate::sql::copy::options::Dialect;
 use crate::write::text::{Formatter, elements_of};
@@ -20,7 +20,7 @@ use crate::{Error, Result};
 const BUFFER_BYTES: usize = 1 << 20;
 
 pub(super) struct TextSink {
-    file: File,
+    file: TextFile,
     names: Vec<String>,
     style: Style,
     buffer: String,
@@ -35,7 +35,7 @@ enum Style {
 }
 
 impl TextSink {
-    pub fn delimited(file: File, schema: &SchemaRef, dialect: Dialect, header: bool) -> Result<Self> {
+    pub fn delimited(file: TextFile, schema: &SchemaRef, dialect: Dialect, header: bool) -> Result<Self> {
         let mut sink = TextSink::new(file, schema, Style::Delimited(dialect.clone()))?;
         if header {
             for (i, name) in sink.names.iter().enumerate() {
@@ -49,7 +49,7 @@ impl TextSink {
         Ok(sink)
     }
 
-    pub fn json(file: File, schema: &SchemaRef) -> Result<Self> {
+    pub fn json(file: TextFile, schema: &SchemaRef) -> Result<Self> {
         let names = schema.fields().iter().map(|field| {
             let mut name = String::new();
             json_text(field.name(), &mut name);
@@ -58,7 +58,7 @@ impl TextSink {
         TextSink::new(file, schema, Style::Json(names.collect()))
     }
 
-    fn new(file: File, schema: &SchemaRef, style: Style) -> Result<Self> {
+    fn new(file: TextFile, schema: &SchemaRef, style: Style) -> Result<Self> {
         for field in schema.fields() {
             if column_type(field.data_type()).is_none() {
                 let (name, ty) = (field.name(), field.data_type());
@@ -75,7 +75,7 @@ impl TextSink {
                 self.buffer.push(char::from(dialect.delimiter));
             }
             if column.array.is_null(row) {
-                self.buffer.push_str(&dialect.null);
+                self.buffer.push_str(null_of(dialect));
                 continue;
             }
             self.value.clear();
@@ -85,7 +85,7 @@ impl TextSink {
             } else if needs_quotes(&self.value, dialect) && !self.value.is_empty() {
                 let (name, row) = (&self.names[i], self.rows + 1);
                 let problem =
-                    format!("a tbl file cannot hold a delimiter, a line end or \"{}\" in a value", dialect.null);
+                    format!("a tbl file cannot hold a delimiter, a line end or \"{}\" in a value", null_of(dialect));
                 return Err(Error::Import {
                     path: None,
                     row: Some(row),
@@ -184,14 +184,19 @@ impl Sink for TextSink {
 
     fn finish(mut self: Box<Self>) -> Result<File> {
         self.flush()?;
-        Ok(self.file)
+        self.file.finish().map_err(|error| Error::io("write", Path::new(""), error))
     }
+}
+
+/// The text that stands for null.
+fn null_of(dialect: &Dialect) -> &str {
+    dialect.nulls.first().map_or("", String::as_str)
 }
 
 /// True if the value without quotes would be read as a different value.
 fn needs_quotes(value: &str, dialect: &Dialect) -> bool {
     let special = |byte: u8| byte == dialect.delimiter || byte == b'\n' || byte == b'\r' || Some(byte) == dialect.quote;
-    value.is_empty() || value == dialect.null || value.bytes().any(special)
+    value.is_empty() || value == null_of(dialect) || value.bytes().any(special)
 }
 
 fn quote_if_needed(value: &str, dialect: &Dialect, out: &mut String) {

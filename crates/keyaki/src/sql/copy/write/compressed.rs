@@ -1,0 +1,46 @@
+//! The file of a text format, compressed if the statement says so.
+
+use std::fs::File;
+use std::io::{Result, Write};
+
+use flate2::write::GzEncoder;
+
+use crate::sql::copy::options::Compression;
+
+pub(super) enum TextFile {
+    Plain(File),
+    Gzip(GzEncoder<File>),
+    Zstd(zstd::Encoder<'static, File>),
+}
+
+impl TextFile {
+    /// `compression` is one that [`CopyOptions::resolve`](crate::sql::copy::options::CopyOptions::resolve) permits.
+    pub fn new(file: File, compression: Compression) -> Result<TextFile> {
+        Ok(match compression {
+            Compression::Gzip => TextFile::Gzip(GzEncoder::new(file, flate2::Compression::default())),
+            Compression::Zstd => {
+                let mut encoder = zstd::Encoder::new(file, zstd::DEFAULT_COMPRESSION_LEVEL)?;
+                encoder.include_checksum(true)?;
+                TextFile::Zstd(encoder)
+            }
+            _ => TextFile::Plain(file),
+        })
+    }
+
+    pub fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
+        match self {
+            TextFile::Plain(file) => file.write_all(bytes),
+            TextFile::Gzip(encoder) => encoder.write_all(bytes),
+            TextFile::Zstd(encoder) => encoder.write_all(bytes),
+        }
+    }
+
+    /// Writes the end of the compressed data, and returns the file.
+    pub fn finish(self) -> Result<File> {
+        match self {
+            TextFile::Plain(file) => Ok(file),
+            TextFile::Gzip(encoder) => encoder.finish(),
+            TextFile::Zstd(encoder) => encoder.finish(),
+        }
+    }
+}
