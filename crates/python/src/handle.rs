@@ -21,21 +21,12 @@ use pyo3::prelude::*;
 
 use crate::frames::Frames;
 use crate::process::{self, Process};
-use crate::registry::Open;
+use crate::registry::{Open, Opened};
 use crate::shelves::{Shelf, Shelves};
 use crate::{failure, statements};
 
 /// Time between two looks for signals.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
-/// The options with which a database was opened. Later connections of the process to it must agree.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opened {
-    /// The canonical path; `None` for a temporary database.
-    pub path: Option<PathBuf>,
-    /// True if it was opened for reading only.
-    pub read_only: bool,
-}
-
 /// Properties of a connection that its owner can change.
 #[derive(Debug, Clone, Copy)]
 pub struct Modes {

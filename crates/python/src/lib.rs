@@ -11,12 +11,11 @@
 //! | [`process`] | forks and the end of the process |
 //! | [`statements`] | statements that begin a transaction |
 //! | [`encode`], [`decode`] | Python objects as values of parameters, values of results as Python objects |
-//! | [`handle`] | an open connection, shared with its cursors; waiting without the GIL; signals |
+//! | [`registry`] | databases that are open in this process |
 //! | [`shelves`] | results that keep a database open |
-//! | [`registry`] | connections that are open in this process |
-//! | [`result`] | rows of results |
-//! | [`stream`], [`source`] | results as Arrow streams, Arrow data of other libraries |
-//! | [`frames`] | such data as tables of statements |
+//! | [`source`], [`frames`] | Arrow data of other libraries, such data as tables of statements |
+//! | [`handle`] | an open connection, shared with its cursors; waiting without the GIL; signals |
+//! | [`result`], [`stream`] | rows of results, results as Arrow streams |
 //! | [`api`] | `connect`, connections, cursors, transactions |
 //! | [`adbc`] | the ADBC driver |
 //!

@@ -2,15 +2,23 @@
 //!
 //! A database can be open once in a process: further connections to the same directory share it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use keyaki::Database;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 
-use crate::handle::Opened;
 use crate::process;
+
+/// The options with which a database was opened. Later connections of the process to it must agree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opened {
+    /// The canonical path; `None` for a temporary database.
+    pub path: Option<PathBuf>,
+    /// True if it was opened for reading only.
+    pub read_only: bool,
+}
 
 /// An object that keeps a database open.
 pub trait Open: Send + Sync {

@@ -14,8 +14,7 @@ use super::objects::{self, Filter};
 use super::session::Session;
 use super::statement::AdbcStatement;
 use super::{Reader, reader, unknown};
-use crate::handle::Opened;
-use crate::registry::Open;
+use crate::registry::{Open, Opened};
 
 /// Types of tables in the information schema.
 pub const TABLE_TYPES: [&str; 3] = ["BASE TABLE", "LOCAL TEMPORARY", "VIEW"];

@@ -24,9 +24,8 @@ use parking_lot::Mutex;
 
 use self::connection::AdbcConnection;
 use crate::api::{Refusal, open_database, parse_durability, parse_memory};
-use crate::handle::Opened;
 use crate::process::Process;
-use crate::registry::{self, Open};
+use crate::registry::{self, Open, Opened};
 
 /// Prefix of the options that only this driver has.
 const PREFIX: &str = "adbc.keyaki.";

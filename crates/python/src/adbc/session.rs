@@ -9,9 +9,9 @@ use keyaki::{Database, TransactionStatus};
 use parking_lot::Mutex;
 
 use super::{failed, state};
-use crate::handle::{Opened, thread_mark};
+use crate::handle::thread_mark;
 use crate::process::Process;
-use crate::registry::Open;
+use crate::registry::{Open, Opened};
 use crate::shelves::Shelves;
 use crate::statements;
 

@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
 use super::Connection;
-use crate::handle::{Handle, Modes, Opened};
-use crate::registry::Handles;
+use crate::handle::{Handle, Modes};
+use crate::registry::{Handles, Opened};
 use crate::{failure, registry};
 
 /// The name of a new temporary database.
