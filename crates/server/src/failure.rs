@@ -53,7 +53,7 @@ impl Failure {
     ///
     /// # Errors
     /// 54000 for 2 GiB or more.
-    pub fn message_len(bytes: usize) -> Result<i32, Failure> {
+    pub fn message_len(bytes: usize) -> Result<i32> {
         i32::try_from(bytes)
             .map_err(|_| Failure::sql("54000", format!("a row of {bytes} bytes is too long for a message (2 GiB)")))
     }

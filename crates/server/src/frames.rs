@@ -309,7 +309,7 @@ async fn within<T>(limit: Option<Duration>, step: impl Future<Output = io::Resul
 ///
 /// # Errors
 /// As [`Failure::message_len`]: the output has no part of the message then.
-pub fn put_message(output: &mut Vec<u8>, kind: u8, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), Failure> {
+pub fn put_message(output: &mut Vec<u8>, kind: u8, put: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
     let before = output.len();
     output.put_u8(kind);
     let start = output.len();
