@@ -70,7 +70,7 @@ pub use base::progress::{NoProgress, Progress};
 pub use base::to_sql::{ToSql, ToSqlOutput};
 pub use base::uuids::{printable, printable_as_json};
 pub use base::value::{Value, ValueRef};
-pub use base::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};
+pub use base::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState, field_type_name};
 pub use catalog::IndexMethod;
 pub use engine::cache::{CacheCalibration, CacheStatus, PinInfo, calibrate_caches};
 pub use engine::notifications::Notification;

@@ -29,4 +29,5 @@ pub(crate) mod value;
 
 pub use error::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};
 pub(crate) use error::{shown, syntax, tokenizer};
+pub use type_name::field_type_name;
 pub(crate) use type_name::type_name;

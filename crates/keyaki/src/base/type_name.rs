@@ -1,8 +1,18 @@
 //! PostgreSQL's names of Arrow types, for error messages.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field};
 
+use super::json_fields::json_type;
 use super::uuids::is_uuid;
+
+/// PostgreSQL's name of the type of a column of a result.
+pub fn field_type_name(field: &Field) -> String {
+    match json_type(field) {
+        Some(json) if type_name(field.data_type()).ends_with("[]") => format!("{}[]", json.name()),
+        Some(json) => json.name().into(),
+        None => type_name(field.data_type()),
+    }
+}
 
 /// PostgreSQL's name of an Arrow type. Types without a counterpart in PostgreSQL keep a name of their own.
 pub(crate) fn type_name(ty: &DataType) -> String {
