@@ -17,17 +17,18 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[=>]|\r")
 
 
 class Terminal:
-    """A shell on a pseudo-terminal of 80 columns and 24 lines."""
+    """A shell on a pseudo-terminal of 24 lines."""
 
-    def __init__(self, directory, *arguments):
+    def __init__(self, directory, *arguments, columns=80):
         self.primary, secondary = pty.openpty()
         import fcntl
         import struct
         import termios
 
-        fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         environment = dict(os.environ, TERM="xterm", PAGER="cat", XDG_DATA_HOME=str(directory), HOME=str(directory))
-        environment.pop("NO_COLOR", None)
+        for name in ["NO_COLOR", "XDG_CONFIG_HOME"]:
+            environment.pop(name, None)
         self.process = subprocess.Popen(
             [tpch.KEYAKI, *map(str, arguments)],
             stdin=secondary, stdout=secondary, stderr=secondary, start_new_session=True, env=environment,
@@ -35,6 +36,7 @@ class Terminal:
         )
         os.close(secondary)
         self.raw = ""
+        self.all = ""
 
     def type(self, text):
         os.write(self.primary, text.encode())
@@ -51,9 +53,11 @@ class Terminal:
                 raise AssertionError(f"{text!r} did not appear in {seen!r}")
             if select.select([self.primary], [], [], 0.2)[0]:
                 try:
-                    self.raw += os.read(self.primary, 65536).decode(errors="replace")
+                    read = os.read(self.primary, 65536).decode(errors="replace")
                 except OSError:
                     raise AssertionError(f"the shell ended before {text!r} appeared in {seen!r}") from None
+                self.raw += read
+                self.all += read
 
     def close(self):
         if self.process.poll() is None:
@@ -87,6 +91,46 @@ class Shell(unittest.TestCase):
         self.terminal.wait_for("│ one")
         self.terminal.wait_for("(1 row, ")
 
+    def test_further_lines_have_a_prompt(self):
+        self.run_line("SELECT 'a' ||", "   ...> ")
+        self.run_line("", "   ...> ")
+        self.run_line("'b' AS both;", "│ ab")
+        # Completion knows the lines before.
+        self.run_line("CREATE TABLE t (id INT PRIMARY KEY, colour TEXT);", "CREATE TABLE, ")
+        self.run_line("SELECT count(*) FROM t", "   ...> ")
+        self.terminal.type("WHERE col\t IS NULL;\r")
+        self.terminal.wait_for("WHERE colour")
+        self.terminal.wait_for("(1 row, ")
+        # Ctrl-C drops all lines.
+        self.run_line("SELECT 'dropped',", "   ...> ")
+        self.terminal.type("\x03")
+        self.terminal.wait_for("keyaki> ")
+        self.run_line("SELECT 'ke' || 'pt';", "kept")
+        self.run_line("SELECT 1,", "   ...> ")
+        self.run_line(".quit")
+        self.assertEqual(self.terminal.process.wait(30), 0)
+
+    def test_words_are_commands(self):
+        self.run_line("help", "psql's commands:")
+        self.run_line("\\x", "keyaki> ")
+        self.run_line("SELECT 1 AS one, NULL AS two;", "one = 1")
+        self.run_line("\\dt", "keyaki> ")
+        self.run_line("exit;")
+        self.assertEqual(self.terminal.process.wait(30), 0)
+
+    def test_null_is_dimmed(self):
+        self.run_line("SELECT 'NULL' AS a, NULL AS b;", "(1 row, ")
+        self.assertIn("│ NULL │ \x1b[2mNULL\x1b[0m │", self.terminal.all)
+
+    def test_long_values_are_cut_at_once(self):
+        self.run_line("SELECT repeat('word ', 1600000) AS long, 42 AS n;", "(1 row, ")
+        self.assertLess(len(self.terminal.all), 100_000)
+
+    def test_an_open_transaction_is_reported(self):
+        self.run_line("BEGIN;", "keyaki*> ")
+        self.run_line("quit", "the open transaction is rolled back")
+        self.assertEqual(self.terminal.process.wait(60), 0)
+
     def test_errors_do_not_end_the_shell(self):
         self.run_line("SELECT * FROM nowhere;", "error: ")
         self.run_line("SELECT 'still ' || 'here';", "still here")
@@ -119,6 +163,83 @@ class Shell(unittest.TestCase):
         self.assertEqual(self.terminal.process.wait(30), 0)
         history = Path(self.directory.name) / "keyaki" / "history"
         self.assertIn("'remem'", history.read_text())
+
+
+class Widths(unittest.TestCase):
+    """Tables and plans at 80 and 200 columns."""
+
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.addCleanup(self.directory.cleanup)
+
+    def shell(self, columns):
+        path = Path(self.directory.name)
+        terminal = Terminal(path, path / "db", columns=columns)
+        self.addCleanup(terminal.close)
+        terminal.wait_for("keyaki> ")
+        return terminal
+
+    def output(self, terminal, statement, end):
+        """The lines between the statement and `end`."""
+        terminal.type(statement + "\r")
+        terminal.wait_for(statement[-8:])
+        text = terminal.wait_for(end)
+        return [line for line in text.split("\n") if line.startswith(("│", "┌", "├", "└"))]
+
+    def test_tables_fit(self):
+        texts = ", ".join(f"repeat('x', 60) AS text_{number}" for number in range(8))
+        statement = f"SELECT 1234567890123 AS number, DATE '2024-10-04' AS day, {texts}, 9.25 AS price;"
+        for columns in [80, 200]:
+            terminal = self.shell(columns)
+            lines = self.output(terminal, statement, "(1 row, ")
+            # The statement itself is echoed over several lines.
+            table = lines[-5:]
+            self.assertEqual({len(line) for line in table}, {len(table[0])}, table)
+            self.assertLessEqual(len(table[0]), columns)
+            for whole in [" 1234567890123 ", " 2024-10-04 ", " 9.25 "]:
+                self.assertIn(whole, table[3])
+            self.assertEqual("│ … │" in table[3], columns == 80)
+            terminal.type("quit\r")
+            self.assertEqual(terminal.process.wait(60), 0)
+
+    def test_plans_fit(self):
+        terminal = self.shell(80)
+        terminal.type("CREATE TABLE t (a INT PRIMARY KEY, b INT, c TEXT);\r")
+        terminal.wait_for("CREATE TABLE, ")
+        terminal.type("INSERT INTO t SELECT value, value % 7, 'x' FROM generate_series(1, 1000);\r")
+        terminal.wait_for("INSERT, ")
+        statement = "EXPLAIN ANALYZE SELECT b, count(*) AS n, min(c) AS c FROM t GROUP BY b ORDER BY n DESC, b LIMIT 5;"
+        terminal.type(statement + "\r")
+        terminal.wait_for("plan with metrics")
+        text = terminal.wait_for("(1 row, ")
+        self.assertRegex(text, r"estimated +rows +time +share +operator")
+        self.assertIn("└─ ", text)
+        self.assertIn(" %  ", text)
+        self.assertTrue(all(len(line) <= 80 for line in text.split("\n")), text)
+
+
+class Start(unittest.TestCase):
+    """The user's start file."""
+
+    def test_init_file(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory)
+            configuration = path / ".config" / "keyaki"
+            configuration.mkdir(parents=True)
+            (configuration / "init.sql").write_text("SELECT 'from ' || 'init';\n.mode line\nSELECT broken;\n")
+            terminal = Terminal(path, path / "db")
+            self.addCleanup(terminal.close)
+            terminal.wait_for("new database")
+            terminal.wait_for("from init")
+            terminal.wait_for("init.sql:3: ")
+            terminal.wait_for("keyaki> ")
+            terminal.type("SELECT 4 + 5 AS nine;\r")
+            terminal.wait_for("nine = 9")
+            terminal.type("quit\r")
+            self.assertEqual(terminal.process.wait(60), 0)
+            terminal = Terminal(path, path / "db", "--no-init")
+            self.addCleanup(terminal.close)
+            self.assertNotIn("from init", terminal.wait_for("keyaki> "))
 
 
 if __name__ == "__main__":

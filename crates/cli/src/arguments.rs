@@ -68,6 +68,15 @@ pub struct InputArguments {
     /// Print the elapsed time of each statement [default: only in the interactive shell]
     #[arg(long)]
     pub timer: bool,
+    /// Run this file first [default: ~/.config/keyaki/init.sql, only in the interactive shell]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_init")]
+    pub init: Option<PathBuf>,
+    /// Ignore the user's init.sql
+    #[arg(long)]
+    pub no_init: bool,
+    /// Give a parameter of statements (:NAME, $NAME) a value, as .parameter set; can be repeated
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_parameter)]
+    pub parameters: Vec<(String, String)>,
 }
 
 /// Options for opening a database.
@@ -156,6 +165,23 @@ pub enum Command {
     Plot(PlotArguments),
     /// Record the reads or the memory accesses of a query, or replay the latter in a simulated cache
     Trace(TraceArguments),
+    /// Print the completions of a shell, for its start file or its directory of completions
+    Completions(CompletionsArguments),
+    /// Print the manual page of the program or of a command, for `man -l`
+    Man(ManArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionsArguments {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct ManArguments {
+    /// A command, such as serve
+    pub command: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -503,6 +529,14 @@ impl FromStr for ByteSize {
             return Err(wrong());
         }
         Ok(ByteSize(bytes as usize))
+    }
+}
+
+/// A name and a value with an equals sign between them.
+fn parse_parameter(text: &str) -> std::result::Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("a parameter has the form NAME=VALUE".into()),
     }
 }
 

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
-use keyaki::{CacheCalibration, Database, Options, calibrate_caches};
+use keyaki::{CacheCalibration, Options, calibrate_caches};
 use keyaki_llc::Quartiles;
 
 use crate::bars::Bars;
+use crate::database;
 use crate::failure::Result;
 use crate::run::Runner;
 use crate::terminal::bytes;
@@ -40,7 +41,7 @@ pub fn show(runner: &mut Runner) -> Result<()> {
 pub fn calibrate(database: Option<&Path>) -> Result<()> {
     // Opened before the measurement, which takes long, to report errors at once.
     let options = Options { must_exist: true, ..Default::default() };
-    let database = database.map(|path| Database::open(path, options)).transpose()?;
+    let database = database.map(|path| database::open(path, options)).transpose()?;
     let bars = Bars::new();
     bars.status("measuring the CPU caches".into());
     let measured = calibrate_caches();

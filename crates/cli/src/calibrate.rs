@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use keyaki::{Database, Options};
+use keyaki::Options;
 use keyaki_device::calibrate::{CalibrateOptions, Calibration, calibrate};
 use keyaki_device::{Device, open_default};
 
 use crate::arguments::CalibrateArguments;
 use crate::bars::Bars;
+use crate::database;
 use crate::device::paced;
 use crate::failure::{Failure, Result};
 use crate::terminal::{bytes, seconds, thousands};
@@ -31,8 +32,8 @@ pub fn run(arguments: &CalibrateArguments) -> Result<()> {
         let model = device.model();
         options.depths.extend((9..).map(|bits| 1 << bits).take_while(|&depth| depth < 2 * model.queue_depth()));
         measure(&paced(model)?, path, &options)?
-    } else if is_database(path) {
-        let database = Database::open(path, Options { must_exist: true, ..Default::default() })?;
+    } else if database::is_database(path) {
+        let database = database::open(path, Options { must_exist: true, ..Default::default() })?;
         let calibration = measure(database.store().device(), path, &options)?;
         database.set_calibration(calibration.clone())?;
         calibration
@@ -51,11 +52,6 @@ pub fn run(arguments: &CalibrateArguments) -> Result<()> {
         println!("stored in {}", path.join(FILE).display());
     }
     Ok(())
-}
-
-/// True if the directory has the files of a database. Opening it checks their contents.
-fn is_database(path: &Path) -> bool {
-    path.join("LOCK").exists() && path.join("data").exists()
 }
 
 /// Options of a full or a quick measurement.

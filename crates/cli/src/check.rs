@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::Int64Type;
-use keyaki::{Database, SqlState};
+use keyaki::SqlState;
 
 use crate::arguments::CheckArguments;
+use crate::database;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupts;
 use crate::output::Mode;
@@ -26,12 +27,20 @@ struct Totals {
 
 pub async fn run(arguments: &CheckArguments, interrupts: Arc<Interrupts>) -> Result<()> {
     let options = keyaki::Options { must_exist: true, ..arguments.open.options()? };
-    let database = Database::open(&arguments.database, options).inspect_err(|error| {
-        if error.sqlstate() == SqlState::DATA_CORRUPTED {
+    let database = database::open(&arguments.database, options).inspect_err(|failure| {
+        if matches!(failure, Failure::Database(error) if error.sqlstate() == SqlState::DATA_CORRUPTED) {
             eprintln!("{}", hint(&arguments.database));
         }
     })?;
     let mut runner = Runner::new(&database, Mode::Table, interrupts);
+    report(&mut runner, &arguments.database).await
+}
+
+/// Checks the open database and shows its problems. `path` is that of the database.
+///
+/// # Errors
+/// [`Failure::Reported`] if there are problems; errors of CHECK DATABASE.
+pub async fn report(runner: &mut Runner, path: &Path) -> Result<()> {
     let checked = runner.collect("CHECK DATABASE").await?;
     let problems = problems(&checked);
     problems.iter().try_for_each(|problem| runner.say(problem))?;
@@ -46,7 +55,7 @@ pub async fn run(arguments: &CheckArguments, interrupts: Arc<Interrupts>) -> Res
     if problems.is_empty() {
         return Ok(());
     }
-    runner.say(&hint(&arguments.database))?;
+    runner.say(&hint(path))?;
     Err(Failure::Reported)
 }
 

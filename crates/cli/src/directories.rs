@@ -7,6 +7,11 @@ pub fn data() -> Option<PathBuf> {
     base("XDG_DATA_HOME", ".local/share")
 }
 
+/// `$XDG_CONFIG_HOME/keyaki` or `~/.config/keyaki`; none without a home directory.
+pub fn configuration() -> Option<PathBuf> {
+    base("XDG_CONFIG_HOME", ".config")
+}
+
 /// `$XDG_CACHE_HOME/keyaki` or `~/.cache/keyaki`; none without a home directory.
 pub fn cache() -> Option<PathBuf> {
     base("XDG_CACHE_HOME", ".cache")

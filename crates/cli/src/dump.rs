@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use keyaki::Database;
-
 use crate::arguments::DumpArguments;
+use crate::database;
 use crate::failure::Result;
 use crate::interrupt::Interrupts;
 use crate::output::{Mode, table_of};
@@ -13,7 +12,7 @@ use crate::terminal::{bytes, rows, sum};
 
 pub async fn run(arguments: &DumpArguments, interrupts: Arc<Interrupts>) -> Result<()> {
     let options = keyaki::Options { must_exist: true, ..arguments.open.options()? };
-    let database = Database::open(&arguments.database, options)?;
+    let database = database::open(&arguments.database, options)?;
     let mut runner = Runner::new(&database, Mode::Table, interrupts);
     let directory = arguments.directory.display().to_string();
     let passwords = if arguments.passwords { " WITH PASSWORDS" } else { "" };

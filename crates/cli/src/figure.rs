@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use keyaki::Database;
 use keyaki_exec::StatsSnapshot;
 use plotters::prelude::*;
 
 use crate::arguments::PlotArguments;
+use crate::database;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupts;
 use crate::output::Mode;
@@ -64,7 +64,7 @@ pub async fn run(arguments: &PlotArguments, interrupts: Arc<Interrupts>) -> Resu
     let sql = arguments.sql.join(" ");
     let options = keyaki::Options { must_exist: true, ..arguments.open.options()? };
     std::fs::File::create(&arguments.output).map_err(Failure::file(&arguments.output))?;
-    let database = Database::open(&arguments.database, options)?;
+    let database = database::open(&arguments.database, options)?;
     let mut curves = Vec::new();
     for execution in arguments.execution.settings() {
         let mut runner = Runner::new(&database, Mode::Csv, interrupts.clone());

@@ -66,6 +66,11 @@ impl Active<'_> {
         }
     }
 
+    /// True after Ctrl-C, for work that does not wait.
+    pub fn is_pressed(&self) -> bool {
+        *self.presses.borrow() > 0
+    }
+
     /// Runs `work` to its end. Ctrl-C calls `interrupt`, and `work` decides whether it is too late.
     pub async fn interrupting<T>(&mut self, interrupt: impl FnOnce(), work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);

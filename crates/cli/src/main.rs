@@ -7,6 +7,11 @@
 #![warn(clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+/// As the standard library's, but a closed pipe ends the program silently.
+macro_rules! println {
+    ($($argument:tt)*) => { $crate::terminal::print_line(format_args!($($argument)*)) };
+}
+
 mod allocator;
 mod arguments;
 mod backup;
@@ -16,6 +21,7 @@ mod calibrate;
 mod check;
 mod configuration;
 mod connection;
+mod database;
 mod demo;
 mod device;
 mod directories;
@@ -25,6 +31,8 @@ mod failure;
 mod figure;
 mod interrupt;
 mod log;
+mod manual;
+mod misspelt;
 mod new_database;
 mod notify;
 mod output;
@@ -46,11 +54,11 @@ use std::sync::Arc;
 use arguments::{Arguments, Command, InputArguments, ShellArguments, SqlArguments};
 use failure::{Failure, Result};
 use interrupt::Interrupts;
-use keyaki::Database;
 use remote::{Address, Remote};
 use run::Runner;
-use shell::report;
+use shell::commands::Next;
 use shell::script::{self, OnError};
+use shell::{parameters, report};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -104,6 +112,8 @@ fn start(arguments: Arguments) -> Result<()> {
         Some(Command::Sql(arguments)) => sql(&runtime, &arguments, interrupts),
         Some(Command::Plot(arguments)) => runtime.block_on(figure::run(&arguments, interrupts)),
         Some(Command::Trace(arguments)) => runtime.block_on(trace::run(&arguments, interrupts)),
+        Some(Command::Completions(arguments)) => manual::completions(arguments.shell),
+        Some(Command::Man(arguments)) => manual::page(arguments.command.as_deref()),
     }
 }
 
@@ -112,13 +122,20 @@ fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupt
     if arguments.open.readonly && arguments.file.is_none() {
         return Err(Failure::Usage("--readonly requires the directory of a database".into()));
     }
+    if let Some(file) = &arguments.file {
+        misspelt::check(file)?;
+    }
     let transient = if arguments.file.is_none() { Some(transient()?) } else { None };
     let path = arguments.file.as_deref().or(transient.as_ref().map(TempDir::path));
     let path = path.ok_or_else(|| Failure::Usage("a database is missing".into()))?;
     let _runtime = runtime.enter();
     let options = arguments.open.options()?;
     allocator::fit(options.memory_bytes());
-    let database = Database::open(path, options)?;
+    let is_new = arguments.file.is_some() && !path.exists();
+    let database = database::open(path, options)?;
+    if is_new && arguments.input.commands.is_empty() && stdin().is_terminal() {
+        eprintln!("new database \"{}\"", path.display());
+    }
     let mut runner = Runner::new(&database, arguments.input.mode, interrupts);
     runner.timer = arguments.input.timer;
     runner.open = arguments.open;
@@ -137,14 +154,28 @@ fn sql(runtime: &Runtime, arguments: &SqlArguments, interrupts: Arc<Interrupts>)
 
 fn run_input(runtime: &Runtime, runner: &mut Runner, arguments: &InputArguments) -> Result<()> {
     let on_error = if arguments.continue_on_error { OnError::Continue } else { OnError::Stop };
-    if !arguments.commands.is_empty() {
-        runtime.block_on(commands(runner, &arguments.commands, on_error))
-    } else if !stdin().is_terminal() {
-        runtime.block_on(script::run(runner, stdin().lock(), "stdin", on_error)).map(drop)
-    } else {
+    for (name, value) in &arguments.parameters {
+        let name = parameters::name(name).map_err(|failure| Failure::Usage(failure.to_string()))?;
+        runner.parameters.insert(name.into(), parameters::literal(value));
+    }
+    let is_interactive = arguments.commands.is_empty() && stdin().is_terminal();
+    if let Some(file) = &arguments.init
+        && runtime.block_on(script::run_file(runner, file, on_error))? == Next::Quit
+    {
+        return Ok(());
+    }
+    if is_interactive {
         runner.interactive = true;
         runner.timer = true;
+        let is_init_read = arguments.init.is_some() || arguments.no_init;
+        if !is_init_read && runtime.block_on(shell::run_init(runner)) == Next::Quit {
+            return Ok(());
+        }
         shell::run(runtime, runner)
+    } else if arguments.commands.is_empty() {
+        runtime.block_on(script::run(runner, stdin().lock(), "stdin", on_error)).map(drop)
+    } else {
+        runtime.block_on(commands(runner, &arguments.commands, on_error))
     }
 }
 
@@ -152,8 +183,8 @@ async fn commands(runner: &mut Runner, commands: &[String], on_error: OnError) -
     let mut result = Ok(());
     for command in commands {
         match script::run(runner, command.as_bytes(), script::COMMAND, on_error).await {
-            Ok(shell::commands::Next::Quit) => break,
-            Ok(shell::commands::Next::Continue) => {}
+            Ok(Next::Quit) => break,
+            Ok(Next::Continue) => {}
             Err(Failure::Reported) if on_error == OnError::Continue => result = Err(Failure::Reported),
             Err(failure) => return Err(failure),
         }

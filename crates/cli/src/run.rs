@@ -4,6 +4,7 @@
 //! which then fails or, if its commit has started, succeeds. While rows are read, Ctrl-C drops the stream, which cancels the
 //! query.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write, stdout};
 use std::sync::Arc;
@@ -17,10 +18,13 @@ use crate::bars::{Bars, Watch};
 use crate::connection::{Connection, failure_of};
 use crate::failure::{Failure, Result};
 use crate::interrupt::{Active, Interrupts};
-use crate::output::Mode;
+use crate::output::{Mode, Screen, Style};
 use crate::pager::Pager;
-use crate::remote::{CopySource, PlainWriter, Remote};
+use crate::remote::{CopySource, PlainWriter, Remote, has_password};
 use crate::terminal;
+
+/// The setting of estimated rows in plans.
+const ESTIMATES: &str = "datafusion.explain.show_statistics";
 
 /// Destination of results.
 #[derive(Debug, Default)]
@@ -36,7 +40,17 @@ pub enum Target {
 pub struct Runner {
     pub connection: Connection,
     pub mode: Mode,
+    pub style: Style,
     pub target: Target,
+    /// The destination after the next statement, which has one of its own.
+    pub next_target: Option<Target>,
+    /// Values of parameters in statements, as literals.
+    pub parameters: BTreeMap<String, String>,
+    /// Print the number of rows that each statement changes, and that of all statements.
+    pub changes: bool,
+    rows_changed: u64,
+    /// Receives each statement and its result.
+    pub log: Option<File>,
     /// Print the elapsed time of each statement.
     pub timer: bool,
     /// Interactive use: confirm each statement, and page long results.
@@ -59,8 +73,22 @@ impl Runner {
     }
 
     fn connected(connection: Connection, mode: Mode, interrupts: Arc<Interrupts>, bars: Arc<Bars>) -> Runner {
-        let open = OpenArguments::default();
-        Runner { connection, mode, target: Target::Stdout, timer: false, interactive: false, open, bars, interrupts }
+        Runner {
+            connection,
+            mode,
+            style: Style::default(),
+            target: Target::Stdout,
+            next_target: None,
+            parameters: BTreeMap::new(),
+            changes: false,
+            rows_changed: 0,
+            log: None,
+            timer: false,
+            interactive: false,
+            open: OpenArguments::default(),
+            bars,
+            interrupts,
+        }
     }
 
     /// The session of an embedded database.
@@ -81,12 +109,79 @@ impl Runner {
         self.session().ok().map(|session| self.bars.watch(session))
     }
 
+    /// The listener for Ctrl-C.
+    pub fn interrupts(&self) -> Arc<Interrupts> {
+        self.interrupts.clone()
+    }
+
+    /// The terminal, if it shows results.
+    pub fn screen(&self) -> Option<Screen> {
+        let (width, _) = matches!(self.target, Target::Stdout).then(terminal::size).flatten()?;
+        Some(Screen { width, colours: terminal::colours() })
+    }
+
     /// Runs one statement and writes its result.
     ///
     /// # Errors
     /// [`Failure::Cancelled`] after Ctrl-C; errors of the statement and of the output.
     pub async fn statement(&mut self, sql: &str) -> Result<()> {
+        let has_estimates = self.turn_estimates_on(sql).await;
         let start = Instant::now();
+        let result = self.run_statement(sql, start).await;
+        if has_estimates {
+            self.set_estimates(false).await;
+        }
+        let logged = self.log_statement(sql, &result, start.elapsed());
+        let redirected = match self.next_target.take() {
+            Some(target) => self.redirect(target),
+            None => Ok(()),
+        };
+        result.and(logged).and(redirected)
+    }
+
+    /// Before EXPLAIN of an embedded database, adds the estimated rows to plans that are shown as trees. Returns true if the
+    /// setting has changed.
+    async fn turn_estimates_on(&mut self, sql: &str) -> bool {
+        let is_explain = sql.trim_start().get(..7).is_some_and(|word| word.eq_ignore_ascii_case("explain"));
+        if !is_explain || !self.mode.is_boxed() || self.session().is_err() {
+            return false;
+        }
+        let setting = self.collect(&format!("SHOW {ESTIMATES}")).await.unwrap_or_default();
+        let is_off =
+            setting.iter().filter(|batch| batch.num_rows() > 0).filter_map(|batch| batch.columns().last()).any(
+                |column| arrow::util::display::array_value_to_string(column, 0).is_ok_and(|value| value == "false"),
+            );
+        is_off && self.set_estimates(true).await
+    }
+
+    /// True if the setting has changed. In a failed transaction, it does not, and EXPLAIN fails as well.
+    async fn set_estimates(&mut self, is_on: bool) -> bool {
+        self.collect(&format!("SET {ESTIMATES} = {is_on}")).await.is_ok()
+    }
+
+    /// Changes the destination of results.
+    ///
+    /// # Errors
+    /// If the results so far cannot be written to their file.
+    pub fn redirect(&mut self, target: Target) -> Result<()> {
+        match std::mem::replace(&mut self.target, target) {
+            Target::File(mut file) => file.flush().map_err(Failure::Output),
+            Target::Stdout | Target::Nowhere => Ok(()),
+        }
+    }
+
+    /// Writes a statement and its result to the log.
+    fn log_statement(&mut self, sql: &str, result: &Result<()>, elapsed: Duration) -> Result<()> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        let sql = if has_password(sql) { "(a statement with a password)" } else { sql.trim() };
+        let result = match result {
+            Ok(()) => format!("-- {}", terminal::seconds(elapsed)),
+            Err(failure) => format!("-- error: {}", failure.to_string().replace('\n', "\n-- ")),
+        };
+        writeln!(log, "{sql};\n{result}").map_err(Failure::Output)
+    }
+
+    async fn run_statement(&mut self, sql: &str, start: Instant) -> Result<()> {
         let interrupts = self.interrupts.clone();
         let mut active = interrupts.activate();
         let watch = self.watch();
@@ -150,10 +245,10 @@ impl Runner {
         start: Instant,
     ) -> Result<()> {
         let to_terminal = matches!(self.target, Target::Stdout).then(terminal::size).flatten();
-        let mut format = self.mode.format(stream.schema(), to_terminal.map(|(columns, _)| columns));
+        let mut format = self.mode.format(stream.schema(), &self.style, self.screen());
         let (mode, timer, footer) = (self.mode, self.timer, self.interactive || self.timer);
         let out = Out { writer: self.writer(to_terminal), watch };
-        let mut out = PlainWriter::new(out, to_terminal.is_some());
+        let mut out = PlainWriter::new(out, to_terminal.is_some() && !mode.is_safe());
         let mut rows = 0;
         while let Some(batch) = active.unless_pressed(stream.next()).await.ok_or(Failure::Cancelled)? {
             let batch = batch.map_err(failure_of)?;
@@ -194,8 +289,13 @@ impl Runner {
 
     fn done(&mut self, tag: &str, rows: Option<u64>, elapsed: Duration) -> Result<()> {
         if self.interactive || self.timer {
-            let rows = rows.map(|rows| format!(", {}", terminal::rows(rows))).unwrap_or_default();
-            self.say(&format!("{tag}{rows}{}", time_suffix(self.timer, elapsed)))?;
+            let shown = rows.map(|rows| format!(", {}", terminal::rows(rows))).unwrap_or_default();
+            self.say(&format!("{tag}{shown}{}", time_suffix(self.timer, elapsed)))?;
+        }
+        self.rows_changed += rows.unwrap_or(0);
+        if self.changes {
+            let [changed, all] = [rows.unwrap_or(0), self.rows_changed].map(terminal::thousands);
+            self.say(&format!("changes: {changed}, total: {all}"))?;
         }
         Ok(())
     }
@@ -207,9 +307,14 @@ impl Runner {
 
     /// Writes text to the destination of results; in interactive use, long text through the pager.
     pub fn show(&mut self, text: &str) -> Result<()> {
+        self.write_with(|out| out.write_all(text.as_bytes()))
+    }
+
+    /// As [`Runner::show`], for text of any length.
+    pub fn write_with(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
         let to_terminal = matches!(self.target, Target::Stdout).then(terminal::size).flatten();
         let mut out = Out { writer: self.writer(to_terminal), watch: None };
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        match write(&mut out).and_then(|()| out.flush()) {
             Ok(()) => out.finish(),
             Err(error) => out.closed_early(error),
         }

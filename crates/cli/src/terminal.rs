@@ -1,6 +1,7 @@
 //! Properties of the terminal, and number formats for people.
 
-use std::io::{IsTerminal, stderr, stdout};
+use std::fmt;
+use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::time::Duration;
 
 use arrow::array::{AsArray, RecordBatch};
@@ -13,6 +14,18 @@ pub fn size() -> Option<(usize, usize)> {
     }
     let size = rustix::termios::tcgetwinsize(stdout()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
+}
+
+/// Prints a line. Ends the program if this fails: silently if the reader of standard output has closed it, as `head` does.
+pub fn print_line(line: fmt::Arguments<'_>) {
+    let mut out = stdout().lock();
+    if let Err(error) = out.write_fmt(line).and_then(|()| out.write_all(b"\n")) {
+        let is_closed = error.kind() == ErrorKind::BrokenPipe;
+        if !is_closed {
+            eprintln!("error: output: {error}");
+        }
+        std::process::exit(i32::from(!is_closed));
+    }
 }
 
 /// True if output to standard output may have colours (<https://no-color.org>).

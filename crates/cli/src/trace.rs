@@ -10,13 +10,13 @@ use std::io::BufReader;
 use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
-use keyaki::Database;
 use keyaki_llc::CapacityMask;
 use keyaki_llc::sim::generate::Table as Memory;
 use keyaki_llc::sim::trace::TraceReader;
 use keyaki_llc::sim::{Access, CLASSES_MAX, Machine, Report, Simulator};
 
 use crate::arguments::TraceArguments;
+use crate::database;
 use crate::events;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupts;
@@ -52,7 +52,7 @@ async fn record(arguments: &TraceArguments, database: &Path, interrupts: std::sy
         return Err(Failure::Usage("a query is missing (usage: keyaki trace DATABASE -o FILE -- SQL)".into()));
     }
     let options = keyaki::Options { must_exist: true, ..Default::default() };
-    let database = Database::open(database, options)?;
+    let database = database::open(database, options)?;
     let mut runner = Runner::new(&database, Mode::Table, interrupts);
     let memory = arguments.memory.as_ref().map(|file| database.start_memory_trace(file)).transpose()?;
     let result = runner.statement(&sql).await;

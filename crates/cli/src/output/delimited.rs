@@ -1,5 +1,6 @@
-//! Formats for other programs. CSV follows RFC 4180 with a header; NULL and the empty text are both an empty field. JSON is an array
-//! of objects, one per line, with NULL as `null` and exact decimals.
+//! Formats for other programs. CSV follows RFC 4180 with a header; NULL and the empty text are both an empty field. TSV escapes tabs,
+//! line breaks and backslashes with backslashes. Lists and ASCII separate values without escapes. JSON is an array of objects, one
+//! per line, or only the objects, with NULL as `null` and exact decimals.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -9,30 +10,115 @@ use arrow::csv;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::WriterBuilder;
-use arrow::json::writer::JsonFormat;
+use arrow::json::writer::{JsonFormat, LineDelimited};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use super::{Format, to_io};
+use super::{Format, formatters, to_io};
+
+/// ASCII's separator of values.
+pub const UNIT: &str = "\x1f";
+/// ASCII's separator of rows.
+pub const RECORD: &str = "\x1e";
 
 pub struct Csv {
     schema: SchemaRef,
-    header_written: bool,
+    /// The header has yet to be written.
+    header: bool,
+    delimiter: u8,
+    null: String,
 }
 
 impl Csv {
-    pub fn new(schema: SchemaRef) -> Self {
-        Csv { schema, header_written: false }
+    pub fn new(schema: SchemaRef, headers: bool, delimiter: u8, null: String) -> Self {
+        Csv { schema, header: headers, delimiter, null }
     }
 }
 
 impl Format for Csv {
     fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()> {
-        let header = !std::mem::replace(&mut self.header_written, true);
-        csv::WriterBuilder::new().with_header(header).build(out).write(&flat(batch)?).map_err(to_io)
+        let builder = csv::WriterBuilder::new().with_header(std::mem::take(&mut self.header));
+        let builder = builder.with_delimiter(self.delimiter).with_null(self.null.clone());
+        builder.build(out).write(&flat(batch)?).map_err(to_io)
     }
 
     fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
-        if self.header_written { Ok(()) } else { self.batch(&RecordBatch::new_empty(self.schema.clone()), out) }
+        if self.header { self.batch(&RecordBatch::new_empty(self.schema.clone()), out) } else { Ok(()) }
+    }
+}
+
+/// Values with separators between them.
+pub struct Separated {
+    schema: SchemaRef,
+    /// The header has yet to be written.
+    header: bool,
+    between_values: String,
+    after_row: String,
+    /// Values escape the separators, as in PostgreSQL's COPY.
+    escapes: bool,
+    null: String,
+}
+
+impl Separated {
+    pub fn tsv(schema: SchemaRef, headers: bool, separator: String, null: String) -> Self {
+        let after_row = "\n".into();
+        Separated { schema, header: headers, between_values: separator, after_row, escapes: true, null }
+    }
+
+    /// `separators`: between values, and after a row.
+    pub fn plain(schema: SchemaRef, headers: bool, separators: [&str; 2], null: String) -> Self {
+        let [between_values, after_row] = separators.map(String::from);
+        Separated { schema, header: headers, between_values, after_row, escapes: false, null }
+    }
+
+    fn escaped(&self, text: String) -> String {
+        let special = |c: char| matches!(c, '\\' | '\t' | '\n' | '\r') || self.between_values.starts_with(c);
+        if !self.escapes || !text.contains(special) {
+            return text;
+        }
+        let mut escaped = String::with_capacity(text.len() + 8);
+        for c in text.chars() {
+            match c {
+                '\t' => escaped.push_str("\\t"),
+                '\n' => escaped.push_str("\\n"),
+                '\r' => escaped.push_str("\\r"),
+                c if special(c) => escaped.extend(['\\', c]),
+                c => escaped.push(c),
+            }
+        }
+        escaped
+    }
+
+    fn row(&self, values: impl Iterator<Item = String>, out: &mut dyn Write) -> io::Result<()> {
+        for (index, value) in values.enumerate() {
+            if index > 0 {
+                out.write_all(self.between_values.as_bytes())?;
+            }
+            out.write_all(value.as_bytes())?;
+        }
+        out.write_all(self.after_row.as_bytes())
+    }
+}
+
+impl Format for Separated {
+    fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()> {
+        if std::mem::take(&mut self.header) {
+            self.row(self.schema.fields().iter().map(|field| self.escaped(field.name().clone())), out)?;
+        }
+        let formatters = formatters(batch.columns(), &self.null)?;
+        let nulls: Vec<_> = batch.columns().iter().map(|column| column.logical_nulls()).collect();
+        for row in 0..batch.num_rows() {
+            let values = formatters.iter().zip(&nulls).map(|(formatter, nulls)| {
+                let value = formatter.value(row).to_string();
+                // The user may have chosen the text of COPY for NULL, which has a backslash.
+                if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) { value } else { self.escaped(value) }
+            });
+            self.row(values, out)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        if self.header { self.batch(&RecordBatch::new_empty(self.schema.clone()), out) } else { Ok(()) }
     }
 }
 
@@ -102,14 +188,28 @@ impl Format for Json {
     }
 }
 
+/// JSON objects, one per line.
+pub struct JsonLines;
+
+impl Format for JsonLines {
+    fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()> {
+        let builder = WriterBuilder::new().with_explicit_nulls(true);
+        builder.build::<_, LineDelimited>(out).write(batch).map_err(to_io)
+    }
+
+    fn end(&mut self, _out: &mut dyn Write) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use arrow::array::{ArrayRef, Int64Array, ListBuilder, RecordBatch, StringBuilder};
 
-    use crate::output::Mode;
-    use crate::output::tests::{batch, written};
+    use crate::output::tests::{batch, styled, written};
+    use crate::output::{Mode, Style};
 
     #[test]
     fn csv_quotes_and_continues() {
@@ -140,5 +240,27 @@ mod tests {
              {\"id\":2,\"name\":\"x\",\"total\":3.00}]\n"
         );
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).expect("valid JSON")[2]["id"], 2);
+    }
+
+    #[test]
+    fn json_lines_are_objects() {
+        let batches = [batch(&[], &[]), batch(&[Some(1), None], &[Some("é\n"), None]), batch(&[Some(2)], &[Some("x")])];
+        let expected = "{\"id\":1,\"name\":\"é\\n\",\"total\":1.50}\n{\"id\":null,\"name\":null,\"total\":null}\n\
+                        {\"id\":2,\"name\":\"x\",\"total\":3.00}\n";
+        assert_eq!(written(Mode::Jsonlines, None, &batches), expected);
+    }
+
+    #[test]
+    fn separated_values() {
+        let rows = [batch(&[Some(1), None], &[Some("a\tb\\\n|"), None])];
+        assert_eq!(written(Mode::Tsv, None, &rows), "id\tname\ttotal\n1\ta\\tb\\\\\\n|\t1.50\n\t\t\n");
+        assert_eq!(written(Mode::List, None, &rows), "id|name|total\n1|a\tb\\\n||1.50\n||\n");
+        let ascii = "id\x1fname\x1ftotal\x1e1\x1fa\tb\\\n|\x1f1.50\x1e\x1f\x1f\x1e";
+        assert_eq!(written(Mode::Ascii, None, &rows), ascii);
+        let style = Style { headers: false, separator: Some(";".into()), null: Some("\\N".into()), ..Style::default() };
+        let rows = [batch(&[Some(1), None], &[Some("a;b"), None])];
+        assert_eq!(styled(Mode::Csv, &style, None, &rows), "1;\"a;b\";1.50\n\\N;\\N;\\N\n");
+        assert_eq!(styled(Mode::Tsv, &style, None, &rows), "1;a\\;b;1.50\n\\N;\\N;\\N\n");
+        assert_eq!(styled(Mode::List, &style, None, &rows), "1;a;b;1.50\n\\N;\\N;\\N\n");
     }
 }

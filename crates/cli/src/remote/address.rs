@@ -28,7 +28,8 @@ pub fn has_password(input: &str) -> bool {
     let lower = input.to_ascii_lowercase();
     let mut words = lower.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'));
     // Anywhere: other statements and comments may precede.
-    if !(lower.trim_start().starts_with(".o") || words.any(|word| matches!(word, "create" | "alter"))) {
+    let opens = [".o", "\\c"].iter().any(|command| lower.trim_start().starts_with(command));
+    if !(opens || words.any(|word| matches!(word, "create" | "alter"))) {
         return false;
     }
     // Also before the first slash of a malformed address.

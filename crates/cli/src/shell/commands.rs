@@ -1,21 +1,12 @@
 //! The shell's dot commands.
 
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::ValueEnum;
-use keyaki::Database;
-
-use super::complete::{PUBLIC, quoted};
+use super::aliases::{self, PSQL};
 use super::script::{self, OnError};
-use super::{server, stats};
-use crate::connection::Connection;
+use super::{catalog, dump, files, parameters, server, settings, stats};
 use crate::failure::{Failure, Result};
-use crate::output::Mode;
-use crate::remote::{Address, Remote, is_address};
-use crate::run::{Runner, Target};
-use crate::terminal;
+use crate::run::Runner;
 
 /// The completion of an argument.
 #[derive(Debug, Clone, Copy)]
@@ -39,10 +30,32 @@ pub struct Command {
     counts: (usize, usize),
 }
 
-const MODES: &[&str] = &["table", "csv", "json", "line", "markdown"];
+const MODES: &[&str] = &[
+    "table",
+    "duckbox",
+    "line",
+    "csv",
+    "tsv",
+    "list",
+    "ascii",
+    "json",
+    "jsonlines",
+    "insert",
+    "markdown",
+    "html",
+    "latex",
+];
+
+const SWITCH: &[Argument] = &[Argument::OneOf(&["on", "off"])];
+
+/// Maximum number of arguments of commands without a limit.
+const MANY: usize = usize::MAX;
 
 #[rustfmt::skip]
 pub const ALL: &[Command] = &[
+    Command { name: ".backup", arguments: "DIRECTORY", summary: "Copy this database to a new directory",
+        details: "The copy is a database: .open it, or copy it back with keyaki backup. keyaki backup --incremental updates a copy.",
+        completes: &[Argument::File], counts: (1, 1) },
     Command { name: ".cache", arguments: "", summary: "Show the CPU caches, the cache governor and pinned objects",
         details: "Keyaki keeps scans larger than the last-level cache out of the CPU caches, by hardware partitioning (resctrl) or by\n\
                   reads that bypass the cache. The view keyaki_cache shows the same as rows.\n\
@@ -50,8 +63,16 @@ pub const ALL: &[Command] = &[
                   PIN TABLE t, PIN INDEX i      warm, and keep there as far as the machine allows, until UNPIN or close\n\
                   SET keyaki.cache_governor = on | off\n\
                   keyaki calibrate --cache [DATABASE]   measure the caches and the scan methods", completes: &[], counts: (0, 0) },
+    Command { name: ".cd", arguments: "DIRECTORY", summary: "Change the directory of relative paths", details: "", completes: &[Argument::File], counts: (1, 1) },
+    Command { name: ".changes", arguments: "on|off", summary: "Print the number of rows that each statement changes, or not", details: "", completes: SWITCH, counts: (0, 1) },
+    Command { name: ".check", arguments: "", summary: "Verify all pages of this database, and compare its indexes with their tables", details: "The same as keyaki check and CHECK DATABASE.", completes: &[], counts: (0, 0) },
     Command { name: ".databases", arguments: "", summary: "Show the path and size of the open database", details: "", completes: &[], counts: (0, 0) },
-    Command { name: ".exit", arguments: "", summary: "Leave the shell (also .quit and Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
+    Command { name: ".describe", arguments: "TABLE", summary: "Show the columns, indexes and constraints of a table or view", details: "", completes: &[Argument::Table], counts: (1, 1) },
+    Command { name: ".dump", arguments: "[TABLE]", summary: "Print this database, or a table, as SQL statements",
+        details: "The statements create the objects and insert the rows, which .read or keyaki NEW_DATABASE < FILE executes. keyaki dump\n\
+                  and EXPORT DATABASE write Parquet files instead, which load faster.", completes: &[Argument::Table], counts: (0, 1) },
+    Command { name: ".exit", arguments: "", summary: "Leave the shell (also exit and Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
+    Command { name: ".headers", arguments: "on|off", summary: "Print the names of columns, or not", details: "", completes: SWITCH, counts: (0, 1) },
     Command { name: ".help", arguments: "[COMMAND]", summary: "Show this list, or details of one command", details: "", completes: &[Argument::Command], counts: (0, 1) },
     Command { name: ".import", arguments: "FILE TABLE", summary: "Load a CSV, JSON or Parquet file into a table",
         details: "The same as COPY TABLE FROM 'FILE'. The extension of the file selects the format. CSV files must have a header.\n\
@@ -59,19 +80,47 @@ pub const ALL: &[Command] = &[
     Command { name: ".indexes", arguments: "[TABLE]", summary: "List indexes with their columns and sizes",
         details: "A masstree index is in memory. The tree of a vast index is in memory, and its entries too if they fit. The view\n\
                   keyaki_indexes shows more: entries, depth, build time, bits of memory per key.", completes: &[Argument::Table], counts: (0, 1) },
-    Command { name: ".mode", arguments: "table|csv|json|line|markdown", summary: "Set or show the output format of results",
-        details: "table     a boxed table; on a terminal, wide values are truncated\n\
-                  csv       comma-separated values with a header; NULL is an empty field\n\
-                  json      an array of JSON objects\n\
-                  line      one \"column = value\" line per value\n\
-                  markdown  a Markdown table", completes: &[Argument::OneOf(MODES)], counts: (0, 1) },
+    Command { name: ".log", arguments: "FILE|off", summary: "Append statements and their errors to a file", details: "Statements with passwords are left out.", completes: &[Argument::File], counts: (1, 1) },
+    Command { name: ".maxrows", arguments: "[N]", summary: "Limit the rows of boxed tables to the first and last of a result; 0: no limit",
+        details: "Without a limit, mode duckbox shows 40 rows, and mode table all.", completes: &[], counts: (0, 1) },
+    Command { name: ".maxwidth", arguments: "[N]", summary: "Limit the width of boxed tables, also in files; 0: the width of the terminal", details: "", completes: &[], counts: (0, 1) },
+    Command { name: ".mode", arguments: "[MODE [TABLE]]", summary: "Set or show the output format of results",
+        details: "table      a boxed table; on a terminal, wide values are cut, and if this does not suffice, columns are hidden\n\
+                  duckbox    the same with the types of the columns, and at most 40 rows (.maxrows)\n\
+                  line       one \"column = value\" line per value (also vertical)\n\
+                  csv        comma-separated values with a header; NULL is an empty field\n\
+                  tsv        tab-separated values with a header; backslashes escape tabs and line breaks\n\
+                  list       values separated by |, without escapes\n\
+                  ascii      values separated by the control characters 1F and 1E, without escapes\n\
+                  json       an array of JSON objects\n\
+                  jsonlines  a JSON object per line\n\
+                  insert     an INSERT statement per row, into TABLE or t\n\
+                  markdown   a Markdown table\n\
+                  html       an HTML table\n\
+                  latex      a LaTeX table", completes: &[Argument::OneOf(MODES)], counts: (0, 2) },
+    Command { name: ".nullvalue", arguments: "[TEXT]", summary: "Set the text of NULL; without TEXT, that of the mode", details: "JSON and INSERT statements keep theirs. On terminals with colours, NULL is dimmed in tables and lines.", completes: &[], counts: (0, 1) },
+    Command { name: ".once", arguments: "FILE", summary: "Write the next result to a file", details: "", completes: &[Argument::File], counts: (1, 1) },
     Command { name: ".open", arguments: "DATABASE", summary: "Close this database and open another, or connect to a server",
         details: "The database is created if it does not exist. The options of the command line (--memory, --device, ...) apply to\n\
                   it as well. postgres://user@host:port/database connects to a server (as keyaki sql).", completes: &[Argument::File], counts: (1, 1) },
     Command { name: ".output", arguments: "[FILE]", summary: "Write results to a file; without FILE, to standard output", details: "", completes: &[Argument::File], counts: (0, 1) },
-    Command { name: ".quit", arguments: "", summary: "Leave the shell (also .exit and Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
+    Command { name: ".parameter", arguments: "set NAME VALUE | unset NAME | list | clear", summary: "Set values of parameters (:NAME, $NAME) in statements",
+        details: "A value is one literal: NULL, true, false or a number as it is, any other value as a text. '7' in double quotes (\"'7'\") is\n\
+                  the text 7. The option --param NAME=VALUE sets a parameter, too. Names without a value remain in the statement.",
+        completes: &[Argument::OneOf(&["set", "unset", "list", "clear"])], counts: (0, 3) },
+    Command { name: ".print", arguments: "[TEXT ...]", summary: "Print a text", details: "", completes: &[], counts: (0, MANY) },
+    Command { name: ".quit", arguments: "", summary: "Leave the shell (also quit and Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
     Command { name: ".read", arguments: "FILE", summary: "Run the statements of a file until the first error", details: "", completes: &[Argument::File], counts: (1, 1) },
+    Command { name: ".restore", arguments: "DIRECTORY", summary: "Create the objects and rows of a dump in this database",
+        details: "DIRECTORY is that of keyaki dump or EXPORT DATABASE (the same as IMPORT DATABASE 'DIRECTORY'). A backup is a database:\n\
+                  .open it, or copy it with keyaki backup. Files of .dump are scripts: .read them.", completes: &[Argument::File], counts: (1, 1) },
+    Command { name: ".roles", arguments: "", summary: "List roles with their rights", details: "", completes: &[], counts: (0, 0) },
     Command { name: ".schema", arguments: "[TABLE]", summary: "Show CREATE statements, constraints and comments", details: "", completes: &[Argument::Table], counts: (0, 1) },
+    Command { name: ".schemas", arguments: "", summary: "List schemas", details: "", completes: &[], counts: (0, 0) },
+    Command { name: ".separator", arguments: "[TEXT]", summary: "Set the separator of values of modes csv, tsv, list and ascii",
+        details: "Without TEXT, that of the mode. \\t, \\n, \\\\ and \\xHH stand for characters. .mode resets it.", completes: &[], counts: (0, 1) },
+    Command { name: ".shell", arguments: "COMMAND", summary: "Run a command of the operating system's shell", details: "", completes: &[Argument::File], counts: (0, MANY) },
+    Command { name: ".show", arguments: "", summary: "Show the settings of the shell", details: "", completes: &[], counts: (0, 0) },
     Command { name: ".stats", arguments: "", summary: "Show pages, reads and IOPS of the last query, and reads in flight over time",
         details: "pages     pages that the query requested\n\
                   cached    pages found in the page cache\n\
@@ -82,7 +131,9 @@ pub const ALL: &[Command] = &[
                   The view keyaki_queries shows running and recent statements of all sessions, keyaki_io the latencies of the device, keyaki_store commits and stalls.", completes: &[], counts: (0, 0) },
     Command { name: ".tables", arguments: "[PATTERN]", summary: "List tables and views with their rows and sizes",
         details: "In PATTERN, % matches any text and _ any character. Names of other schemas than public contain the schema.", completes: &[Argument::Table], counts: (0, 1) },
-    Command { name: ".timer", arguments: "on|off", summary: "Print the elapsed time of each statement, or not", details: "", completes: &[Argument::OneOf(&["on", "off"])], counts: (0, 1) },
+    Command { name: ".timer", arguments: "on|off", summary: "Print the elapsed time of each statement, or not", details: "", completes: SWITCH, counts: (0, 1) },
+    Command { name: ".views", arguments: "[PATTERN]", summary: "List views with their definitions", details: "", completes: &[Argument::Table], counts: (0, 1) },
+    Command { name: ".width", arguments: "[N ...]", summary: "Set the widths of the first columns of boxed tables; 0: automatic", details: "Numbers, dates and times are not cut.", completes: &[], counts: (0, MANY) },
 ];
 
 /// The shell's next step after a command.
@@ -102,12 +153,24 @@ pub fn find(name: &str) -> Option<&'static Command> {
     }
 }
 
-/// Runs the command in `line`, which begins with a dot.
+/// Runs the command in `line`, which begins with a dot, or with a backslash as those of psql.
 pub async fn run(runner: &mut Runner, line: &str) -> Result<Next> {
+    let translated;
+    let line = match line.trim_start().starts_with('\\') {
+        true => {
+            translated = aliases::dot_command(line, runner.mode, runner.timer)?;
+            translated.as_str()
+        }
+        false => line.trim(),
+    };
+    // The rest of the line belongs to another shell, quotes included.
+    let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    if find(first).is_some_and(|command| command.name == ".shell") {
+        return files::shell(runner, rest.trim()).map(|()| Next::Continue);
+    }
     let words = split(line)?;
     let (name, arguments) = words.split_first().ok_or_else(|| Failure::message("a command is missing"))?;
-    let command =
-        find(name).ok_or_else(|| Failure::message(format!("unknown command \"{name}\" (.help lists the commands)")))?;
+    let command = find(name).ok_or_else(|| unknown(name))?;
     if arguments.len() < command.counts.0 || arguments.len() > command.counts.1 {
         return Err(Failure::message(format!("usage: {} {}", command.name, command.arguments)));
     }
@@ -115,30 +178,90 @@ pub async fn run(runner: &mut Runner, line: &str) -> Result<Next> {
     match (command.name, argument) {
         (".quit" | ".exit", _) => return Ok(Next::Quit),
         (".help", topic) => help(runner, topic)?,
-        (".tables" | ".schema" | ".indexes" | ".databases", _) if runner.session().is_err() => {
-            server::list(runner, command.name, argument).await?;
-        }
-        (".tables", pattern) => tables(runner, pattern)?,
-        (".schema", table) => schema(runner, table)?,
-        (".indexes", table) => indexes(runner, table)?,
-        (".cache", _) => crate::caches::show(runner)?,
-        (".databases", _) => databases(runner)?,
-        (".stats", _) => stats::show(runner)?,
-        (".mode", mode) => set_mode(runner, mode)?,
-        (".timer", value) => set_timer(runner, value)?,
-        (".output", path) => set_output(runner, path)?,
-        (".import", Some(file)) => import(runner, file, &arguments[1]).await?,
         (".read", Some(path)) => {
-            let file = File::open(path).map_err(Failure::file(path))?;
-            return script::run(runner, BufReader::new(file), path, OnError::Stop).await;
+            return script::run_file(runner, Path::new(path), OnError::Stop).await;
         }
-        (".open", Some(address)) if is_address(address) => {
-            runner.connection = Connection::Remote(Remote::connect(Address::parse(address)?).await?);
-        }
-        (".open", Some(path)) => open(runner, Path::new(path))?,
-        (other, _) => return Err(Failure::message(format!("an argument of {other} is missing"))),
+        (".print", _) => runner.say(&arguments.join(" "))?,
+        (".parameter", _) => parameters::command(runner, arguments)?,
+        (".stats", _) => stats::show(runner)?,
+        (".cache", _) => crate::caches::show(runner)?,
+        (name, _) if is_setting(name) => set(runner, name, argument, arguments)?,
+        (name, argument) => on_database(runner, name, argument, arguments).await?,
     }
     Ok(Next::Continue)
+}
+
+fn unknown(name: &str) -> Failure {
+    let distances = ALL.iter().map(|command| (strsim::damerau_levenshtein(command.name, name), command.name));
+    match distances.min() {
+        Some((distance, similar)) if distance <= 2 => {
+            Failure::message(format!("unknown command \"{name}\": did you mean {similar}? (.help lists the commands)"))
+        }
+        _ => Failure::message(format!("unknown command \"{name}\" (.help lists the commands)")),
+    }
+}
+
+/// True for commands that change the output of the shell.
+fn is_setting(name: &str) -> bool {
+    let settings = [
+        ".cd",
+        ".changes",
+        ".headers",
+        ".log",
+        ".maxrows",
+        ".maxwidth",
+        ".mode",
+        ".nullvalue",
+        ".once",
+        ".output",
+        ".separator",
+        ".show",
+        ".timer",
+        ".width",
+    ];
+    settings.contains(&name)
+}
+
+fn set(runner: &mut Runner, name: &str, argument: Option<&str>, arguments: &[String]) -> Result<()> {
+    match (name, argument) {
+        (".cd", Some(path)) => settings::directory(path),
+        (".log", Some(path)) => settings::log(runner, path),
+        (".maxrows" | ".maxwidth", value) => settings::limit(runner, name, value),
+        (".mode", _) => settings::mode(runner, arguments),
+        (".nullvalue", text) => {
+            settings::null(runner, text);
+            Ok(())
+        }
+        (".once" | ".output", path) => settings::output(runner, path, name == ".once"),
+        (".separator", text) => settings::separator(runner, text),
+        (".show", _) => settings::show(runner),
+        (".width", _) => settings::widths(runner, arguments),
+        (name, value) => settings::switch(runner, name, value),
+    }
+}
+
+/// Commands that show, copy or change databases.
+async fn on_database(runner: &mut Runner, name: &str, argument: Option<&str>, arguments: &[String]) -> Result<()> {
+    match (name, argument) {
+        (".tables" | ".schema" | ".indexes" | ".databases", _) if runner.session().is_err() => {
+            server::list(runner, name, argument).await
+        }
+        (".tables", pattern) => catalog::tables(runner, pattern),
+        (".schema", table) => catalog::schema(runner, table),
+        (".indexes", table) => catalog::indexes(runner, table),
+        (".databases", _) => catalog::databases(runner),
+        (".views", pattern) => catalog::views(runner, pattern).await,
+        (".schemas", _) => catalog::schemas(runner).await,
+        (".roles", _) => catalog::roles(runner).await,
+        (".describe", Some(table)) => catalog::describe(runner, table).await,
+        (".dump", table) => dump::run(runner, table).await,
+        (".backup", Some(directory)) => files::backup(runner, directory).await,
+        (".restore", Some(directory)) => files::restore(runner, directory).await,
+        (".check", _) => files::check(runner).await,
+        (".import", Some(file)) => files::import(runner, file, &arguments[1]).await,
+        (".open", Some(path)) => files::open(runner, path).await,
+        (other, _) => Err(Failure::message(format!("an argument of {other} is missing"))),
+    }
 }
 
 /// Splits a line at spaces. Single or double quotes keep spaces.
@@ -171,13 +294,21 @@ fn split(line: &str) -> Result<Vec<String>> {
     Ok(words)
 }
 
+/// Longer usages do not widen the list of commands.
+const USAGE_WIDTH: usize = 24;
+
 fn help(runner: &mut Runner, topic: Option<&str>) -> Result<()> {
     let Some(topic) = topic else {
         let usage = |command: &Command| format!("{} {}", command.name, command.arguments);
-        let width = ALL.iter().map(|command| usage(command).len()).max().unwrap_or(0);
+        let width =
+            ALL.iter().map(|command| usage(command).len()).filter(|&width| width <= USAGE_WIDTH).max().unwrap_or(0);
         let mut text = String::from("SQL statements end with a semicolon and may span lines.\n\n");
         for command in ALL {
             text.push_str(&format!("{:width$}  {}\n", usage(command), command.summary));
+        }
+        text.push_str("\npsql's commands:\n");
+        for (alias, command) in PSQL {
+            text.push_str(&format!("  {alias:9} {command}\n"));
         }
         return runner.show(&text);
     };
@@ -189,193 +320,6 @@ fn help(runner: &mut Runner, topic: Option<&str>) -> Result<()> {
         runner.say(&format!("  {line}"))?;
     }
     Ok(())
-}
-
-fn tables(runner: &mut Runner, pattern: Option<&str>) -> Result<()> {
-    let mut listed = comfy_table::Table::new();
-    listed.load_preset(comfy_table::presets::NOTHING).set_header(["table", "rows", "bytes"]);
-    for table in runner.session()?.database().tables() {
-        let name = shown(&table.schema, table.name);
-        if pattern.is_none_or(|pattern| like(pattern, &name)) {
-            let (rows, bytes) = if table.is_view {
-                ("view".into(), String::new())
-            } else {
-                (format!("~{}", terminal::thousands(table.rows.round().max(0.0) as u64)), terminal::bytes(table.bytes))
-            };
-            listed.add_row([name, rows, bytes]);
-        }
-    }
-    show_list(runner, listed, &[1, 2])
-}
-
-fn indexes(runner: &mut Runner, table: Option<&str>) -> Result<()> {
-    let mut listed = comfy_table::Table::new();
-    listed.load_preset(comfy_table::presets::NOTHING).set_header([
-        "index",
-        "table",
-        "method",
-        "columns",
-        "include",
-        "",
-        "bytes",
-        "in memory",
-    ]);
-    for index in runner.session()?.database().indexes() {
-        let of = shown(&index.schema, index.table.clone());
-        if table.is_none_or(|table| table == of) {
-            let unique = if index.unique { "unique" } else { "" };
-            let bytes = terminal::bytes(index.bytes);
-            let memory = Some(index.memory_bytes()).filter(|&bytes| bytes > 0).map(terminal::bytes);
-            let (columns, include) = (index.columns.join(", "), index.include.join(", "));
-            let method = index.method.to_string();
-            let memory = memory.unwrap_or_default();
-            let name = shown(&index.schema, index.name);
-            listed.add_row([name, of, method, columns, include, unique.into(), bytes, memory]);
-        }
-    }
-    show_list(runner, listed, &[6, 7])
-}
-
-/// A name with its schema, unless that is `public`.
-pub(super) fn shown(schema: &str, name: String) -> String {
-    if schema == PUBLIC { name } else { format!("{schema}.{name}") }
-}
-
-pub(super) fn show_list(runner: &mut Runner, mut listed: comfy_table::Table, numbers: &[usize]) -> Result<()> {
-    if listed.is_empty() {
-        return Ok(());
-    }
-    for &number in numbers {
-        if let Some(column) = listed.column_mut(number) {
-            column.set_cell_alignment(comfy_table::CellAlignment::Right);
-        }
-    }
-    runner.show(&format!("{}\n", listed.trim_fmt()))
-}
-
-/// The schemas of temporary objects begin with this prefix.
-const TEMPORARY_PREFIX: &str = "pg_temp_";
-
-fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
-    let database = runner.session()?.database().clone();
-    // Scripts do not create temporary objects.
-    let wanted = |name: &str| table.map_or(!name.starts_with(TEMPORARY_PREFIX), |table| table == name);
-    let (mut text, mut last) = (String::new(), String::new());
-    let mut found = false;
-    if table.is_none() {
-        database.schemas().iter().for_each(|name| text.push_str(&format!("CREATE SCHEMA {};\n", quoted(name))));
-        database.schema_comments().iter().for_each(|comment| text.push_str(&format!("{comment};\n")));
-    }
-    // The defaults of tables use them.
-    for sequence in database.sequences() {
-        if !wanted(&shown(&sequence.schema, sequence.name)) {
-            continue;
-        }
-        found = true;
-        for statement in std::iter::once(sequence.sql).chain(sequence.comment) {
-            text.push_str(&format!("{statement};\n"));
-        }
-    }
-    for info in database.tables() {
-        if !wanted(&shown(&info.schema, info.name.clone())) {
-            continue;
-        }
-        found = true;
-        text.push_str(&format!("{};\n", info.sql.trim_end().trim_end_matches(';')));
-        for index in
-            database.indexes().into_iter().filter(|index| (&index.schema, &index.table) == (&info.schema, &info.name))
-        {
-            text.push_str(&format!("{};\n", index.sql.trim_end().trim_end_matches(';')));
-        }
-        for comment in &info.comments {
-            text.push_str(&format!("{comment};\n"));
-        }
-        for key in &info.foreign_keys {
-            last.push_str(&format!("{key};\n"));
-        }
-    }
-    match table {
-        Some(table) if !found => Err(Failure::message(format!("table \"{table}\" does not exist"))),
-        _ => runner.show(&(text + &last)),
-    }
-}
-
-fn databases(runner: &mut Runner) -> Result<()> {
-    let database = runner.session()?.database().clone();
-    let stats = database.store().stats();
-    runner.say(&format!(
-        "{}  {} ({} in use), {} cached",
-        database.path().display(),
-        terminal::bytes(stats.data_file_bytes),
-        terminal::bytes(stats.data_bytes_used),
-        terminal::bytes(stats.cache_bytes),
-    ))
-}
-
-fn set_mode(runner: &mut Runner, mode: Option<&str>) -> Result<()> {
-    let Some(mode) = mode else { return runner.say(runner.mode.name()) };
-    runner.mode = Mode::from_str(mode, true)
-        .map_err(|_| Failure::message(format!("unknown mode \"{mode}\" (available: {})", MODES.join(", "))))?;
-    Ok(())
-}
-
-fn set_timer(runner: &mut Runner, value: Option<&str>) -> Result<()> {
-    match value {
-        Some("on") => runner.timer = true,
-        Some("off") => runner.timer = false,
-        None => return runner.say(if runner.timer { "on" } else { "off" }),
-        Some(_) => return Err(Failure::message("usage: .timer on|off")),
-    }
-    Ok(())
-}
-
-fn set_output(runner: &mut Runner, path: Option<&str>) -> Result<()> {
-    let target = match path {
-        None => Target::Stdout,
-        Some(path) => Target::File(BufWriter::new(File::create(path).map_err(Failure::file(path))?)),
-    };
-    if let Target::File(mut file) = std::mem::replace(&mut runner.target, target) {
-        file.flush().map_err(Failure::Output)?;
-    }
-    Ok(())
-}
-
-async fn import(runner: &mut Runner, file: &str, table: &str) -> Result<()> {
-    if runner.session().is_err() {
-        return server::import(runner, file, table).await;
-    }
-    let literal = file.replace('\'', "''");
-    let tables = runner.session()?.database().tables();
-    let found = tables.iter().find(|info| shown(&info.schema, info.name.clone()) == table);
-    let table = match found.filter(|info| info.schema != PUBLIC) {
-        Some(info) => format!("{}.{}", quoted(&info.schema), quoted(&info.name)),
-        None => quoted(table),
-    };
-    runner.statement(&format!("COPY {table} FROM '{literal}'")).await
-}
-
-fn open(runner: &mut Runner, path: &Path) -> Result<()> {
-    // The old database stays open if the new one cannot be opened.
-    let path: PathBuf = path.into();
-    let options = keyaki::Options { must_exist: false, ..runner.open.options()? };
-    let database = Database::open(&path, options)?;
-    runner.switch(&database);
-    Ok(())
-}
-
-/// SQL's LIKE, ignoring case.
-pub(super) fn like(pattern: &str, text: &str) -> bool {
-    fn matches(pattern: &[char], text: &[char]) -> bool {
-        match (pattern.split_first(), text.split_first()) {
-            (None, None) => true,
-            (Some(('%', rest)), _) => (0..=text.len()).any(|skip| matches(rest, &text[skip..])),
-            (Some(('_', pattern)), Some((_, text))) => matches(pattern, text),
-            (Some((a, pattern)), Some((b, text))) if a == b => matches(pattern, text),
-            _ => false,
-        }
-    }
-    let chars = |text: &str| text.to_lowercase().chars().collect::<Vec<_>>();
-    matches(&chars(pattern), &chars(text))
 }
 
 #[cfg(test)]
@@ -401,8 +345,17 @@ mod tests {
     }
 
     #[test]
-    fn patterns() {
-        assert!(like("o%", "orders") && like("%DER%", "orders") && like("_rders", "orders") && like("%", ""));
-        assert!(!like("o", "orders") && !like("_", ""));
+    fn unknown_commands() {
+        assert!(unknown(".tabels").to_string().contains("did you mean .tables?"));
+        assert!(!unknown(".nonsense").to_string().contains("did you mean"));
+    }
+
+    #[test]
+    fn every_mode_is_listed() {
+        use clap::ValueEnum;
+        let names: Vec<String> = crate::output::Mode::value_variants().iter().map(|mode| mode.name()).collect();
+        assert_eq!(names, MODES);
+        let details = find(".mode").unwrap().details;
+        assert!(MODES.iter().all(|mode| details.lines().any(|line| line.starts_with(mode))));
     }
 }

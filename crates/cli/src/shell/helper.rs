@@ -1,4 +1,6 @@
 //! The line editor's helper: completion, colours, hints, and the test for complete input.
+//!
+//! The editor reads one line at a time. Completion and colours of a line depend on the lines before it.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -7,13 +9,15 @@ use keyaki::Session;
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::{Hinter, HistoryHinter};
-use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::validate::Validator;
 use rustyline::{Context, Helper, Result};
 
 use super::complete::Names;
-use super::{commands, complete, lexer};
+use super::{aliases, commands, complete, lexer};
 
 pub struct ShellHelper {
+    /// The lines of the statement before the one that is edited.
+    pub before: String,
     pub names: Rc<dyn Names>,
     pub colours: bool,
     pub history: HistoryHinter,
@@ -25,7 +29,13 @@ impl Completer for ShellHelper {
     type Candidate = Pair;
 
     fn complete(&self, line: &str, position: usize, _: &Context<'_>) -> Result<(usize, Vec<Pair>)> {
-        Ok(complete::complete(self.names.as_ref(), line, position))
+        let whole = format!("{}{line}", self.before);
+        let (start, candidates) = complete::complete(self.names.as_ref(), &whole, position + self.before.len());
+        match start.checked_sub(self.before.len()) {
+            Some(start) => Ok((start, candidates)),
+            // A literal that begins on a line before.
+            None => Ok((position, Vec::new())),
+        }
     }
 }
 
@@ -46,7 +56,11 @@ impl Hinter for ShellHelper {
 
 impl Highlighter for ShellHelper {
     fn highlight<'l>(&self, line: &'l str, _position: usize) -> Cow<'l, str> {
-        if self.colours && !line.starts_with('.') { Cow::Owned(lexer::coloured(line)) } else { Cow::Borrowed(line) }
+        let is_command = self.before.is_empty() && line.starts_with(['.', '\\']);
+        match self.colours && !is_command {
+            true => Cow::Owned(lexer::coloured_after(&self.before, line)),
+            false => Cow::Borrowed(line),
+        }
     }
 
     fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
@@ -62,15 +76,11 @@ impl Highlighter for ShellHelper {
     }
 }
 
-impl Validator for ShellHelper {
-    fn validate(&self, context: &mut ValidationContext) -> Result<ValidationResult> {
-        Ok(if is_complete(context.input()) { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
-    }
-}
+impl Validator for ShellHelper {}
 
 /// True if Enter runs `text`; otherwise Enter begins another line of it.
 pub fn is_complete(text: &str) -> bool {
     let nothing =
         lexer::tokens(text).iter().all(|token| matches!(token.kind, lexer::Kind::Space | lexer::Kind::Comment));
-    nothing || text.trim_start().starts_with('.') || Session::is_complete(text)
+    nothing || text.trim_start().starts_with(['.', '\\']) || aliases::word(text).is_some() || Session::is_complete(text)
 }

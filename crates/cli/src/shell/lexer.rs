@@ -6,7 +6,7 @@ use super::words;
 pub enum Kind {
     Keyword,
     Identifier,
-    /// `'text'`, `E'text'`, `$$text$$`, also unterminated.
+    /// `'text'`, `E'text'`, `$$text$$`, `$tag$text$tag$`, also unterminated.
     String,
     /// `"name"`, also unterminated.
     Quoted,
@@ -47,7 +47,10 @@ fn token(rest: &str) -> (Kind, usize) {
         '\'' => (Kind::String, quoted(rest, '\'', false)),
         'e' | 'E' if chars.as_str().starts_with('\'') => (Kind::String, 1 + quoted(&rest[1..], '\'', true)),
         '"' => (Kind::Quoted, quoted(rest, '"', false)),
-        '$' if rest.starts_with("$$") => (Kind::String, rest[2..].find("$$").map_or(rest.len(), |end| end + 4)),
+        '$' if dollar_tag(rest).is_some() => {
+            let tag = dollar_tag(rest).unwrap_or_default();
+            (Kind::String, rest[tag.len()..].find(tag).map_or(rest.len(), |end| end + 2 * tag.len()))
+        }
         c if c.is_ascii_digit() => (Kind::Number, number(rest)),
         '.' if chars.as_str().starts_with(|c: char| c.is_ascii_digit()) => (Kind::Number, number(rest)),
         c if is_word(c) => {
@@ -56,6 +59,14 @@ fn token(rest: &str) -> (Kind, usize) {
         }
         c => (Kind::Symbol, c.len_utf8()),
     }
+}
+
+/// The tag at the beginning of a string in dollars: `$$`, `$name$`.
+fn dollar_tag(text: &str) -> Option<&str> {
+    let name = text.strip_prefix('$')?;
+    let len = run(name, is_word);
+    let is_tag = name[len..].starts_with('$') && !name.starts_with(|c: char| c.is_ascii_digit());
+    is_tag.then(|| &text[..len + 2])
 }
 
 fn is_word(c: char) -> bool {
@@ -111,10 +122,15 @@ fn number(text: &str) -> usize {
     len
 }
 
-/// `text` with terminal colours.
-pub fn coloured(text: &str) -> String {
+/// `text` with terminal colours, as the continuation of the text before it.
+pub fn coloured_after(before: &str, text: &str) -> String {
+    let whole = format!("{before}{text}");
     let mut coloured = String::with_capacity(text.len() * 2);
-    for token in tokens(text) {
+    for mut token in tokens(&whole) {
+        let Some(end) = (token.offset + token.text.len()).checked_sub(before.len()).filter(|&end| end > 0) else {
+            continue;
+        };
+        token.text = &text[token.offset.saturating_sub(before.len())..end];
         let colour = match token.kind {
             Kind::Keyword => "\x1b[1;34m",
             Kind::String => "\x1b[32m",
@@ -164,6 +180,8 @@ mod tests {
     fn quotes_and_comments() {
         assert_eq!(kinds(r"E'a\'b' 'c'"), [(Kind::String, r"E'a\'b'"), (Kind::String, "'c'")]);
         assert_eq!(kinds("$$a'b$$x"), [(Kind::String, "$$a'b$$"), (Kind::Identifier, "x")]);
+        assert_eq!(kinds("$q$a$$b$q$x"), [(Kind::String, "$q$a$$b$q$"), (Kind::Identifier, "x")]);
+        assert_eq!(kinds("$1$"), [(Kind::Symbol, "$"), (Kind::Number, "1"), (Kind::Symbol, "$")]);
         assert_eq!(kinds("/* a /* b */ c */ d"), [(Kind::Comment, "/* a /* b */ c */"), (Kind::Identifier, "d")]);
         assert_eq!(kinds("'open"), [(Kind::String, "'open")]);
         assert_eq!(kinds("/* open é"), [(Kind::Comment, "/* open é")]);
@@ -173,7 +191,11 @@ mod tests {
     fn tokens_cover_any_text() {
         for text in ["", "é'", "1e", "1e+", "$", "\"", "E'\\", "--", "a\u{301}b", "*/ /*", "🦀.5"] {
             assert_eq!(tokens(text).iter().map(|token| token.text).collect::<String>(), text);
-            assert!(coloured(text).replace("\x1b[0m", "").len() >= text.len());
+            for before in ["", "'", "SELECT $q$", "/* "] {
+                let coloured = coloured_after(before, text);
+                assert!(coloured.replace("\x1b[0m", "").len() >= text.len());
+            }
         }
+        assert_eq!(coloured_after("SELECT 'a\n", "b' 1"), "\x1b[32mb'\x1b[0m \x1b[35m1\x1b[0m");
     }
 }

@@ -1,25 +1,32 @@
 //! The interactive shell.
 //!
-//! An input is either a dot command or SQL that ends with a semicolon. Enter on an incomplete input begins another line of it.
-//! Ctrl-C at the prompt discards the input; during a statement it cancels the statement. Ctrl-D leaves the shell. The prompt
-//! shows an open transaction.
+//! An input is either a command of the shell (`.help`, `help`, psql's `\?`) or SQL that ends with a semicolon. Enter on an
+//! incomplete input begins another line of it, which has another prompt. Ctrl-C at the prompt discards the input; during a
+//! statement it cancels the statement. Ctrl-D leaves the shell. The prompt shows an open transaction.
 
+mod aliases;
+mod catalog;
 pub mod commands;
 mod complete;
+mod dump;
+mod files;
 mod helper;
 mod lexer;
+pub mod parameters;
 pub mod report;
 pub mod script;
 mod server;
+mod settings;
 pub mod stats;
 mod words;
 
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use commands::Next;
 use complete::Names;
-use helper::ShellHelper;
+use helper::{ShellHelper, is_complete};
 use keyaki::TransactionStatus::Failed;
 use keyaki::{Session, TransactionStatus};
 use rustyline::error::ReadlineError;
@@ -36,12 +43,17 @@ use crate::{directories, terminal};
 
 const HISTORY_LINES: usize = 10_000;
 
+/// The prompt of the further lines of a statement.
+const CONTINUATION: &str = "   ...> ";
+/// Closing a database is announced if it takes longer.
+const CLOSES_SILENTLY: Duration = Duration::from_millis(500);
+
 type Line = Editor<ShellHelper, FileHistory>;
 
 /// Reads and runs inputs until the user leaves.
 pub fn run(runtime: &Runtime, runner: &mut Runner) -> Result<()> {
     println!(
-        "Keyaki {}. End statements with a semicolon. Type .help for the commands of the shell.",
+        "Keyaki {}. End statements with a semicolon. Type help for the commands of the shell, quit to leave.",
         env!("CARGO_PKG_VERSION")
     );
     let names = runtime.block_on(names(runner));
@@ -51,17 +63,58 @@ pub fn run(runtime: &Runtime, runner: &mut Runner) -> Result<()> {
         // The file does not exist at the first start.
         let _ = editor.load_history(path);
     }
+    let mut input = String::new();
     loop {
-        match editor.readline(prompt(runner)) {
-            Ok(input) => {
+        let prompt = if input.is_empty() { prompt(runner) } else { CONTINUATION };
+        if let Some(helper) = editor.helper_mut() {
+            helper.before.clone_from(&input);
+        }
+        match editor.readline(prompt) {
+            Ok(line) if !input.is_empty() && aliases::leaves(&line) => break,
+            Ok(line) => {
+                input.push_str(&line);
+                if !is_complete(&input) {
+                    input.push('\n');
+                    continue;
+                }
+                let input = std::mem::take(&mut input);
                 let next = runtime.block_on(input_line(runner, &mut editor, &input, history.as_ref()));
                 if next == Next::Quit {
-                    return Ok(());
+                    break;
                 }
             }
-            Err(ReadlineError::Interrupted) => {}
-            Err(ReadlineError::Eof) => return Ok(()),
+            Err(ReadlineError::Interrupted) => input.clear(),
+            Err(ReadlineError::Eof) => break,
             Err(error) => return Err(unusable(error)),
+        }
+    }
+    leave(runner);
+    Ok(())
+}
+
+/// Says what the end of the shell does: an open transaction is rolled back, and closing the database may take time.
+fn leave(runner: &Runner) {
+    if runner.connection.transaction_status() != TransactionStatus::Idle {
+        eprintln!("the open transaction is rolled back");
+    }
+    if runner.session().is_ok() {
+        // Ends with the program.
+        std::thread::spawn(|| {
+            std::thread::sleep(CLOSES_SILENTLY);
+            eprintln!("closing the database: writing changes to its files (Ctrl-C leaves them to the next start)");
+        });
+    }
+}
+
+/// Runs the user's init.sql, if there is one. Its errors do not end the shell.
+pub async fn run_init(runner: &mut Runner) -> Next {
+    let file = directories::configuration().map(|directory| directory.join("init.sql"));
+    let Some(file) = file.filter(|file| file.exists()) else { return Next::Continue };
+    match script::run_file(runner, &file, script::OnError::Continue).await {
+        Ok(next) => next,
+        Err(failure) => {
+            report::show(&failure, "", None);
+            Next::Continue
         }
     }
 }
@@ -98,7 +151,7 @@ fn editor(names: Rc<dyn Names>) -> rustyline::Result<Line> {
         .color_mode(if colours { ColorMode::Enabled } else { ColorMode::Disabled })
         .build();
     let mut editor = Line::with_config(config)?;
-    editor.set_helper(Some(ShellHelper { names, colours, history: HistoryHinter::new() }));
+    editor.set_helper(Some(ShellHelper { before: String::new(), names, colours, history: HistoryHinter::new() }));
     Ok(editor)
 }
 
@@ -121,9 +174,10 @@ async fn input_line(runner: &mut Runner, editor: &mut Line, input: &str, history
             let _ = editor.append_history(path);
         }
     }
-    if input.trim_start().starts_with('.') {
-        let result = commands::run(runner, input).await;
-        if input.trim_start().starts_with(".o") {
+    let word = aliases::word(input);
+    if word.is_some() || input.trim_start().starts_with(['.', '\\']) {
+        let result = commands::run(runner, word.unwrap_or(input)).await;
+        if [".o", "\\c"].iter().any(|opens| input.trim_start().starts_with(opens)) {
             refresh(runner, editor).await;
         }
         return result.unwrap_or_else(|failure| {
@@ -152,6 +206,7 @@ async fn refresh(runner: &mut Runner, editor: &mut Line) {
 pub async fn statements(runner: &mut Runner, input: &str) -> std::result::Result<(), (Failure, String)> {
     let statements = Session::split(input).map_err(|error| (error.into(), input.to_string()))?;
     for statement in statements {
+        let statement = parameters::apply(&statement, &runner.parameters).into_owned();
         if let Err(failure) = runner.statement(&statement).await {
             return Err((failure, statement));
         }

@@ -1,18 +1,20 @@
 //! Runs scripts from standard input, files and `-c`.
 //!
 //! A script is read line by line, and each statement runs as soon as it is complete, so a script may be larger than memory. A line
-//! that begins with a dot between two statements is a dot command. The lines after a COPY FROM STDIN of a server, up to one that is
+//! that begins with a dot or a backslash between two statements is a command of the shell. The lines after a COPY FROM STDIN of a server, up to one that is
 //! `\.`, are its rows.
 
-use std::io::{self, BufRead};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::iter;
+use std::path::Path;
 
 use keyaki::Session;
 use tokio::sync::mpsc;
 
 use super::commands::{self, Next};
 use super::lexer::{Kind, tokens};
-use super::report;
+use super::{parameters, report};
 use crate::failure::{Failure, Result};
 use crate::remote::CopySource;
 use crate::run::Runner;
@@ -50,6 +52,15 @@ pub async fn run(runner: &mut Runner, input: impl BufRead, name: &str, on_error:
     }
     script.flush().await?;
     if script.failed { Err(Failure::Reported) } else { Ok(Next::Continue) }
+}
+
+/// Runs a file.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_file(runner: &mut Runner, path: &Path, on_error: OnError) -> Result<Next> {
+    let file = File::open(path).map_err(Failure::file(path))?;
+    run(runner, BufReader::new(file), &path.display().to_string(), on_error).await
 }
 
 /// The lines of a script, with their ends.
@@ -103,7 +114,7 @@ impl Script<'_> {
         if self.pending.trim().is_empty() {
             self.pending.clear();
             self.pending_line = number;
-            if line.trim_start().starts_with('.') {
+            if line.trim_start().starts_with(['.', '\\']) {
                 // Boxed, because `.read` runs scripts in scripts.
                 let result = Box::pin(commands::run(self.runner, line)).await;
                 return self.check(result, "", number).map(|next| next.unwrap_or(Next::Continue));
@@ -135,7 +146,8 @@ impl Script<'_> {
                 self.copy = Some((statement, line));
                 return Ok(());
             }
-            let result = self.runner.statement(&statement).await;
+            let sql = parameters::apply(&statement, &self.runner.parameters).into_owned();
+            let result = self.runner.statement(&sql).await;
             self.check(result, &statement, line)?;
         }
         Ok(())

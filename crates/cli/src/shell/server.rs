@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-use arrow::array::{Array, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
 use comfy_table::{Table, presets};
 
-use super::commands::{like, show_list, shown};
+use super::catalog::{like, show_list, shown};
 use super::complete::{Names, PUBLIC, quoted};
 use super::lexer::{Kind, tokens};
 use crate::connection::Connection;
@@ -20,11 +22,11 @@ use crate::terminal;
 const NAMES_MAX: usize = 100_000;
 
 /// The relations of users: a condition on `n`, of `pg_namespace`.
-const OF_USERS: &str = "n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') AND n.nspname NOT LIKE 'pg\\_temp\\_%' \
+pub(super) const OF_USERS: &str = "n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast') AND n.nspname NOT LIKE 'pg\\_temp\\_%' \
      AND n.nspname NOT LIKE 'pg\\_toast\\_%'";
 
 /// A row of texts.
-type Row = Vec<Option<String>>;
+pub(super) type Row = Vec<Option<String>>;
 
 /// Runs a command that lists objects.
 ///
@@ -46,13 +48,15 @@ pub async fn list(runner: &mut Runner, command: &str, argument: Option<&str>) ->
 }
 
 /// The rows of a query all of whose columns are texts.
-async fn rows(runner: &mut Runner, sql: &str) -> Result<Vec<Row>> {
+pub(super) async fn rows(runner: &mut Runner, sql: &str) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let is_terminal = terminal::size().is_some();
     let shown = |text: &str| if is_terminal { plain(text).into_owned() } else { text.to_string() };
     for batch in runner.collect(sql).await? {
-        let columns: Option<Vec<_>> = batch.columns().iter().map(|column| column.as_string_opt::<i32>()).collect();
-        let columns = columns.ok_or_else(|| Failure::message("the catalog of the server has unexpected types"))?;
+        // Embedded databases have other arrays of texts than servers.
+        let columns = batch.columns().iter().map(|column| cast(column, &DataType::Utf8));
+        let columns: Vec<ArrayRef> = columns.collect::<std::result::Result<_, _>>()?;
+        let columns: Vec<&StringArray> = columns.iter().map(|column| column.as_string::<i32>()).collect();
         rows.extend((0..batch.num_rows()).map(|row| {
             columns.iter().map(|column| column.is_valid(row).then(|| shown(column.value(row)))).collect::<Row>()
         }));
@@ -61,7 +65,7 @@ async fn rows(runner: &mut Runner, sql: &str) -> Result<Vec<Row>> {
 }
 
 /// A value of a row; the empty text for NULL.
-fn text(row: &[Option<String>], column: usize) -> &str {
+pub(super) fn text(row: &[Option<String>], column: usize) -> &str {
     row.get(column).and_then(Option::as_deref).unwrap_or_default()
 }
 
