@@ -13,6 +13,7 @@ mod lints;
 mod package;
 mod python;
 mod run;
+mod scenes;
 mod simulate;
 mod test;
 
@@ -47,6 +48,8 @@ enum Command {
     Python,
     /// Build the wheel of the Python package (release build)
     Wheel(package::Arguments),
+    /// Capture the scenes of docs/shell.md on a pseudo-terminal
+    Scenes(scenes::Arguments),
     /// Check that no crate uses a crate of its own or a higher floor
     Floors,
     /// Check that no module uses a module of a higher layer of its crate
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => test::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Measurements(arguments) => bench::measurements(&arguments),
+        Command::Scenes(arguments) => scenes::run(&arguments),
         Command::Clients(arguments) => clients::run(&arguments),
         Command::Tpch(arguments) => test::tpch(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
