@@ -91,25 +91,6 @@ class Shell(unittest.TestCase):
         self.terminal.wait_for("│ one")
         self.terminal.wait_for("(1 row, ")
 
-    def test_further_lines_have_a_prompt(self):
-        self.run_line("SELECT 'a' ||", "   ...> ")
-        self.run_line("", "   ...> ")
-        self.run_line("'b' AS both;", "│ ab")
-        # Completion knows the lines before.
-        self.run_line("CREATE TABLE t (id INT PRIMARY KEY, colour TEXT);", "CREATE TABLE, ")
-        self.run_line("SELECT count(*) FROM t", "   ...> ")
-        self.terminal.type("WHERE col\t IS NULL;\r")
-        self.terminal.wait_for("WHERE colour")
-        self.terminal.wait_for("(1 row, ")
-        # Ctrl-C drops all lines.
-        self.run_line("SELECT 'dropped',", "   ...> ")
-        self.terminal.type("\x03")
-        self.terminal.wait_for("keyaki> ")
-        self.run_line("SELECT 'ke' || 'pt';", "kept")
-        self.run_line("SELECT 1,", "   ...> ")
-        self.run_line(".quit")
-        self.assertEqual(self.terminal.process.wait(30), 0)
-
     def test_words_are_commands(self):
         self.run_line("help", "psql's commands:")
         self.run_line("\\x", "keyaki> ")

@@ -159,7 +159,8 @@ fn drawn(plan: &str, line: Option<usize>, colours: bool) -> Vec<String> {
     }
     for (index, operator) in operators.iter().enumerate() {
         let [first, further] = guides(&operators, index);
-        let room = line.map(|line| line.saturating_sub(numbers_width + width(&first)).max(TEXT_MIN));
+        let room =
+            line.map(|line| line.saturating_sub(numbers_width + width(&first).max(width(&further))).max(TEXT_MIN));
         let parts =
             |text: &str, inset: usize| room.map_or_else(|| vec![text.to_string()], |room| wrap(text, room - inset));
         let numbers: String = columns.iter().map(|(_, values, width)| format!("{:>width$}  ", values[index])).collect();

@@ -84,11 +84,6 @@ pub fn word(input: &str) -> Option<&'static str> {
     }
 }
 
-/// True for a line that leaves the shell although a statement is incomplete.
-pub fn leaves(line: &str) -> bool {
-    matches!(line.trim(), ".quit" | ".exit" | "\\q")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +120,5 @@ mod tests {
     fn words() {
         assert_eq!((word("help"), word(" QUIT ; "), word("exit")), (Some(".help"), Some(".quit"), Some(".quit")));
         assert!(word("help me").is_none() && word("SELECT 1").is_none());
-        assert!(leaves(" .quit ") && leaves("\\q") && !leaves("quit"));
     }
 }

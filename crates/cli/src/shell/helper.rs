@@ -1,6 +1,4 @@
 //! The line editor's helper: completion, colours, hints, and the test for complete input.
-//!
-//! The editor reads one line at a time. Completion and colours of a line depend on the lines before it.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -9,15 +7,13 @@ use keyaki::Session;
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::{CmdKind, Highlighter};
 use rustyline::hint::{Hinter, HistoryHinter};
-use rustyline::validate::Validator;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Helper, Result};
 
 use super::complete::Names;
 use super::{aliases, commands, complete, lexer};
 
 pub struct ShellHelper {
-    /// The lines of the statement before the one that is edited.
-    pub before: String,
     pub names: Rc<dyn Names>,
     pub colours: bool,
     pub history: HistoryHinter,
@@ -29,13 +25,7 @@ impl Completer for ShellHelper {
     type Candidate = Pair;
 
     fn complete(&self, line: &str, position: usize, _: &Context<'_>) -> Result<(usize, Vec<Pair>)> {
-        let whole = format!("{}{line}", self.before);
-        let (start, candidates) = complete::complete(self.names.as_ref(), &whole, position + self.before.len());
-        match start.checked_sub(self.before.len()) {
-            Some(start) => Ok((start, candidates)),
-            // A literal that begins on a line before.
-            None => Ok((position, Vec::new())),
-        }
+        Ok(complete::complete(self.names.as_ref(), line, position))
     }
 }
 
@@ -56,9 +46,8 @@ impl Hinter for ShellHelper {
 
 impl Highlighter for ShellHelper {
     fn highlight<'l>(&self, line: &'l str, _position: usize) -> Cow<'l, str> {
-        let is_command = self.before.is_empty() && line.starts_with(['.', '\\']);
-        match self.colours && !is_command {
-            true => Cow::Owned(lexer::coloured_after(&self.before, line)),
+        match self.colours && !line.starts_with(['.', '\\']) {
+            true => Cow::Owned(lexer::coloured_after("", line)),
             false => Cow::Borrowed(line),
         }
     }
@@ -76,7 +65,11 @@ impl Highlighter for ShellHelper {
     }
 }
 
-impl Validator for ShellHelper {}
+impl Validator for ShellHelper {
+    fn validate(&self, context: &mut ValidationContext) -> Result<ValidationResult> {
+        Ok(if is_complete(context.input()) { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
+    }
+}
 
 /// True if Enter runs `text`; otherwise Enter begins another line of it.
 pub fn is_complete(text: &str) -> bool {

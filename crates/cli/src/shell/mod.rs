@@ -1,7 +1,7 @@
 //! The interactive shell.
 //!
 //! An input is either a command of the shell (`.help`, `help`, psql's `\?`) or SQL that ends with a semicolon. Enter on an
-//! incomplete input begins another line of it, which has another prompt. Ctrl-C at the prompt discards the input; during a
+//! incomplete input begins another line of it. Ctrl-C at the prompt discards the input; during a
 //! statement it cancels the statement. Ctrl-D leaves the shell. The prompt shows an open transaction.
 
 mod aliases;
@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use commands::Next;
 use complete::Names;
-use helper::{ShellHelper, is_complete};
+use helper::ShellHelper;
 use keyaki::TransactionStatus::Failed;
 use keyaki::{Session, TransactionStatus};
 use rustyline::error::ReadlineError;
@@ -43,8 +43,6 @@ use crate::{directories, terminal};
 
 const HISTORY_LINES: usize = 10_000;
 
-/// The prompt of the further lines of a statement.
-const CONTINUATION: &str = "   ...> ";
 /// Closing a database is announced if it takes longer.
 const CLOSES_SILENTLY: Duration = Duration::from_millis(500);
 
@@ -63,27 +61,15 @@ pub fn run(runtime: &Runtime, runner: &mut Runner) -> Result<()> {
         // The file does not exist at the first start.
         let _ = editor.load_history(path);
     }
-    let mut input = String::new();
     loop {
-        let prompt = if input.is_empty() { prompt(runner) } else { CONTINUATION };
-        if let Some(helper) = editor.helper_mut() {
-            helper.before.clone_from(&input);
-        }
-        match editor.readline(prompt) {
-            Ok(line) if !input.is_empty() && aliases::leaves(&line) => break,
-            Ok(line) => {
-                input.push_str(&line);
-                if !is_complete(&input) {
-                    input.push('\n');
-                    continue;
-                }
-                let input = std::mem::take(&mut input);
+        match editor.readline(prompt(runner)) {
+            Ok(input) => {
                 let next = runtime.block_on(input_line(runner, &mut editor, &input, history.as_ref()));
                 if next == Next::Quit {
                     break;
                 }
             }
-            Err(ReadlineError::Interrupted) => input.clear(),
+            Err(ReadlineError::Interrupted) => {}
             Err(ReadlineError::Eof) => break,
             Err(error) => return Err(unusable(error)),
         }
@@ -151,7 +137,7 @@ fn editor(names: Rc<dyn Names>) -> rustyline::Result<Line> {
         .color_mode(if colours { ColorMode::Enabled } else { ColorMode::Disabled })
         .build();
     let mut editor = Line::with_config(config)?;
-    editor.set_helper(Some(ShellHelper { before: String::new(), names, colours, history: HistoryHinter::new() }));
+    editor.set_helper(Some(ShellHelper { names, colours, history: HistoryHinter::new() }));
     Ok(editor)
 }
 
