@@ -10,7 +10,6 @@
 //! closed in a forked child ([`crate::process`]).
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
