@@ -38,8 +38,7 @@ SCENES = {
     "first steps": [
         "CREATE TABLE pet (name TEXT PRIMARY KEY, born DATE, weight DOUBLE);",
         "INSERT INTO pet VALUES ('Kiki', '2021-05-17', 4.2), ('NULL', NULL, 31);",
-        "SELECT * FROM pet",
-        "ORDER BY name;",
+        "SELECT * FROM pet ORDER BY name;",
         "quit",
     ],
     "lists": [".tables", "\\d orders", "\\dv", "quit"],

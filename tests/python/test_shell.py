@@ -93,7 +93,8 @@ class Shell(unittest.TestCase):
 
     def test_words_are_commands(self):
         self.run_line("help", "psql's commands:")
-        self.run_line("\\x", "keyaki> ")
+        # The next prompt: what is typed before it is lost.
+        self.run_line("\\x", "\\x\nkeyaki> ")
         self.run_line("SELECT 1 AS one, NULL AS two;", "one = 1")
         self.run_line("\\dt", "keyaki> ")
         self.run_line("exit;")

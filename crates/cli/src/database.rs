@@ -74,7 +74,7 @@ fn format(path: &Path) -> Result<Format> {
         b"SQLite format 3\0" => Format::Sqlite,
         head if head[8..12] == *b"DUCK" => Format::DuckDb,
         head if head.starts_with(b"PAR1") => Format::Parquet,
-        head if head.starts_with(&[0x1f, 0x8b]) => Format::Gzip,
+        [0x1f, 0x8b, ..] => Format::Gzip,
         head if head.starts_with(b"PK\x03\x04") => Format::Archive,
         _ => Format::Other,
     })

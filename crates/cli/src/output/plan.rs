@@ -191,7 +191,8 @@ fn columns(
     let time = |operator: &Operator| operator.time_ns.map(shown).unwrap_or_default();
     let percent =
         |operator: &Operator| share(operator).map(|share| format!("{:.0} %", share * 100.0)).unwrap_or_default();
-    let all: [(&str, &dyn Fn(&Operator) -> String); 4] = [
+    type Text<'a> = &'a dyn Fn(&Operator) -> String;
+    let all: [(&str, Text<'_>); 4] = [
         ("estimated", &|operator| operator.estimate.clone()),
         ("rows", &|operator| operator.rows.clone()),
         ("time", &time),
