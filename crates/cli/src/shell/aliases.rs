@@ -86,8 +86,8 @@ pub fn word(input: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use super::commands::find;
     use super::*;
-    use crate::shell::commands::find;
 
     #[test]
     fn aliases_are_commands() {
