@@ -1,4 +1,4 @@
-//! Opens databases that the user has named, and says what a path is that is no database.
+//! Opens databases that the user has named. Errors for other files name their format.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -18,6 +18,8 @@ const HEAD_BYTES: usize = 16;
 pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Database> {
     let path = path.as_ref();
     check_directory(path)?;
+    // The shell can change its working directory.
+    let path = std::path::absolute(path).map_err(Failure::file(path))?;
     Ok(Database::open(path, options)?)
 }
 

@@ -159,14 +159,14 @@ fn run_input(runtime: &Runtime, runner: &mut Runner, arguments: &InputArguments)
         runner.parameters.insert(name.into(), parameters::literal(value));
     }
     let is_interactive = arguments.commands.is_empty() && stdin().is_terminal();
+    // The file can change both.
+    (runner.interactive, runner.timer) = (is_interactive, runner.timer || is_interactive);
     if let Some(file) = &arguments.init
         && runtime.block_on(script::run_file(runner, file, on_error))? == Next::Quit
     {
         return Ok(());
     }
     if is_interactive {
-        runner.interactive = true;
-        runner.timer = true;
         let is_init_read = arguments.init.is_some() || arguments.no_init;
         if !is_init_read && runtime.block_on(shell::run_init(runner)) == Next::Quit {
             return Ok(());

@@ -37,10 +37,22 @@ fn similar(word: &str) -> Option<String> {
     let word = word.to_lowercase();
     let program = Arguments::command();
     let names = program.get_subcommands().map(clap::Command::get_name).chain(["help"]);
-    let distances = names.map(|name| (damerau_levenshtein(name, &word), name));
-    let (distance, name) = distances.min()?;
-    // A letter of four, two of six.
-    (distance <= (name.len() / 3).clamp(1, 2)).then(|| name.into())
+    let mut similar = names.filter(|name| resembles(&word, name));
+    similar.next().map(Into::into)
+}
+
+/// True for transposed letters, in long commands also for a letter that is missing, added or another one. Plurals and names with
+/// a number are names of their own.
+fn resembles(word: &str, name: &str) -> bool {
+    let sorted = |text: &str| {
+        let mut letters: Vec<char> = text.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    if damerau_levenshtein(name, word) > 1 || word.strip_prefix(name).is_some_and(|rest| rest != "r") {
+        return false;
+    }
+    sorted(word) == sorted(name) || (name.len() >= 5 && word.len() != name.len()) || name.len() >= 6
 }
 
 #[cfg(test)]
@@ -52,7 +64,8 @@ mod tests {
         for (word, command) in [("srve", "serve"), ("Server", "serve"), ("calibarte", "calibrate"), ("dmup", "dump")] {
             assert_eq!(similar(word).as_deref(), Some(command), "{word}");
         }
-        for word in ["shop", "orders", "./srve", "serve.db", "tpch", "data"] {
+        for word in ["shop", "orders", "./srve", "serve.db", "tpch", "data", "main", "memo", "slot", "backup2", "track"]
+        {
             assert_eq!(similar(word), None, "{word}");
         }
         assert!(check(Path::new("srve")).is_err() && check(Path::new("/")).is_ok());

@@ -125,25 +125,34 @@ impl Runner {
     /// # Errors
     /// [`Failure::Cancelled`] after Ctrl-C; errors of the statement and of the output.
     pub async fn statement(&mut self, sql: &str) -> Result<()> {
-        let has_estimates = self.turn_estimates_on(sql).await;
+        let is_explain = sql.trim_start().get(..7).is_some_and(|word| word.eq_ignore_ascii_case("explain"));
+        self.style.draws_plans = is_explain;
+        let has_estimates = is_explain && self.turn_estimates_on().await;
         let start = Instant::now();
         let result = self.run_statement(sql, start).await;
         if has_estimates {
             self.set_estimates(false).await;
         }
         let logged = self.log_statement(sql, &result, start.elapsed());
-        let redirected = match self.next_target.take() {
+        let redirected = self.end_once();
+        result.and(logged).and(redirected)
+    }
+
+    /// After `.once`, returns to the destination before it.
+    ///
+    /// # Errors
+    /// As [`Runner::redirect`].
+    pub fn end_once(&mut self) -> Result<()> {
+        match self.next_target.take() {
             Some(target) => self.redirect(target),
             None => Ok(()),
-        };
-        result.and(logged).and(redirected)
+        }
     }
 
     /// Before EXPLAIN of an embedded database, adds the estimated rows to plans that are shown as trees. Returns true if the
     /// setting has changed.
-    async fn turn_estimates_on(&mut self, sql: &str) -> bool {
-        let is_explain = sql.trim_start().get(..7).is_some_and(|word| word.eq_ignore_ascii_case("explain"));
-        if !is_explain || !self.mode.is_boxed() || self.session().is_err() {
+    async fn turn_estimates_on(&mut self) -> bool {
+        if !self.mode.is_boxed() || self.session().is_err() {
             return false;
         }
         let setting = self.collect(&format!("SHOW {ESTIMATES}")).await.unwrap_or_default();

@@ -272,7 +272,7 @@ fn paths_that_are_no_databases() {
     std::fs::write(path.join("photos/a.jpg"), "x").unwrap();
     let error = failure(path, &["photos", "-c", "SELECT 1"], "", 1);
     assert!(
-        error.contains("\"photos\" is not a Keyaki database: the directory contains another file, \"a.jpg\""),
+        error.contains("/photos\" is not a Keyaki database: the directory contains another file, \"a.jpg\""),
         "{error}"
     );
     assert_eq!(std::fs::read_dir(path.join("photos")).unwrap().count(), 1);

@@ -83,6 +83,8 @@ pub struct Style {
     pub widths: Vec<usize>,
     /// The table of INSERT statements.
     pub table: String,
+    /// The result is one of EXPLAIN, which boxed formats draw.
+    pub draws_plans: bool,
 }
 
 impl Default for Style {
@@ -95,6 +97,7 @@ impl Default for Style {
             max_width: None,
             widths: Vec::new(),
             table: "t".into(),
+            draws_plans: false,
         }
     }
 }
@@ -121,7 +124,7 @@ impl Mode {
         let null = |default: &str| style.null.clone().unwrap_or_else(|| default.into());
         let separator = |default: &str| style.separator.clone().unwrap_or_else(|| default.into());
         let format: Box<dyn Format> = match self {
-            mode if mode.is_boxed() && plan::is_plan(&schema) => {
+            mode if mode.is_boxed() && style.draws_plans && plan::is_plan(&schema) => {
                 Box::new(plan::Plans::new(screen, style.max_width.or(screen.map(|screen| screen.width))))
             }
             Mode::Table | Mode::Duckbox => {

@@ -23,9 +23,14 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Longer password files are not read to their end.
 const PASSWORD_FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// True for inputs that may contain a password: addresses with one, and definitions of roles with the word.
+/// True for inputs that may contain a password: addresses with one, definitions of roles with the word, and parameters whose
+/// names suggest it.
 pub fn has_password(input: &str) -> bool {
     let lower = input.to_ascii_lowercase();
+    let sets = [".para", "\\set"].iter().any(|command| lower.trim_start().starts_with(command));
+    if sets && ["pass", "pw", "secret", "token"].iter().any(|word| lower.contains(word)) {
+        return true;
+    }
     let mut words = lower.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'));
     // Anywhere: other statements and comments may precede.
     let opens = [".o", "\\c"].iter().any(|command| lower.trim_start().starts_with(command));

@@ -8,9 +8,7 @@ use crate::output::Mode;
 pub const PSQL: &[(&str, &str)] = &[
     ("\\!", ".shell"),
     ("\\?", ".help"),
-    ("\\c", ".open"),
     ("\\cd", ".cd"),
-    ("\\connect", ".open"),
     ("\\conninfo", ".databases"),
     ("\\d", ".tables or .describe"),
     ("\\di", ".indexes"),
@@ -86,7 +84,7 @@ pub fn word(input: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::commands::find;
+    use super::super::commands::find;
     use super::*;
 
     #[test]

@@ -153,8 +153,21 @@ pub fn find(name: &str) -> Option<&'static Command> {
     }
 }
 
-/// Runs the command in `line`, which begins with a dot, or with a backslash as those of psql.
+/// Commands that print nothing, and whose output `.once` does not wait for.
+const SILENT: [&str; 9] =
+    [".once", ".mode", ".headers", ".separator", ".nullvalue", ".width", ".maxrows", ".maxwidth", ".timer"];
+
+/// Runs the command in `line`, which begins with a dot, or with a backslash as those of psql. Its output is the next result for
+/// `.once`.
 pub async fn run(runner: &mut Runner, line: &str) -> Result<Next> {
+    let first = line.split_whitespace().next().unwrap_or_default().trim_end_matches(';');
+    let is_silent = find(first).is_some_and(|command| SILENT.contains(&command.name)) || first.starts_with("\\o");
+    let result = run_command(runner, line).await;
+    let restored = if is_silent { Ok(()) } else { runner.end_once() };
+    result.and_then(|next| restored.map(|()| next))
+}
+
+async fn run_command(runner: &mut Runner, line: &str) -> Result<Next> {
     let translated;
     let line = match line.trim_start().starts_with('\\') {
         true => {
@@ -268,16 +281,22 @@ async fn on_database(runner: &mut Runner, name: &str, argument: Option<&str>, ar
 fn split(line: &str) -> Result<Vec<String>> {
     let mut words = Vec::new();
     let mut chars = line.chars().peekable();
+    // The last word ends with a quoted part.
+    let mut ends_quoted = false;
     while chars.next_if(|c| c.is_whitespace()).is_some() || chars.peek().is_some() {
         let mut word = String::new();
         let mut quote = None;
         let mut any = false;
+        ends_quoted = false;
         while let Some(c) = chars.next_if(|c| quote.is_some() || !c.is_whitespace()) {
             any = true;
             match (quote, c) {
                 (None, '\'' | '"') => quote = Some(c),
-                (Some(open), c) if c == open => quote = None,
-                (_, c) => word.push(c),
+                (Some(open), c) if c == open => (quote, ends_quoted) = (None, true),
+                (_, c) => {
+                    word.push(c);
+                    ends_quoted = false;
+                }
             }
         }
         if quote.is_some() {
@@ -288,7 +307,7 @@ fn split(line: &str) -> Result<Vec<String>> {
         }
     }
     // Accepts a semicolon at the end, as in `.tables;`.
-    if let Some(last) = words.last_mut().filter(|last| last.len() > 1) {
+    if let Some(last) = words.last_mut().filter(|last| last.len() > 1 && !ends_quoted) {
         last.truncate(last.trim_end_matches(';').len());
     }
     Ok(words)

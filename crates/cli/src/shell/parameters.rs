@@ -46,7 +46,7 @@ fn parameter<'a>(tokens: &[Token<'a>], at: usize) -> Option<&'a str> {
 
 /// The literal of a value: NULL, true, false and numbers as they are, other values as texts. Quotes make a text of a number.
 pub fn literal(value: &str) -> String {
-    let value = value.trim();
+    let (given, value) = (value, value.trim());
     let is_quoted = value.len() > 1 && value.starts_with('\'') && value.ends_with('\'');
     if is_quoted {
         return text_literal(&value[1..value.len() - 1].replace("''", "'"));
@@ -62,7 +62,7 @@ pub fn literal(value: &str) -> String {
     match is_number {
         true if value.starts_with('-') => format!("({value})"),
         true => value.into(),
-        false => text_literal(value),
+        false => text_literal(given),
     }
 }
 

@@ -75,12 +75,11 @@ fn lines(mut input: impl BufRead) -> impl Iterator<Item = io::Result<Vec<u8>>> {
     })
 }
 
-/// A line without its end.
+/// A line with its end, which may belong to a text.
 ///
 /// # Errors
 /// `InvalidData` if it is not UTF-8.
-fn text(mut line: Vec<u8>) -> io::Result<String> {
-    line.truncate(content(&line).len());
+fn text(line: Vec<u8>) -> io::Result<String> {
     String::from_utf8(line).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a line is not valid UTF-8"))
 }
 
@@ -116,12 +115,11 @@ impl Script<'_> {
             self.pending_line = number;
             if line.trim_start().starts_with(['.', '\\']) {
                 // Boxed, because `.read` runs scripts in scripts.
-                let result = Box::pin(commands::run(self.runner, line)).await;
+                let result = Box::pin(commands::run(self.runner, line.trim_end_matches(['\n', '\r']))).await;
                 return self.check(result, "", number).map(|next| next.unwrap_or(Next::Continue));
             }
         }
         self.pending.push_str(line);
-        self.pending.push('\n');
         if line.contains(';') && Session::is_complete(&self.pending) {
             self.flush().await?;
         }

@@ -160,7 +160,7 @@ pub fn directory(path: &str) -> Result<()> {
 /// `.show`: all settings.
 pub fn show(runner: &mut Runner) -> Result<()> {
     let on = |is_on: bool| if is_on { "on" } else { "off" }.to_string();
-    let Style { null, headers, separator, max_rows, max_width, widths, table } = &runner.style;
+    let Style { null, headers, separator, max_rows, max_width, widths, table, .. } = &runner.style;
     let number = |limit: &Option<usize>| limit.map_or("automatic".into(), |limit| limit.to_string());
     let text = |text: &Option<String>| text.as_ref().map_or("that of the mode".into(), |text| format!("{text:?}"));
     let widths: Vec<String> = widths.iter().map(usize::to_string).collect();

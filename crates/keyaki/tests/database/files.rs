@@ -433,6 +433,40 @@ async fn compressed_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn values_of_json_keep_their_meaning() {
+    let files = Files::new();
+    let mut text: String = (0..3).map(|i| format!("{{\"a\":{i},\"t\":\"2024-01-01 10:00:00\"}}\n")).collect();
+    files.write("n.json", &text);
+    assert_eq!(files.rows("SELECT sum(a), count(DISTINCT t) FROM '@/n.json'").await, "3|1");
+    text.push_str("{\"a\":1.9}\n");
+    files.write("n.json", &text);
+    let error = files.error("SELECT sum(a) FROM read_json('@/n.json', sample_size => 2)").await;
+    assert!(error.contains("row 4, column \"a\"") && error.contains("\"1.9\""), "{error}");
+    assert!(files.error("SELECT a FROM read_json('@/n.json', columns => {'a': 'INT'})").await.contains("1.9"));
+    let zoned = "SELECT min(t) = '2024-01-01 01:00:00Z' FROM read_json('@/n.json', columns => {'t': 'TIMESTAMPTZ'})";
+    files.run("SET TIME ZONE 'Asia/Tokyo'").await;
+    assert_eq!(files.rows(zoned).await, "true");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn given_names_and_headers() {
+    let files = Files::new();
+    files.write("p.csv", "alice,london\nbob,paris\n");
+    let columns = "columns => {'name': 'TEXT', 'city': 'TEXT'}";
+    assert_eq!(files.rows(&format!("SELECT count(*), min(name) FROM read_csv('@/p.csv', {columns})")).await, "2|alice");
+    assert_eq!(files.rows("SELECT count(*) FROM read_csv('@/p.csv', names => ['name', 'city'])").await, "2");
+    files.write("p.csv", "Name,city\nbob,paris\n");
+    assert_eq!(files.rows(&format!("SELECT count(*), min(name) FROM read_csv('@/p.csv', {columns})")).await, "1|bob");
+    if let Ok(directory) = tempfile::tempdir_in("/dev/shm") {
+        let path = directory.path().display();
+        std::fs::write(directory.path().join("x.json"), "{\"a\":1}\n{\"a\":2}\n").unwrap();
+        assert_eq!(files.rows(&format!("SELECT sum(a) FROM '{path}/x.json'")).await, "3");
+        files.run(&format!("COPY (SELECT 1 AS a) TO '{path}/y.csv'")).await;
+        assert_eq!(files.rows(&format!("SELECT a FROM '{path}/y.csv'")).await, "1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn other_files_are_named() {
     let files = Files::new();
     files.write("a.db", b"SQLite format 3\0 and more");

@@ -18,6 +18,13 @@ pub(crate) enum Format {
     Tbl,
 }
 
+/// True for the names of standard input and output, terminals and open files, which have no format.
+pub(super) fn is_stream_name(path: &Path) -> bool {
+    let devices = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/null"];
+    devices.iter().any(|device| path == Path::new(device))
+        || ["/dev/fd", "/proc/self/fd"].iter().any(|folder| path.starts_with(folder))
+}
+
 /// What the name of a file says about it.
 struct ByName {
     format: Option<Format>,
@@ -27,8 +34,7 @@ struct ByName {
 
 impl ByName {
     fn of(path: &Path) -> ByName {
-        if path.starts_with("/dev") {
-            // Standard input and output, and terminals.
+        if is_stream_name(path) {
             return ByName { format: Some(Format::Csv), delimiter: None, compression: Compression::None };
         }
         let name = |compression| {

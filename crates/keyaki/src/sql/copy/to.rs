@@ -18,7 +18,7 @@ use futures::{Stream, StreamExt};
 use tempfile::TempPath;
 use tokio::sync::mpsc::{Receiver, channel};
 
-use super::options::{CopyOptions, Format};
+use super::options::{CopyOptions, Format, is_stream_name};
 use super::statement::{Copy, CopyObject};
 use super::write::{Sink, open};
 use crate::base::interrupt::{Decision, Execution, Stage};
@@ -192,7 +192,7 @@ impl Output {
     fn of(path: &Path) -> Result<Self> {
         use std::os::unix::fs::FileTypeExt;
         // Redirected output is a regular file, but its name is a symbolic link that must stay.
-        let is_stream = path.starts_with("/dev") || path.starts_with("/proc");
+        let is_stream = is_stream_name(path);
         let is_special = || {
             let kind = std::fs::metadata(path).map(|metadata| metadata.file_type());
             kind.is_ok_and(|kind| kind.is_char_device() || kind.is_fifo())

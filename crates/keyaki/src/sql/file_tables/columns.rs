@@ -139,11 +139,16 @@ impl Setup {
 impl Sample {
     /// True if the first record is a header: it has no numbers or times, and it has different names, or columns whose values
     /// are no texts.
-    fn has_header(&self, formats: &TimeFormats) -> bool {
+    fn has_header(&self, formats: &TimeFormats, given: Option<&Vec<String>>) -> bool {
         let names: Vec<&str> = self.first.iter().map(|name| name.as_deref().unwrap_or_default()).collect();
         let are_texts = names.iter().all(|name| name.is_empty() || Guess::of(name, formats) == Guess::Text);
         let are_names = names.iter().enumerate().all(|(i, name)| !name.is_empty() && !names[..i].contains(name));
         let is_typed = |(name, guess): (&&str, &Guess)| !name.is_empty() && !matches!(guess, Guess::Null | Guess::Text);
+        // With names for all columns, the first record needs another reason to be one.
+        let are_names = match given.filter(|given| given.len() >= names.len()) {
+            Some(given) => names.iter().zip(given).all(|(name, given)| name.eq_ignore_ascii_case(given)),
+            None => are_names,
+        };
         are_texts && (are_names || names.iter().zip(&self.rest).any(is_typed))
     }
 
@@ -204,7 +209,9 @@ fn columns(setup: &Setup, samples: Vec<Sample>) -> Result<Columns> {
     let (options, formats) = (&setup.options, &setup.formats);
     let mut filled = samples.iter().filter(|sample| !sample.first.is_empty()).peekable();
     let has_any = filled.peek().is_some();
-    let by_first = || has_any && filled.all(|sample| sample.has_header(formats));
+    let given = options.columns.as_ref().map(|columns| columns.iter().map(|(name, _)| name.clone()).collect());
+    let given: Option<Vec<String>> = given.or_else(|| options.names.clone());
+    let by_first = || has_any && filled.all(|sample| sample.has_header(formats, given.as_ref()));
     let header = options.copy.header.unwrap_or_else(by_first);
     let (mut names, mut guesses): (Vec<String>, Vec<Guess>) = (Vec::new(), Vec::new());
     let mut of_file: Option<PathBuf> = None;

@@ -167,7 +167,7 @@ async fn json(files: Vec<PathBuf>, options: &ReadOptions, reading: &Reading<'_>)
     }
     let fields = schema.fields().iter().cloned().chain(opening.has_name.then(|| Arc::new(name_field())));
     let with_name = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    text_table(with_name, Arc::new(JsonFiles { opening, files, schema }), ROWS)
+    text_table(with_name, Arc::new(JsonFiles { opening, files, schema, zone: reading.zone }), ROWS)
 }
 
 /// The URL of a file, whose name may contain any characters.

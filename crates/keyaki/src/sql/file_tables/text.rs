@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StringViewArray, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringViewArray, new_null_array};
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
@@ -11,6 +11,7 @@ use super::columns::{Columns, FileColumns};
 use super::scan::{Projection, TextFiles};
 use crate::base::notices::{Notice, Notices, Severity};
 use crate::catalog::SqlType;
+use crate::catalog::types::from_arrow;
 use crate::sql::copy::{CopyOptions, DelimitedReader, Dialect, FileRows, JsonReader, Source};
 use crate::sql::file_access::FileAccess;
 use crate::sql::notices::skipped_rows;
@@ -193,6 +194,31 @@ pub(super) struct JsonFiles {
     pub files: Vec<PathBuf>,
     /// The columns of the objects.
     pub schema: SchemaRef,
+    /// The time zone of texts without an offset.
+    pub zone: Zone,
+}
+
+impl JsonFiles {
+    /// The values of a column. Those of scalar types are read as texts: Arrow's reader would truncate fractions in a column of
+    /// integers, and takes times without an offset for those of UTC.
+    ///
+    /// # Errors
+    /// `Context` with the place of a value that is not valid for its column.
+    fn parsed(&self, path: &Path, first_row: u64, field: &Field, values: &ArrayRef) -> Result<ArrayRef> {
+        if is_nested(field) {
+            return Ok(values.clone());
+        }
+        let ty = SqlType::from(from_arrow(field.data_type())?);
+        parse_column(values.as_string_view(), ty, self.zone).map_err(|bad| {
+            let row = first_row + bad.row as u64 + 1;
+            bad.error.within(format!("\"{}\", row {row}, column \"{}\"", path.display(), field.name()))
+        })
+    }
+}
+
+/// True for types that are read as they are: lists, records, and those that columns of tables do not have.
+fn is_nested(field: &Field) -> bool {
+    field.data_type().is_nested() || from_arrow(field.data_type()).is_err()
 }
 
 impl TextFiles for JsonFiles {
@@ -210,15 +236,26 @@ impl TextFiles for JsonFiles {
         let of_objects: Vec<usize> = projection.columns.iter().filter(|column| !is_name(column)).copied().collect();
         // The reader counts rows by a column.
         let read: &[usize] = if of_objects.is_empty() { &[0] } else { &of_objects };
-        let mut reader = JsonReader::typed(self.opening.open(path)?, Arc::new(self.schema.project(read)?))?;
+        let fields = read.iter().map(|&column| &self.schema.fields()[column]);
+        let as_text = fields.map(|field| match is_nested(field) {
+            true => field.clone(),
+            false => Arc::new(Field::new(field.name(), DataType::Utf8View, true)),
+        });
+        let schema = Arc::new(Schema::new(as_text.collect::<Vec<_>>()));
+        let mut reader = JsonReader::typed(self.opening.open(path)?, schema)?;
+        let mut first_row = 0;
         while let Some(objects) = reader.next_batch()? {
             let rows = objects.num_rows();
             let mut values = objects.columns().iter();
-            let columns = projection.columns.iter().map(|column| match is_name(&column) {
-                true => Some(name_column(path, rows)),
-                false => values.next().cloned(),
+            let columns = projection.columns.iter().map(|column| match self.schema.fields().get(*column) {
+                Some(field) => {
+                    let missing = || Error::Internal("a column of objects was not read".into());
+                    self.parsed(path, first_row, field, values.next().ok_or_else(missing)?)
+                }
+                None => Ok(name_column(path, rows)),
             });
-            let columns = columns.collect::<Option<Vec<_>>>().unwrap_or_default();
+            let columns = columns.collect::<Result<Vec<_>>>()?;
+            first_row += rows as u64;
             if !send(batch(&projection.schema, columns, rows)?) {
                 return Ok(());
             }
