@@ -33,6 +33,9 @@ CREATE VIEW large AS SELECT id, total FROM orders WHERE total > 400;
 ANALYZE;
 """
 
+# The lengths of measured numbers decide where the lines of these scenes are broken: they are not compared.
+MEASURED = {"measured plans"}
+
 # The name of a scene, and the lines that are typed. Those that begin with "$ " are commands of the operating system's shell.
 SCENES = {
     "first steps": [
@@ -200,7 +203,8 @@ def differences():
     scenes, document = all_scenes(), DOCUMENT.read_text()
     known = {place[2]: place[3] for place in places(document)}
     assert known.keys() == scenes.keys(), f"docs/shell.md has the scenes {sorted(known)}"
-    return {name: (known[name], text) for name, text in scenes.items() if stable(known[name]) != stable(text)}
+    compared = {name: text for name, text in scenes.items() if name not in MEASURED}
+    return {name: (known[name], text) for name, text in compared.items() if stable(known[name]) != stable(text)}
 
 
 def main():
