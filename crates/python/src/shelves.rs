@@ -59,7 +59,7 @@ impl Shelves {
         }
     }
 
-    /// Drops all results, and those that are put back later.
+    /// Drops all results. Results that are put back later are dropped at once.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         let results = std::mem::take(&mut *self.results.lock());

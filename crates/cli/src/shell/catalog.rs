@@ -84,7 +84,7 @@ fn definition_parts(database: &Database, info: &TableInfo) -> (String, String) {
     (create, rest)
 }
 
-/// The statement that creates a table; those that follow its rows.
+/// The statement that creates a table, and the statements to execute after its rows are inserted.
 pub fn definition(database: &Database, info: &TableInfo) -> (String, String) {
     let (create, mut rest) = definition_parts(database, info);
     info.foreign_keys.iter().for_each(|key| rest.push_str(&format!("{key};\n")));

@@ -282,8 +282,8 @@ impl Session {
     /// of the schema `public` has. Each statement that contains such a name calls `find`, also when it is described. WITH queries,
     /// relations and system views come first. Stored definitions, such as views, cannot use tables of the program.
     ///
-    /// Integers without sign, dictionaries and other types that columns do not have become those that CREATE TABLE AS would
-    /// choose.
+    /// Unsigned integers, dictionaries and other types that columns cannot have are converted to the types that CREATE TABLE AS
+    /// chooses.
     ///
     /// ```
     /// use std::sync::Arc;

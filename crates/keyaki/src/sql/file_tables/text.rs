@@ -216,7 +216,7 @@ impl JsonFiles {
     }
 }
 
-/// True for types that are read as they are: lists, records, and those that columns of tables do not have.
+/// True for types that Arrow's reader decodes: lists, records, and types that columns of tables cannot have.
 fn is_nested(field: &Field) -> bool {
     field.data_type().is_nested() || from_arrow(field.data_type()).is_err()
 }
