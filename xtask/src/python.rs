@@ -36,11 +36,22 @@ pub fn script(programs: &Programs, script: &str) -> Result<Command> {
     Ok(command)
 }
 
+/// Like [`script`], in an environment with other packages.
+pub fn script_in(name: &str, requirements: &str, programs: &Programs, script: &str) -> Result<Command> {
+    let mut command = command_of(environment(name, requirements)?, programs);
+    command.arg(root().join(script));
+    Ok(command)
+}
+
 /// A command that runs Python with our modules and the given programs.
 pub fn command(programs: &Programs) -> Result<Command> {
-    let mut command = Command::new(interpreter()?);
+    Ok(command_of(interpreter()?, programs))
+}
+
+fn command_of(interpreter: PathBuf, programs: &Programs) -> Command {
+    let mut command = Command::new(interpreter);
     command.env("KEYAKI_BIN", &programs.keyaki).env("KEYAKI_HARNESS", &programs.harness);
     command.env("KEYAKI_TARGET", target());
     command.env("PYTHONPATH", root().join("tests/python")).env("PYTHONDONTWRITEBYTECODE", "1");
-    Ok(command)
+    command
 }

@@ -23,6 +23,8 @@ pub use markdown::{Arguments as MeasurementsArguments, run as measurements};
 
 /// The name that stands for all benches.
 const ALL: &str = "all";
+/// Packages of the shells that `bench shell` runs beside ours.
+const SHELLS: &str = "benches/shell/requirements.txt";
 /// Name of the file that describes the run, beside the rows.
 const RUN_FILE: &str = "run.json";
 
@@ -41,6 +43,8 @@ enum Program {
     Script(&'static str),
     /// Like `Script`, with the peers that are written in Rust (`benches/peers`).
     ScriptWithPeers(&'static str),
+    /// Like `Script`, with the shells of the peers.
+    ScriptWithShells(&'static str),
     /// A package of `benches/`.
     Package(&'static str),
     /// Like `Package`, with a Python interpreter that has the packages of the peers.
@@ -49,7 +53,7 @@ enum Program {
     ScriptWithModule(&'static str),
 }
 
-static BENCHES: [Bench; 12] = [
+static BENCHES: [Bench; 13] = [
     Bench { name: "demo", program: Program::Keyaki("demo"), defaults: &[("--scale", "1")] },
     Bench { name: "tpch", program: Program::ScriptWithPeers("benches/tpch/bench.py"), defaults: &[("--scale", "1")] },
     Bench { name: "joins", program: Program::Script("benches/joins/bench.py"), defaults: &[("--scale", "1")] },
@@ -65,6 +69,11 @@ static BENCHES: [Bench; 12] = [
         defaults: &[("--rows", "1000000"), ("--append-rows", "10000000")],
     },
     Bench { name: "server", program: Program::Script("benches/server/bench.py"), defaults: &[("--scale", "1")] },
+    Bench {
+        name: "shell",
+        program: Program::ScriptWithShells("benches/shell/bench.py"),
+        defaults: &[("--rows", "1000000"), ("--printed-rows", "100000")],
+    },
     Bench {
         name: "store",
         program: Program::Package("keyaki-bench-store"),
@@ -93,6 +102,7 @@ Benches and their default sizes:
   oltp      small statements by key, against SQLite and DuckDB; bulk inserts, against SQLite (--rows 1000000)
   python    the Python package against sqlite3 and DuckDB: import, point SELECTs, results as frames, appending (--rows 1000000 --append-rows 10000000)
   server    clients of `keyaki serve` (pgbench, COPY, results, idle connections; --cold: lookups in ten times the memory), against PostgreSQL (--scale 1)
+  shell     the shell against those of sqlite3 and DuckDB: start, small statements, CSV files, long tables (--rows 1000000 --printed-rows 100000)
   store     the key-value store against RocksDB, redb, fjall and LMDB: inserts, gets, scans, upserts, recovery, indexes; small files, against a file system (--keys 20000000 --files 3000000)
   masstree  the in-memory ordered map against others: sorting, construction, lookups, scans, mixed work (--keys 10000000 --threads 2 --workloads bytes10)
   vast      the static search tree against others: lookups, ranges, compression, displacement, threads (--log 24 --distributions poisson8)
@@ -170,6 +180,7 @@ fn run_one(bench: &Bench, options: &[String], json: Option<&Path>) -> Result<()>
             command.env("KEYAKI_PEERS", build_package("keyaki-peers")?);
             command
         }
+        Program::ScriptWithShells(path) => python::script_in("shell-venv", SHELLS, &Programs::build(true)?, path)?,
         Program::Package(package) => Command::new(build_package(package)?),
         Program::PackageWithPython(package) => {
             let mut command = Command::new(build_package(package)?);
