@@ -4,6 +4,7 @@ As a program, writes the scenes to the document, or compares them with it (--che
 differ from run to run: the comparison ignores them.
 """
 
+import codecs
 import os
 import pty
 import re
@@ -114,6 +115,8 @@ class Screen:
             env=environment(directory), preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(secondary)
+        # A read may end within a character.
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.text = ""
 
     def read(self):
@@ -123,7 +126,7 @@ class Screen:
                 data = os.read(self.primary, 65536)
             except OSError:
                 return False
-            self.text += data.decode(errors="replace").replace("\r", "")
+            self.text += self.decoder.decode(data).replace("\r", "")
             return bool(data)
         return True
 

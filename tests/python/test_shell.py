@@ -1,5 +1,6 @@
 """The interactive shell on a pseudo-terminal: editing, cancelling, completing, leaving."""
 
+import codecs
 import os
 import pty
 import re
@@ -35,6 +36,8 @@ class Terminal:
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(secondary)
+        # A read may end within a character.
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.raw = ""
         self.all = ""
 
@@ -53,11 +56,23 @@ class Terminal:
                 raise AssertionError(f"{text!r} did not appear in {seen!r}")
             if select.select([self.primary], [], [], 0.2)[0]:
                 try:
-                    read = os.read(self.primary, 65536).decode(errors="replace")
+                    read = self.decoder.decode(os.read(self.primary, 65536))
                 except OSError:
                     raise AssertionError(f"the shell ended before {text!r} appeared in {seen!r}") from None
                 self.raw += read
                 self.all += read
+
+    def wait_for_exit(self, seconds=60):
+        """Waits until the shell has ended with status 0, and reads its output meanwhile, so that it never waits."""
+        deadline = time.monotonic() + seconds
+        while self.process.poll() is None and time.monotonic() < deadline:
+            if select.select([self.primary], [], [], 0.2)[0]:
+                try:
+                    self.all += self.decoder.decode(os.read(self.primary, 65536))
+                except OSError:
+                    break
+        status = self.process.wait(max(1, deadline - time.monotonic()))
+        assert status == 0, f"status {status} after {self.all[-2000:]!r}"
 
     def close(self):
         if self.process.poll() is None:
@@ -91,14 +106,38 @@ class Shell(unittest.TestCase):
         self.terminal.wait_for("│ one")
         self.terminal.wait_for("(1 row, ")
 
+    def test_incomplete_input_has_a_prompt_of_its_own(self):
+        self.terminal.type("CREATE TABLE pet (name TEXT PRIMARY KEY,\r")
+        self.terminal.wait_for("   ...> ")
+        self.run_line("legs INT);", "CREATE TABLE, ")
+        # The table of an earlier line gives the names of its columns.
+        self.terminal.type("SELECT count(*) AS n FROM pet\rWHERE leg\t = 4\r;\r")
+        self.terminal.wait_for("(1 row, ")
+        # The lines before can be edited.
+        self.terminal.type("SELECT 40 +\r")
+        self.terminal.wait_for("   ...> ")
+        self.terminal.type("\x1b[A\x1b[A\x05 1 +\r1 AS n;\r")
+        self.terminal.wait_for("42")
+        # An input that is discarded leaves nothing.
+        self.terminal.type("SELECT 'first\r")
+        self.terminal.wait_for("   ...> ")
+        self.terminal.type("\x03")
+        self.run_line("SELECT 'next ' || 'input';", "next input")
+
+    def test_input_before_the_prompt_is_kept(self):
+        self.terminal.type("SELECT count(*) AS n FROM range(3000000);\rSELECT 'typed ' || 'ahead';\rSELECT 2 * 21;\r")
+        self.terminal.wait_for("typed ahead")
+        self.terminal.wait_for("42")
+        self.run_line("exit")
+        self.terminal.wait_for_exit()
+
     def test_words_are_commands(self):
         self.run_line("help", "psql's commands:")
-        # The next prompt: what is typed before it is lost.
-        self.run_line("\\x", "\\x\nkeyaki> ")
+        self.run_line("\\x")
         self.run_line("SELECT 1 AS one, NULL AS two;", "one = 1")
-        self.run_line("\\dt", "keyaki> ")
+        self.run_line("\\dt")
         self.run_line("exit;")
-        self.assertEqual(self.terminal.process.wait(30), 0)
+        self.terminal.wait_for_exit()
 
     def test_null_is_dimmed(self):
         self.run_line("SELECT 'NULL' AS a, NULL AS b;", "(1 row, ")
@@ -111,7 +150,7 @@ class Shell(unittest.TestCase):
     def test_an_open_transaction_is_reported(self):
         self.run_line("BEGIN;", "keyaki*> ")
         self.run_line("quit", "the open transaction is rolled back")
-        self.assertEqual(self.terminal.process.wait(60), 0)
+        self.terminal.wait_for_exit()
 
     def test_errors_do_not_end_the_shell(self):
         self.run_line("SELECT * FROM nowhere;", "error: ")
@@ -137,12 +176,12 @@ class Shell(unittest.TestCase):
 
     def test_end_of_input_leaves(self):
         self.terminal.type("\x04")
-        self.assertEqual(self.terminal.process.wait(30), 0)
+        self.terminal.wait_for_exit()
 
     def test_history_is_kept(self):
         self.run_line("SELECT 'remem' || 'bered';", "remembered")
         self.run_line(".quit")
-        self.assertEqual(self.terminal.process.wait(30), 0)
+        self.terminal.wait_for_exit()
         history = Path(self.directory.name) / "keyaki" / "history"
         self.assertIn("'remem'", history.read_text())
 
@@ -182,7 +221,7 @@ class Widths(unittest.TestCase):
                 self.assertIn(whole, table[3])
             self.assertEqual("│ … │" in table[3], columns == 80)
             terminal.type("quit\r")
-            self.assertEqual(terminal.process.wait(60), 0)
+            terminal.wait_for_exit()
 
     def test_plans_fit(self):
         terminal = self.shell(80)
@@ -218,7 +257,7 @@ class Start(unittest.TestCase):
             terminal.type("SELECT 4 + 5 AS nine;\r")
             terminal.wait_for("nine = 9")
             terminal.type("quit\r")
-            self.assertEqual(terminal.process.wait(60), 0)
+            terminal.wait_for_exit()
             terminal = Terminal(path, path / "db", "--no-init")
             self.addCleanup(terminal.close)
             self.assertNotIn("from init", terminal.wait_for("keyaki> "))

@@ -1,8 +1,9 @@
 //! The interactive shell.
 //!
 //! An input is either a command of the shell (`.help`, `help`, psql's `\?`) or SQL that ends with a semicolon. Enter on an
-//! incomplete input begins another line of it. Ctrl-C at the prompt discards the input; during a
-//! statement it cancels the statement. Ctrl-D leaves the shell. The prompt shows an open transaction.
+//! incomplete input begins another line of it, with a prompt of its own. Ctrl-C at a prompt discards the input; during a
+//! statement it cancels the statement. Ctrl-D leaves the shell. The prompt shows an open transaction. What is typed while
+//! a statement runs is the beginning of the next input.
 
 mod aliases;
 mod catalog;
@@ -22,17 +23,19 @@ mod words;
 
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use commands::Next;
 use complete::Names;
-use helper::ShellHelper;
+use helper::{Leave, LeaveKey, ShellHelper};
 use keyaki::TransactionStatus::Failed;
 use keyaki::{Session, TransactionStatus};
 use rustyline::error::ReadlineError;
 use rustyline::hint::HistoryHinter;
 use rustyline::history::FileHistory;
-use rustyline::{ColorMode, CompletionType, Config, Editor};
+use rustyline::{ColorMode, CompletionType, Config, Editor, EventHandler, KeyCode, KeyEvent, Modifiers};
 use tokio::runtime::Runtime;
 
 use crate::connection::Connection;
@@ -56,13 +59,17 @@ pub fn run(runtime: &Runtime, runner: &mut Runner) -> Result<()> {
     );
     let names = runtime.block_on(names(runner));
     let mut editor = editor(names).map_err(unusable)?;
+    let upwards = Arc::new(Leave::default());
+    for key in [KeyEvent(KeyCode::Up, Modifiers::NONE), KeyEvent::ctrl('P')] {
+        editor.bind_sequence(key, EventHandler::Conditional(Box::new(LeaveKey(upwards.clone()))));
+    }
     let history = history_file();
     if let Some(path) = &history {
         // The file does not exist at the first start.
         let _ = editor.load_history(path);
     }
     loop {
-        match editor.readline(prompt(runner)) {
+        match read_input(&mut editor, &upwards, prompt(runner)) {
             Ok(input) => {
                 let next = runtime.block_on(input_line(runner, &mut editor, &input, history.as_ref()));
                 if next == Next::Quit {
@@ -76,6 +83,31 @@ pub fn run(runtime: &Runtime, runner: &mut Runner) -> Result<()> {
     }
     leave(runner);
     Ok(())
+}
+
+/// Reads lines until they are a complete input. The key that leads upwards in a further line opens all lines for editing.
+fn read_input(editor: &mut Line, upwards: &Leave, prompt: &str) -> rustyline::Result<String> {
+    let mut input = editor.readline(prompt)?;
+    let further = format!("{:>1$}", "...> ", prompt.len());
+    while !helper::is_complete(&input) {
+        input.push('\n');
+        set_before(editor, input.clone());
+        upwards.applies.store(true, Ordering::Relaxed);
+        let line = editor.readline(&further);
+        upwards.applies.store(false, Ordering::Relaxed);
+        set_before(editor, String::new());
+        input.push_str(&line?);
+        if upwards.left.swap(false, Ordering::Relaxed) {
+            input = editor.readline_with_initial(prompt, (&input, ""))?;
+        }
+    }
+    Ok(input)
+}
+
+fn set_before(editor: &mut Line, before: String) {
+    if let Some(helper) = editor.helper_mut() {
+        helper.before = before;
+    }
 }
 
 /// Says what the end of the shell does: an open transaction is rolled back, and closing the database may take time.
@@ -137,7 +169,7 @@ fn editor(names: Rc<dyn Names>) -> rustyline::Result<Line> {
         .color_mode(if colours { ColorMode::Enabled } else { ColorMode::Disabled })
         .build();
     let mut editor = Line::with_config(config)?;
-    editor.set_helper(Some(ShellHelper { names, colours, history: HistoryHinter::new() }));
+    editor.set_helper(Some(ShellHelper { names, colours, history: HistoryHinter::new(), before: String::new() }));
     Ok(editor)
 }
 
