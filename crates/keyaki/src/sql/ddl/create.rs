@@ -78,12 +78,13 @@ pub(crate) async fn create_table(
     }
     let compression = storage::of_table(&create.table_options)?;
     if let Some(query) = create.query {
-        if !create.columns.is_empty() || !create.constraints.is_empty() {
-            return Err(Error::Unsupported("columns and constraints in CREATE TABLE … AS".into()));
+        if !create.columns.is_empty() || !create.constraints.iter().all(is_key) {
+            let problem = "columns and constraints other than keys in CREATE TABLE … AS";
+            return Err(Error::Unsupported(problem.into()));
         }
         let plan = old.as_ref().unwrap_or(&state).plan_query(*query).await?;
         let design = Design { on_commit, compression, access: of_table, ..Design::new(name) };
-        return create_table_as(session, writer, (state, batch), design, plan).await;
+        return create_table_as(session, writer, (state, batch), (design, &create.constraints), plan).await;
     }
     let mut design = Design { on_commit, compression, access: of_table, ..Design::new(name) };
     if let Some(CreateTableLikeKind::Plain(like) | CreateTableLikeKind::Parenthesized(like)) = &create.like {
@@ -137,12 +138,17 @@ fn check_plain(create: &CreateTable) -> Result<()> {
     }
 }
 
-/// Creates a table with the rows of `plan`. The catalog of the state has the changes of the batch.
+/// True for PRIMARY KEY and UNIQUE.
+fn is_key(constraint: &TableConstraint) -> bool {
+    matches!(constraint, TableConstraint::PrimaryKey(_) | TableConstraint::Unique(_))
+}
+
+/// Creates a table with the rows of `plan` and keys. The catalog of the state has the changes of the batch.
 async fn create_table_as(
     session: &SqlSession,
     writer: Writer,
     (state, batch): (StatementState, WriteBatch),
-    mut design: Design,
+    (mut design, keys): (Design, &[TableConstraint]),
     plan: LogicalPlan,
 ) -> Result<Outcome> {
     // The types of a UNION are known only after the analysis.
@@ -155,6 +161,7 @@ async fn create_table_as(
         };
         design.push(ColumnDef::new(name, ty))?;
     }
+    keys.iter().try_for_each(|key| design.constraint(key))?;
     let def = design.finish(session, &state)?;
     let rows = insert::create_as(session, &writer, (&state, batch), def, plan).await?;
     Ok(Outcome::rows("CREATE TABLE", rows))
