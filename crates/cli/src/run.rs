@@ -211,11 +211,11 @@ impl Runner {
         outcome
     }
 
-    /// Loads rows of this machine into a table of a server.
+    /// Loads rows of this machine into a table of a server. Returns their number.
     ///
     /// # Errors
     /// As [`Runner::statement`], and errors of the file.
-    pub async fn copy_in(&mut self, sql: &str, source: CopySource) -> Result<()> {
+    pub async fn copy_in(&mut self, sql: &str, source: CopySource) -> Result<u64> {
         let start = Instant::now();
         let Connection::Remote(remote) = &self.connection else {
             return Err(Failure::message("only servers load files from their clients"));
@@ -224,8 +224,11 @@ impl Runner {
         let mut active = interrupts.activate();
         let canceller = remote.canceller();
         match active.interrupting(|| canceller.interrupt(), remote.copy_in(sql, source)).await? {
-            Outcome::Done { tag, rows } => self.done(&tag, rows, start.elapsed()),
-            Outcome::Rows(_) => Ok(()),
+            Outcome::Done { tag, rows } => {
+                self.done(&tag, rows, start.elapsed())?;
+                Ok(rows.unwrap_or(0))
+            }
+            Outcome::Rows(_) => Ok(0),
         }
     }
 
@@ -238,10 +241,10 @@ impl Runner {
         let _watch = self.watch();
         let interrupter = self.connection.interrupter();
         let work = async {
-            match self.connection.query(sql).await? {
-                Outcome::Rows(stream) => stream.map(|batch| batch.map_err(failure_of)).try_collect().await,
-                Outcome::Done { .. } => Ok(Vec::new()),
-            }
+            Ok(match self.connection.query(sql).await? {
+                Outcome::Rows(stream) => (stream.map(|batch| batch.map_err(failure_of)).try_collect().await?, 0),
+                Outcome::Done { rows, .. } => (Vec::new(), rows.unwrap_or(0)),
+            })
         };
         active.interrupting(|| interrupter.interrupt(), work).await
     }
@@ -256,6 +259,22 @@ impl Runner {
         let to_terminal = matches!(self.target, Target::Stdout).then(terminal::size).flatten();
         let mut format = self.mode.format(stream.schema(), &self.style, self.screen());
         let (mode, timer, footer) = (self.mode, self.timer, self.interactive || self.timer);
+        Ok(self.outcome(sql).await?.0)
+    }
+
+    /// Runs one statement and returns the number of rows that it has changed; 0 for queries.
+    ///
+    /// # Errors
+    /// As [`Runner::statement`].
+    pub async fn changed(&mut self, sql: &str) -> Result<u64> {
+        let changed = self.outcome(sql).await?.1;
+        self.connection.show_messages();
+        self.rows_changed += changed;
+        Ok(changed)
+    }
+
+    /// The rows of a statement, and the number of rows that it has changed.
+    async fn outcome(&mut self, sql: &str) -> Result<(Vec<RecordBatch>, u64)> {
         let out = Out { writer: self.writer(to_terminal), watch };
         let mut out = PlainWriter::new(out, to_terminal.is_some() && !mode.is_safe());
         let mut rows = 0;

@@ -205,7 +205,7 @@ fn commands_of_the_shell() {
         (".stats", "needs an embedded database"),
         (".cache", "needs an embedded database"),
         (".schema nowhere", "does not exist"),
-        (".import rows.parquet parent", "only CSV files"),
+        (".import rows.parquet parent", "only CSV and TSV files"),
     ] {
         let output = served.sql(&["-c", command], "");
         assert_eq!(output.status.code(), Some(1));
@@ -214,6 +214,16 @@ fn commands_of_the_shell() {
     // From an embedded database to the server.
     let open = format!(".open '{}'\n.mode csv\nSELECT count(*) AS n FROM parent;\n", served.address("me", ""));
     let mut child = Command::new(PROGRAM).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // A new table.
+    let new = served.sql(&["-c", &format!(".import --key id '{}' imported", rows.display())], "");
+    assert_eq!((text(&new.stderr), new.status.code()), ("", Some(0)));
+    assert!(
+        text(&new.stdout).starts_with("created table imported (id BIGINT, name TEXT, PRIMARY KEY (id))\n"),
+        "{new:?}"
+    );
+    let output = served.sql(&["--mode", "csv", "-c", "SELECT name FROM imported ORDER BY id"], "");
+    assert_eq!(text(&output.stdout), "name\na\n\"b,c\"\n");
+    served.sql(&["-c", "DROP TABLE imported"], "");
     child.stdin.take().unwrap().write_all(open.as_bytes()).unwrap();
     assert_eq!(text(&child.wait_with_output().unwrap().stdout), "n\n2\n");
 }

@@ -238,6 +238,58 @@ fn backups_checks_and_restores() {
 }
 
 #[test]
+fn imports_create_tables() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let file = |name: &str, text: &str| std::fs::write(path.join(name), text).unwrap();
+    file("pets.csv", "id,name,born\n2,Kiki,2021-05-17\n1,Momo,\n");
+    file("places.tsv", "x\ty\n1\t2.5\n");
+    file("lines.ndjson", "{\"a\":1,\"b\":[true]}\n{\"a\":2,\"b\":null}\n");
+    file("odd", "a comment\n1;NA\nx;3\n5;4\n");
+    file("twice.csv", "id\n1\n1\n");
+    let output = shown(
+        path,
+        &["db"],
+        "CREATE SCHEMA s;\n.import --key id pets.csv pets\n.import places.tsv s.places\n.import --schema s lines.ndjson \"My Lines\"\n\
+         .import --csv --no-header --delimiter ';' --skip 1 --null NA odd odd\n.import pets.csv plain\n.import pets.csv plain\n\
+         .mode csv\nSELECT count(*) FROM plain;\nSELECT name FROM pets WHERE id = 1;\n\
+         COPY (SELECT * FROM pets) TO 'pets.parquet';\nCOPY (SELECT * FROM pets) TO 'copy.csv.gz';\n\
+         .import pets.parquet again\n.import --key id,name copy.csv.gz zipped\n.import --no-header --skip 1 pets.csv pets2\n",
+    );
+    let expected = "created table pets (id BIGINT, name TEXT, born DATE, PRIMARY KEY (id))\nloaded 2 rows\n\
+         created table s.places (x BIGINT, y DOUBLE PRECISION)\nloaded 1 row\n\
+         created table s.\"My Lines\" (a BIGINT, b BOOLEAN[])\nloaded 2 rows\n\
+         created table odd (column_1 TEXT, column_2 BIGINT)\nloaded 3 rows\n\
+         created table plain (id BIGINT, name TEXT, born DATE)\nloaded 2 rows\n\
+         count(*)\n4\nname\nMomo\n\
+         created table again (id BIGINT, name TEXT, born DATE)\nloaded 2 rows\n\
+         created table zipped (id BIGINT, name TEXT, born DATE, PRIMARY KEY (id, name))\nloaded 2 rows\n\
+         created table pets2 (column_1 BIGINT, column_2 TEXT, column_3 DATE)\nloaded 2 rows\n";
+    assert_eq!(output, expected);
+    for (command, expected) in [
+        (".import --key id twice.csv twice", "duplicate key value violates unique constraint \"twice_pkey\""),
+        (".import --key no pets.csv twice", "column \"no\" named in key does not exist"),
+        (".import --key id pets.csv pets", "--key applies to new tables only"),
+        (".import missing.csv twice", "missing.csv"),
+        (".import --schema none pets.csv twice", "schema \"none\" does not exist"),
+        (".import odd twice", "add --csv, --tsv, --json or --parquet"),
+        (".import --skip 1 pets.parquet twice", "CSV and TSV files only"),
+        (".import --bad pets.csv twice", "unknown option \"--bad\" of .import"),
+    ] {
+        let error = failure(path, &["db", "-c", command], "", 1);
+        assert!(error.contains(expected), "{command}: {error}");
+    }
+    // Nothing is left of a table whose rows were refused.
+    assert!(failure(path, &["db", "-c", "SELECT * FROM twice"], "", 1).contains("does not exist"));
+    file("some.csv", "id,n\n1,2\n3\n5,6\n");
+    let kept = keyaki(path, &["db", "-c", ".import --ignore-errors --key id some.csv kept"], "");
+    assert_eq!(text(&kept.stdout), "created table kept (id BIGINT, n BIGINT, PRIMARY KEY (id))\nloaded 2 rows\n");
+    // In a transaction, with the tables of it.
+    let script = "BEGIN;\n.import pets.csv own\n.import pets.csv own\nROLLBACK;\nSELECT * FROM own;\n";
+    assert!(failure(path, &["db"], script, 1).contains("relation \"own\" does not exist"));
+}
+
+#[test]
 fn start_files() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

@@ -74,9 +74,19 @@ pub const ALL: &[Command] = &[
     Command { name: ".exit", arguments: "", summary: "Leave the shell (also exit and Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
     Command { name: ".headers", arguments: "on|off", summary: "Print the names of columns, or not", details: "", completes: SWITCH, counts: (0, 1) },
     Command { name: ".help", arguments: "[COMMAND]", summary: "Show this list, or details of one command", details: "", completes: &[Argument::Command], counts: (0, 1) },
-    Command { name: ".import", arguments: "FILE TABLE", summary: "Load a CSV, JSON or Parquet file into a table",
-        details: "The same as COPY TABLE FROM 'FILE'. The extension of the file selects the format. CSV files must have a header.\n\
-                  For other formats, use COPY with options. To servers, the shell sends CSV files only.", completes: &[Argument::File, Argument::Table], counts: (2, 2) },
+    Command { name: ".import", arguments: "[OPTIONS] FILE TABLE", summary: "Load a CSV, JSON or Parquet file into a table, which is created if missing",
+        details: "The extension of the file tells its format, and its compression (.csv.gz). An existing table is loaded by COPY; CSV files\n\
+                  have a header then. A new table has the columns and types that SELECT * FROM 'FILE' has. To servers, the shell sends\n\
+                  CSV and TSV files.\n\
+                  --csv, --tsv, --json, --parquet   the format\n\
+                  --header, --no-header             the first record has the names of the columns, or not\n\
+                  --delimiter X                     the delimiter of a CSV file\n\
+                  --skip N                          lines to skip at the beginning of a CSV or TSV file\n\
+                  --null TEXT                       the text that stands for NULL in a CSV or TSV file\n\
+                  --ignore-errors                   leave out records that are malformed or have invalid values\n\
+                  --schema NAME                     the schema of the table\n\
+                  --key COLUMN[,COLUMN ...]         the primary key of a new table; without it, the table has none",
+        completes: &[Argument::File, Argument::Table], counts: (2, MANY) },
     Command { name: ".indexes", arguments: "[TABLE]", summary: "List indexes with their columns and sizes",
         details: "A masstree index is in memory. The tree of a vast index is in memory, and its entries too if they fit. The view\n\
                   keyaki_indexes shows more: entries, depth, build time, bits of memory per key.", completes: &[Argument::Table], counts: (0, 1) },
@@ -271,7 +281,7 @@ async fn on_database(runner: &mut Runner, name: &str, argument: Option<&str>, ar
         (".backup", Some(directory)) => files::backup(runner, directory).await,
         (".restore", Some(directory)) => files::restore(runner, directory).await,
         (".check", _) => files::check(runner).await,
-        (".import", Some(file)) => files::import(runner, file, &arguments[1]).await,
+        (".import", _) => files::import::run(runner, arguments).await,
         (".open", Some(path)) => files::open(runner, path).await,
         (other, _) => Err(Failure::message(format!("an argument of {other} is missing"))),
     }

@@ -1,11 +1,10 @@
-//! The commands that copy, check and open databases and run other programs.
+//! The commands that load files, copy, check and open databases, and run other programs.
+
+pub mod import;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::catalog::shown;
-use super::complete::{PUBLIC, quoted};
-use super::server;
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
 use crate::output::statements::text_literal;
@@ -13,21 +12,6 @@ use crate::output::table_on;
 use crate::remote::{Address, Remote, is_address};
 use crate::run::Runner;
 use crate::{backup, check, database};
-
-/// `.import FILE TABLE`
-pub async fn import(runner: &mut Runner, file: &str, table: &str) -> Result<()> {
-    if runner.session().is_err() {
-        return server::import(runner, file, table).await;
-    }
-    let literal = file.replace('\'', "''");
-    let tables = runner.session()?.database().tables();
-    let found = tables.iter().find(|info| shown(&info.schema, info.name.clone()) == table);
-    let table = match found.filter(|info| info.schema != PUBLIC) {
-        Some(info) => format!("{}.{}", quoted(&info.schema), quoted(&info.name)),
-        None => quoted(table),
-    };
-    runner.statement(&format!("COPY {table} FROM '{literal}'")).await
-}
 
 /// `.open DATABASE`. The old database stays open if the new one cannot be opened.
 pub async fn open(runner: &mut Runner, path: &str) -> Result<()> {

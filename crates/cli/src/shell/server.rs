@@ -1,8 +1,6 @@
 //! The commands of the shell on a server, through `pg_catalog`.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::path::Path;
 
 use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use arrow::compute::cast;
@@ -14,7 +12,7 @@ use super::complete::{Names, PUBLIC, quoted};
 use super::lexer::{Kind, tokens};
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
-use crate::remote::{CopySource, plain};
+use crate::remote::plain;
 use crate::run::Runner;
 use crate::terminal;
 
@@ -252,23 +250,6 @@ fn column(row: &[Option<String>]) -> String {
         column.push_str(" NOT NULL");
     }
     column
-}
-
-/// Sends a CSV file to the server.
-///
-/// # Errors
-/// Errors of the file and the server.
-pub async fn import(runner: &mut Runner, path: &str, table: &str) -> Result<()> {
-    let extension = Path::new(path).extension().map(|extension| extension.to_ascii_lowercase());
-    if extension.is_none_or(|extension| extension != "csv") {
-        return Err(Failure::message(format!("{path}: only CSV files (.csv, with a header) can be sent to a server")));
-    }
-    let file = File::open(path).map_err(Failure::file(path))?;
-    let name = match table.split_once('.') {
-        Some((schema, table)) => named(schema, table),
-        None => quoted(table),
-    };
-    runner.copy_in(&format!("COPY {name} FROM STDIN (FORMAT csv, HEADER true)"), CopySource::File(file)).await
 }
 
 /// Tables of the schema `public` and their columns, as of one moment.

@@ -99,7 +99,7 @@ pub fn separator(runner: &mut Runner, text: Option<&str>) -> Result<()> {
 }
 
 /// A text with `\t`, `\n`, `\\` and `\xHH` in place of their characters.
-fn unescaped(text: &str) -> Result<String> {
+pub(super) fn unescaped(text: &str) -> Result<String> {
     let mut unescaped = String::new();
     let mut rest = text;
     while let Some((before, escape)) = rest.split_once('\\') {
@@ -111,9 +111,7 @@ fn unescaped(text: &str) -> Result<String> {
             Some('\\') => ('\\', 1),
             Some('x') if hex().is_some() => (hex().map_or('\0', char::from), 3),
             _ => {
-                return Err(Failure::message(
-                    "after a backslash, a separator has t, n, a backslash or x and two hex digits",
-                ));
+                return Err(Failure::message("a backslash precedes t, n, a backslash, or x and two hex digits"));
             }
         };
         unescaped.push(c);
