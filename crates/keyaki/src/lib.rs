@@ -82,6 +82,7 @@ pub use session::{
 };
 pub use sql::POSTGRESQL_VERSION;
 pub use sql::repair::{KeySpan, Repaired, RepairedTable};
+pub use sql::suggestions::{IndexSuggestions, SuggestedIndex};
 pub use sql::{
     CopyFormat, FileAccess, IndexInfo, Outcome, ProgramCopy, ProgramTable, ResultNames, SequenceInfo, TableInfo,
 };

@@ -379,6 +379,7 @@ fn specify(
         rows: plan.rows,
         distinct: ordered.iter().map(|&id| facts.distinct(id).min(plan.rows)).collect(),
         seconds: plan.seconds,
+        input_seconds: plan.input_seconds,
         without_seconds: None,
     })
 }

@@ -21,10 +21,9 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::{DisplayFormatType, EmptyRecordBatchStream, Partitioning, PlanProperties};
 use futures::{Stream, StreamExt};
 use keyaki_exec::{Driver, DriverScan, Filter, Join, KeyPart, Pipeline, Rows, Stats, Step};
-use keyaki_store::TreeView;
 
 use super::node::{AccessSpec, KeyValue, Milliseconds, PipelineSpec};
-use crate::table::{ExprFilter, LeafExec, LeafOperator, PlanContext};
+use crate::table::{ExprFilter, LeafExec, LeafOperator, PlanContext, PlannedTree};
 
 /// Assumed average size of a value in bytes, from which DataFusion chooses the build side of a hash join.
 const VALUE_BYTES: f64 = 16.0;
@@ -54,8 +53,13 @@ impl IndexPipelineOperator {
     }
 
     /// The trees that the pipeline reads, with the columns of each access.
-    pub(super) fn reads(&self) -> impl Iterator<Item = (&TreeView, &[usize])> {
+    pub(super) fn reads(&self) -> impl Iterator<Item = (&PlannedTree, &[usize])> {
         self.spec.accesses.iter().filter_map(|access| Some((access.view.as_ref()?, &*access.columns)))
+    }
+
+    /// Estimated elapsed seconds without those of the input.
+    pub(super) fn own_seconds(&self) -> f64 {
+        self.spec.seconds - self.spec.input_seconds
     }
 
     /// Translates the specification. A smaller `fetch` limits the batch size.
@@ -65,7 +69,7 @@ impl IndexPipelineOperator {
         let first = &self.spec.accesses[0];
         let driver = match &first.view {
             Some(view) => Driver::Scan(DriverScan {
-                view: view.clone(),
+                view: view.stored()?.clone(),
                 ranges: first.ranges.clone(),
                 columns: first.columns.clone(),
                 filter: filter(0),
@@ -122,7 +126,7 @@ fn step(access: &AccessSpec, filter: Option<Arc<dyn Filter>>) -> Result<Step> {
         KeyValue::Column(column) => Ok(KeyPart::Column(*column)),
         KeyValue::Constant(value) => value.to_array().map(KeyPart::Constant),
     };
-    let Some(view) = access.view.clone() else {
+    let Some(view) = &access.view else {
         return Err(DataFusionError::Internal("a lookup step without a tree".into()));
     };
     let join = match access.join {
@@ -133,7 +137,7 @@ fn step(access: &AccessSpec, filter: Option<Arc<dyn Filter>>) -> Result<Step> {
         other => return Err(DataFusionError::Internal(format!("a lookup step of a {other} join"))),
     };
     Ok(Step {
-        view,
+        view: view.stored()?.clone(),
         key: access.key.iter().map(part).collect::<Result<Vec<_>>>()?,
         columns: access.columns.clone(),
         join,

@@ -18,7 +18,7 @@ use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::{conjunction, disjunction, split_binary, split_conjunction};
 use datafusion::logical_expr::{Distinct, Expr, FetchType, LogicalPlan, Operator, Sort};
-use keyaki_store::{CachedShare, KeyRange, RangeEstimate, TreeId, TreeView};
+use keyaki_store::{CachedShare, KeyRange, RangeEstimate, TreeId};
 
 use super::first_rows::FirstRowsNode;
 use super::graph::{ColumnId, Graph, Relation, RelationSet, RelationSource, bit, is_member, members};
@@ -27,7 +27,7 @@ use super::node::PipelineNode;
 use super::selectivity;
 use crate::table::cost::Readable;
 use crate::table::ranges::{Ranges, key_ranges};
-use crate::table::{KeyakiTable, over_index, virtual_number};
+use crate::table::{KeyakiTable, PlannedTree, over_index, virtual_number};
 
 /// A tree's own estimate of a range is used if it exceeds the rows of this many pages. Below that, column statistics are
 /// more precise.
@@ -74,7 +74,7 @@ pub(super) struct RelationFacts {
 pub(super) struct TreeFacts {
     /// `orders` or `orders.orders_custkey`.
     pub name: String,
-    pub view: TreeView,
+    pub view: PlannedTree,
     /// The tree is an in-memory index.
     pub in_memory: bool,
     /// For each column of the tree, its column in the relation.
@@ -348,7 +348,7 @@ impl RelationFacts {
                     (table.table.tree_name(Some(i)), index.tree, table.table.index_columns(i), unique)
                 }
             };
-            let view = table.snapshot.tree(id).map_err(crate::Error::from)?;
+            let view = table.tree(id)?;
             let columns: Vec<usize> = columns.into_iter().map(|c| c.unwrap_or(def.columns.len())).collect();
             let place = |name: &Column| {
                 let column = virtual_number(name).or_else(|| resolve(name))?;
@@ -484,7 +484,7 @@ fn range_rows(tree: &TreeFacts, by_statistics: Option<f64>) -> (f64, bool) {
     let by_tree = (sampled * step as f64).min(tree.total.rows);
     // Buffers count their keys exactly. The pages at the ends of a range are estimated.
     let page_rows = if tree.total.pages > 0.0 { tree.total.rows / tree.total.pages.max(1.0) } else { 0.0 };
-    if by_tree > TRUSTED_PAGES * page_rows {
+    if by_tree > TRUSTED_PAGES * page_rows.max(tree.view.sampling_rows()) {
         return (by_tree, true);
     }
     let most = by_tree + ranges.len() as f64 * page_rows;

@@ -20,7 +20,7 @@ use keyaki_store::{Direction, KeyRange, TreeView};
 use super::node::PtrEq;
 use super::summary::plain_scan;
 use crate::table::cost::Lookups;
-use crate::table::{Answer, KeyakiTable};
+use crate::table::{Answer, KeyakiTable, PlannedTree};
 
 /// Largest limit; beyond it, DataFusion sorts a scan.
 const ROWS_MAX: usize = 100_000;
@@ -30,7 +30,7 @@ const ROWS_MAX: usize = 100_000;
 pub(super) struct FirstRowsSpec {
     /// Name of the index, for EXPLAIN.
     pub name: String,
-    pub index: TreeView,
+    pub index: PlannedTree,
     /// Key ranges of the index in the order in which the scan reads them.
     pub ranges: Vec<KeyRange>,
     /// Direction of the scan within each range.

@@ -47,7 +47,7 @@ async fn keys(
     metrics: &ExecutionPlanMetricsSet,
 ) -> Result<Vec<Vec<u8>>> {
     let scan = Scan {
-        view: spec.index.clone(),
+        view: spec.index.stored()?.clone(),
         ranges: spec.ranges.clone(),
         direction: spec.direction,
         columns: spec.key.clone(),

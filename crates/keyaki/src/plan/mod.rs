@@ -27,6 +27,8 @@
 //!   └ window: window functions, partition by partition
 //! ```
 //!
+//! `candidates` lists indexes that a query could use, and `seconds` compares the plans with and without them.
+//!
 //! Costs are in seconds of device and processor time ([`cost`](crate::table::cost)). [`ranges`](crate::table::ranges)
 //! turns filters into ranges of encoded keys, here and for scans of the table provider.
 //!
@@ -42,6 +44,7 @@ use crate::values::zone::Zone;
 
 mod aggregate_statistics;
 mod assemble;
+mod candidates;
 mod exec;
 mod facts;
 mod first_rows;
@@ -61,6 +64,7 @@ mod rewrite;
 mod rules;
 mod scan_columns;
 mod search;
+mod seconds;
 mod selectivity;
 mod shared;
 mod small;
@@ -72,6 +76,8 @@ mod summary_exec;
 mod unconstant;
 mod window;
 
+pub(crate) use candidates::{IndexCandidate, candidates};
+pub(crate) use seconds::seconds;
 pub(crate) use shared::share_with_queries;
 
 /// Installs the planner in the state of a session with the given time zone: replaces the query planner and corrects rules

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use datafusion::common::{DFSchemaRef, JoinType, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNodeCore};
-use keyaki_store::{KeyRange, TreeView};
+use keyaki_store::KeyRange;
+
+use crate::table::PlannedTree;
 
 /// Source of one key column of a lookup step.
 #[derive(Debug, Clone)]
@@ -30,7 +32,7 @@ pub(super) struct AccessSpec {
     /// Ranges or lookup key for EXPLAIN: `c_acctbal: 1 range` or `o_custkey = c.c_custkey`.
     pub condition: String,
     /// The tree; `None` if the driver takes the rows of the node's input.
-    pub view: Option<TreeView>,
+    pub view: Option<PlannedTree>,
     /// Key ranges of the driver; empty for a step.
     pub ranges: Vec<KeyRange>,
     /// Values of the leading key columns of a step; empty for the driver.
@@ -62,6 +64,8 @@ pub(super) struct PipelineSpec {
     pub distinct: Vec<f64>,
     /// Estimated elapsed seconds.
     pub seconds: f64,
+    /// Estimated elapsed seconds of the input, if there is one.
+    pub input_seconds: f64,
     /// Estimated elapsed seconds of scans and hash joins over the same relations; `None` if the search has no such
     /// plan.
     pub without_seconds: Option<f64>,

@@ -75,7 +75,7 @@ pub(super) struct Plan {
     /// Accumulated cost of the accesses of a pipeline; zero for hash joins.
     cost: Cost,
     /// Estimated elapsed seconds of the input of a pipeline.
-    input_seconds: f64,
+    pub input_seconds: f64,
     /// The key column of a pipeline's driver after the columns bound to points: rows of the driver arrive about in its
     /// order.
     order: Option<ColumnId>,
@@ -521,7 +521,7 @@ fn lookups_into(tree: &TreeFacts, count: f64, distinct: f64, matches: f64, colum
 
 /// Columns of each relation that the output, an ON condition or a predicate uses, in ascending order. `is_used` selects the
 /// predicates.
-fn needed(graph: &Graph, is_used: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
+pub(super) fn needed(graph: &Graph, is_used: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
     let on = graph.relations.iter().flat_map(|relation| relation.on());
     let predicates = graph.predicates.iter().enumerate().filter(|(place, _)| is_used(*place));
     let exprs = graph.output.iter().chain(predicates.map(|(_, predicate)| &predicate.expr)).chain(on);

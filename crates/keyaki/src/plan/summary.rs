@@ -14,10 +14,10 @@ use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, TableScan, UserDefinedLogicalNodeCore};
-use keyaki_store::{ColumnType, KeyRange, TreeView};
+use keyaki_store::{ColumnType, KeyRange};
 
 use super::node::PtrEq;
-use crate::table::{Answer, KeyakiTable};
+use crate::table::{Answer, KeyakiTable, PlannedTree};
 
 /// The supported aggregates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) struct SummaryItem {
     pub function: SummaryFunction,
     /// Name of the tree, for EXPLAIN.
     pub name: String,
-    pub view: TreeView,
+    pub view: PlannedTree,
     /// Key ranges in ascending order.
     pub ranges: Vec<KeyRange>,
     /// Column of the tree with the value; 0 for COUNT, which reads no column.

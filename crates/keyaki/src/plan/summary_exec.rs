@@ -20,7 +20,7 @@ use datafusion::physical_plan::{DisplayFormatType, Partitioning, PlanProperties}
 use futures::StreamExt;
 use futures::future::try_join_all;
 use keyaki_exec::Scan;
-use keyaki_store::{Direction, KeyRange};
+use keyaki_store::{Direction, KeyRange, TreeView};
 
 use super::summary::{SummaryFunction, SummaryItem, SummarySpec};
 use crate::table::{LeafExec, LeafOperator, PlanContext, record};
@@ -48,24 +48,25 @@ async fn value(item: &SummaryItem, context: &PlanContext, metrics: &ExecutionPla
         return Ok(part(item, item.ranges.clone(), context, metrics).await?.1);
     }
     let whole = item.ranges == [KeyRange::all()];
+    let view = item.view.stored()?;
     // The store knows the number of rows of most trees.
-    if let Some(rows) = item.view.live_rows().filter(|_| whole) {
+    if let Some(rows) = view.live_rows().filter(|_| whole) {
         return Ok(Arc::new(Int64Array::from(vec![rows as i64])));
     }
-    let parts = parts(item).into_iter().map(|ranges| part(item, ranges, context, metrics));
+    let parts = parts(item, view).into_iter().map(|ranges| part(item, ranges, context, metrics));
     let rows: usize = try_join_all(parts).await?.into_iter().map(|(rows, _)| rows).sum();
     if whole {
-        item.view.settle_rows(rows as u64);
+        view.settle_rows(rows as u64);
     }
     Ok(Arc::new(Int64Array::from(vec![rows as i64])))
 }
 
 /// Splits the ranges of a COUNT. Pages with pending messages have to be read to count them; several parts overlap these
 /// reads.
-fn parts(item: &SummaryItem) -> Vec<Vec<KeyRange>> {
+fn parts(item: &SummaryItem, view: &TreeView) -> Vec<Vec<KeyRange>> {
     match &item.ranges[..] {
-        [range] if item.view.estimate(range).pages >= PAGES_TO_SPLIT => {
-            item.view.split(range, PARTS).into_iter().map(|range| vec![range]).collect()
+        [range] if view.estimate(range).pages >= PAGES_TO_SPLIT => {
+            view.split(range, PARTS).into_iter().map(|range| vec![range]).collect()
         }
         ranges => ranges.chunks(ranges.len().div_ceil(PARTS).max(1)).map(<[KeyRange]>::to_vec).collect(),
     }
@@ -86,7 +87,7 @@ async fn part(
         ranges.reverse();
     }
     let scan = Scan {
-        view: item.view.clone(),
+        view: item.view.stored()?.clone(),
         ranges,
         direction,
         columns: if counts { Vec::new() } else { vec![item.column] },

@@ -13,6 +13,7 @@
 //! | [`activity`] | what sessions do, for other sessions |
 //! | [`messages`] | notices, notifications and cursors, for the owner of a session |
 //! | [`appender`] | rows in bulk |
+//! | [`suggestions`] | suggestions of indexes for a query |
 //! | [`repair`] | salvage of a damaged database |
 //! | [`roles`] | roles for servers, and sessions that act as a role |
 //! | [`runtime`], [`wait`] | blocking execution of futures; a hook for the time in which it waits |
@@ -36,6 +37,7 @@ mod runtime;
 mod statement;
 #[cfg(test)]
 mod statistics_tests;
+mod suggestions;
 mod transaction;
 mod wait;
 

@@ -103,6 +103,7 @@ pub(crate) mod split;
 mod state;
 mod storage;
 mod strict;
+pub(crate) mod suggestions;
 mod symmetric;
 mod synonyms;
 mod system;

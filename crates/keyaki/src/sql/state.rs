@@ -43,8 +43,8 @@ use crate::sql::{
     SqlSession, access, casts, columns, constants, file_tables, information_schema, interval_literals, pg_catalog,
     qualify, quantified, roles, row_values, schemas, sequences, synonyms, using, with_queries, zones,
 };
-use crate::table::KeyakiTable;
-use crate::table::PlanContext;
+use crate::table::cost::Machine;
+use crate::table::{AssumedTrees, KeyakiTable, PlanContext};
 use crate::values::zone::Zone;
 use crate::{Error, ObjectKind, Result, SessionOptions};
 
@@ -98,6 +98,7 @@ fn context_of_definitions(engine: &Engine) -> PlanContext {
         cache: engine.cache.clone(),
         unusable: engine.unusable(),
         omits_memory_indexes: engine.is_read_only(),
+        assumed: Arc::default(),
         pipeline_memory_bytes: engine.query_memory_bytes / PIPELINE_SHARE,
     }
 }
@@ -143,14 +144,28 @@ impl StatementState {
     }
 
     pub fn new(session: &SqlSession, catalog: Arc<Catalog>, snapshot: Snapshot) -> Result<Self> {
+        StatementState::assuming(session, catalog, snapshot, Arc::default())
+    }
+
+    /// As [`StatementState::new`], with indexes of the catalog that do not exist. Plans with them cannot be executed.
+    ///
+    /// # Errors
+    /// As [`StatementState::new`].
+    pub fn assuming(
+        session: &SqlSession,
+        catalog: Arc<Catalog>,
+        snapshot: Snapshot,
+        assumed: Arc<AssumedTrees>,
+    ) -> Result<Self> {
         let Planning { context, mut state, table_functions } = planning(session)?;
+        let context = PlanContext { assumed, ..context };
         let (zone, path) = (session.zone(), session.path());
         let authority = session.authority(&catalog)?;
         let tables = Arc::new(StatementTables {
             engine: session.engine.clone(),
             catalog: catalog.clone(),
             snapshot: snapshot.clone(),
-            context: context.clone(),
+            context,
             temporary: path.temporary().cloned(),
             table_functions,
             user: session.acting().map(|acting| acting.session_user().into()),
@@ -209,6 +224,11 @@ impl StatementState {
     pub fn outbox(&self) -> Option<Arc<Outbox>> {
         let acts = self.acts.load(Ordering::Relaxed);
         acts.then(|| self.tables.pg_catalog.outbox.get_or_init(Arc::default).clone())
+    }
+
+    /// The machine of the cost model.
+    pub fn machine(&self) -> Machine {
+        self.tables.context.machine()
     }
 
     /// Registers an additional table, visible only to this statement. `name` is a view or starts with a reserved

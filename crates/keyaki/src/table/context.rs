@@ -6,6 +6,7 @@ use keyaki_device::calibrate::Calibration;
 use keyaki_exec::Executor;
 
 use super::cost;
+use super::planned::AssumedTrees;
 use crate::engine::Unusable;
 use crate::engine::cache::SharedCache;
 use crate::engine::queries::Operators;
@@ -29,6 +30,8 @@ pub(crate) struct PlanContext {
     pub unusable: Arc<Unusable>,
     /// Plans must not read in-memory indexes, because they are not built.
     pub omits_memory_indexes: bool,
+    /// Trees of indexes that do not exist, for their costs. Plans with them cannot be executed.
+    pub assumed: Arc<AssumedTrees>,
 }
 
 impl PlanContext {

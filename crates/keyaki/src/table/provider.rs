@@ -18,11 +18,12 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
-use keyaki_store::{ColumnType, Direction, KeyRange, RangeEstimate, Snapshot, TreeId, TreeView};
+use keyaki_store::{ColumnType, Direction, KeyRange, RangeEstimate, Snapshot, TreeId};
 
 use super::estimate;
 use super::filter::{is_row_filter, remap};
 use super::partial::implied_filters;
+use super::planned::PlannedTree;
 use super::scan::{ScanExec, ScanOperator, ScanPlan};
 use super::virtual_columns::{number as virtual_number, over_index};
 use crate::catalog::{HIDDEN_ROWID, IndexDef, Table};
@@ -60,7 +61,7 @@ struct Along {
 /// An access path for a scan: a tree that contains all needed columns.
 struct Candidate {
     name: String,
-    view: TreeView,
+    view: PlannedTree,
     /// Table column of each column of the tree; `None` for the hidden rowid.
     columns: Vec<Option<usize>>,
     ranges: Ranges,
@@ -71,7 +72,7 @@ struct Candidate {
 /// A tree with key ranges that contain exactly the rows that pass the filters.
 pub(crate) struct Answer {
     pub name: String,
-    pub view: TreeView,
+    pub view: PlannedTree,
     /// Table column of each column of the tree; `None` for the hidden rowid.
     pub columns: Vec<Option<usize>>,
     pub ranges: Ranges,
@@ -166,6 +167,14 @@ impl KeyakiTable {
         self
     }
 
+    /// The tree with an id, of this table or one of its indexes.
+    pub fn tree(&self, tree: TreeId) -> Result<PlannedTree> {
+        match self.context.assumed.get(&tree) {
+            Some(assumed) => Ok(PlannedTree::Assumed(assumed.clone())),
+            None => Ok(PlannedTree::Stored(self.snapshot.tree(tree).map_err(crate::Error::from)?)),
+        }
+    }
+
     /// Returns the trees in which key ranges answer all filters exactly, the table first.
     pub fn answers(&self, filters: &[Expr]) -> Result<Vec<Answer>> {
         let def = &self.table.def;
@@ -176,7 +185,7 @@ impl KeyakiTable {
                 None => (def.tree, self.table.table_columns()),
                 Some(i) => (def.indexes[i].tree, self.table.index_columns(i)),
             };
-            let view = self.snapshot.tree(tree).map_err(crate::Error::from)?;
+            let view = self.tree(tree)?;
             let mut ranges = self.ranges(index, view.schema(), &columns, filters);
             ranges.add_answered(&implied);
             if ranges.answered.iter().all(|&answered| answered) {
@@ -279,7 +288,7 @@ impl KeyakiTable {
         filters: &[Expr],
         implied: &[bool],
     ) -> Result<Candidate> {
-        let view = self.snapshot.tree(tree).map_err(crate::Error::from)?;
+        let view = self.tree(tree)?;
         let mut ranges = self.ranges(index, view.schema(), &columns, filters);
         ranges.add_answered(implied);
         let estimate = ranges.ranges.iter().map(|range| view.estimate(range)).fold(RangeEstimate::default(), add);
@@ -328,7 +337,7 @@ fn add(a: RangeEstimate, b: RangeEstimate) -> RangeEstimate {
 /// Splits ranges into at most `parts` lists of about equal size and at least [`PARTITION_BYTES`], in key order. If
 /// `grouped`, keys with the same values in this many leading columns are in one list.
 fn partition(
-    view: &TreeView,
+    view: &PlannedTree,
     ranges: Vec<KeyRange>,
     total: RangeEstimate,
     parts: usize,

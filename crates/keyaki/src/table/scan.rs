@@ -30,12 +30,14 @@ use datafusion::physical_plan::{DisplayFormatType, EmptyRecordBatchStream, Parti
 use futures::{Stream, StreamExt};
 use keyaki_exec::{Rows, Scan, Stats};
 use keyaki_llc::WorkClass;
-use keyaki_store::{Direction, KeyRange, RangeEstimate, TreeView};
+use keyaki_store::{Direction, KeyRange, RangeEstimate};
 
+use super::cost::{Machine, Readable};
 use super::dynamic;
 use super::filter::{ExprFilter, compact, remap};
 use super::key_set::KeySetExpr;
 use super::leaf::{LeafExec, LeafOperator};
+use super::planned::PlannedTree;
 use super::ranges::key_ranges;
 use crate::table::PlanContext;
 
@@ -53,7 +55,7 @@ type ColumnFilter = (Vec<usize>, Arc<dyn keyaki_exec::Filter>);
 pub(crate) struct ScanPlan {
     /// Name for EXPLAIN: `orders`, or `orders.orders_by_customer` for an index.
     pub name: String,
-    pub view: TreeView,
+    pub view: PlannedTree,
     /// Key ranges of each partition: disjoint, in ascending key order for both directions.
     pub partitions: Vec<Vec<KeyRange>>,
     /// Columns of the tree to return.
@@ -142,12 +144,26 @@ impl ScanOperator {
         conditions.into_iter().map(filter).collect()
     }
 
+    /// Estimated elapsed seconds of all partitions. Filters that operators above push down are not counted.
+    pub fn seconds(&self, machine: &Machine) -> f64 {
+        let RangeEstimate { rows, bytes, .. } = self.plan.estimate;
+        let share = self.share();
+        let view = &self.plan.view;
+        let in_memory = view.tree().is_memory();
+        let cached = if in_memory { 1.0 } else { view.cached_share().any };
+        let readable = Readable { bytes: bytes * share, cached, rows: rows * share, in_memory };
+        machine.seconds(machine.scan_of(readable, self.read_columns().count() as f64))
+    }
+
+    /// The part of the ranges that the scan is expected to read, with its limit.
+    fn share(&self) -> f64 {
+        let limit = self.plan.limit.filter(|_| self.plan.filter.is_none() && self.pushed.is_empty());
+        limit.map_or(1.0, |limit| (limit as f64 / self.plan.estimate.rows.max(1.0)).min(1.0))
+    }
+
     /// Cache class of the scan, from the bytes that it is expected to read; `None` if the governor is off.
     fn class(&self) -> Option<WorkClass> {
-        let RangeEstimate { rows, bytes, .. } = self.plan.estimate;
-        let limit = self.plan.limit.filter(|_| self.plan.filter.is_none() && self.pushed.is_empty());
-        let share = limit.map_or(1.0, |limit| (limit as f64 / rows.max(1.0)).min(1.0));
-        self.context.cache.class_of_scan(bytes * share)
+        self.context.cache.class_of_scan(self.plan.estimate.bytes * self.share())
     }
 
     /// The ranges of a partition, within the bounds that the pushed filters give for the leading key column now. Dynamic
@@ -174,7 +190,7 @@ impl ScanOperator {
             ranges.reverse();
         }
         Ok(Scan {
-            view: self.plan.view.clone(),
+            view: self.plan.view.stored()?.clone(),
             ranges,
             direction: self.plan.direction,
             columns: self.plan.columns.clone(),

@@ -35,6 +35,7 @@ mod schemas;
 mod sequences;
 mod slt;
 mod storage;
+mod suggestions;
 mod temporary;
 mod timeouts;
 mod transactions;

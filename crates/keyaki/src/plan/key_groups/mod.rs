@@ -62,9 +62,7 @@ pub(super) fn along_key(aggregate: &Aggregate) -> Result<Option<Aggregate>> {
     let needed = scan.projection.clone().unwrap_or_else(|| (0..scan.source.schema().fields().len()).collect());
     let Some((along, more_seconds)) = table.along(&groups, &needed, &scan.filters)? else { return Ok(None) };
     let (rows, count) = rows_and_groups(&aggregate.input, &aggregate.group_expr);
-    let uncached = if count > CACHED_GROUPS { UNCACHED_ROW_SECONDS } else { 0.0 };
-    let saved = rows * (CACHED_ROW_SECONDS + uncached) + count * GROUP_SECONDS;
-    if count < GROUPS_MIN || more_seconds > saved / table.context.machine().workers() {
+    if count < GROUPS_MIN || more_seconds > hash_seconds(rows, count) / table.context.machine().workers() {
         return Ok(None);
     }
     let source = provider_as_source(Arc::new(along));
@@ -77,6 +75,12 @@ pub(super) fn along_key(aggregate: &Aggregate) -> Result<Option<Aggregate>> {
     });
     let Aggregate { group_expr, aggr_expr, schema, .. } = aggregate.clone();
     Aggregate::try_new_with_schema(Arc::new(input?.data), group_expr, aggr_expr, schema).map(Some)
+}
+
+/// Processor seconds of an aggregation of `rows` rows to `groups` groups in hash tables.
+pub(super) fn hash_seconds(rows: f64, groups: f64) -> f64 {
+    let uncached = if groups > CACHED_GROUPS { UNCACHED_ROW_SECONDS } else { 0.0 };
+    rows * (CACHED_ROW_SECONDS + uncached) + groups * GROUP_SECONDS
 }
 
 /// The scan below projections, filters and aliases, with the names that `columns` have there. `None` for other plans, for

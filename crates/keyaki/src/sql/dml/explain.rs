@@ -28,23 +28,7 @@ pub(crate) async fn run(session: &SqlSession, mut explain: Sql) -> Result<Outcom
         return Err(Error::Unsupported("EXPLAIN ANALYZE of statements that change rows (use EXPLAIN)".into()));
     }
     let state = StatementState::reading(session)?;
-    let (change, query) = match statement.as_ref() {
-        Sql::Insert(insert) => insertion(session, &state, insert)?,
-        Sql::Update(statement) => {
-            let (table, assigned, query) = update::explained(&state, statement.clone())?;
-            let names: Vec<&str> = assigned.iter().map(|&column| table.def.columns[column].name.as_str()).collect();
-            (format!("Update {}: set {}", table.def.name, names.join(", ")), Some(query))
-        }
-        Sql::Delete(statement) => {
-            let (table, query) = delete::explained(&state, statement.clone())?;
-            (format!("Delete from {}", table.def.name), Some(query))
-        }
-        Sql::Merge(statement) => {
-            let (change, query) = merge::explained(&state, statement.clone())?;
-            (change, Some(query))
-        }
-        _ => return Err(Error::Unsupported("EXPLAIN of this statement".into())),
-    };
+    let (change, query) = change(session, &state, statement)?;
     let schema = Arc::new(Schema::new(vec![
         Field::new("plan_type", DataType::Utf8, false),
         Field::new("plan", DataType::Utf8, false),
@@ -64,6 +48,34 @@ pub(crate) async fn run(session: &SqlSession, mut explain: Sql) -> Result<Outcom
         }
     }
     Ok(Outcome::Rows(Box::pin(MemoryStream::try_new(batches, schema, None)?)))
+}
+
+/// Describes the change of a statement. Returns the query of its rows, too, unless they are literals.
+///
+/// # Errors
+/// `Unsupported` for statements that change no rows; errors of planning.
+pub(in crate::sql) fn change(
+    session: &SqlSession,
+    state: &StatementState,
+    statement: &Sql,
+) -> Result<(String, Option<Query>)> {
+    Ok(match statement {
+        Sql::Insert(insert) => insertion(session, state, insert)?,
+        Sql::Update(statement) => {
+            let (table, assigned, query) = update::explained(state, statement.clone())?;
+            let names: Vec<&str> = assigned.iter().map(|&column| table.def.columns[column].name.as_str()).collect();
+            (format!("Update {}: set {}", table.def.name, names.join(", ")), Some(query))
+        }
+        Sql::Delete(statement) => {
+            let (table, query) = delete::explained(state, statement.clone())?;
+            (format!("Delete from {}", table.def.name), Some(query))
+        }
+        Sql::Merge(statement) => {
+            let (change, query) = merge::explained(state, statement.clone())?;
+            (change, Some(query))
+        }
+        _ => return Err(Error::Unsupported("EXPLAIN of this statement".into())),
+    })
 }
 
 /// Describes the change of an INSERT. Returns the query of its rows, too, unless they are literals.
