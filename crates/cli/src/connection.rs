@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::error::DataFusionError;
-use keyaki::{InterruptHandle, Notification, Outcome, Session, TransactionStatus};
+use keyaki::{IndexSuggestions, InterruptHandle, Notification, Outcome, Session, TransactionStatus};
 
 use crate::failure::{Failure, Result};
 use crate::remote::{self, Canceller, Remote, plain, show_notification};
@@ -41,6 +41,14 @@ impl Connection {
             Connection::Embedded(session) => session.query(sql).await.map_err(cancelled_or),
             Connection::Remote(remote) => Ok(remote.query(sql).await?),
         }
+    }
+
+    /// Suggests indexes for a statement.
+    ///
+    /// # Errors
+    /// As [`Connection::query`]; if the connection is one to a server.
+    pub async fn suggest_indexes(&self, sql: &str) -> Result<IndexSuggestions> {
+        self.session()?.suggest_indexes(sql).await.map_err(cancelled_or)
     }
 
     pub fn interrupter(&self) -> Interrupter {

@@ -27,6 +27,7 @@ mod device;
 mod directories;
 mod dump;
 mod events;
+mod expert;
 mod failure;
 mod figure;
 mod interrupt;

@@ -16,6 +16,7 @@ use keyaki::{Database, Outcome, RecordBatch, Session};
 use crate::arguments::OpenArguments;
 use crate::bars::{Bars, Watch};
 use crate::connection::{Connection, failure_of};
+use crate::expert;
 use crate::failure::{Failure, Result};
 use crate::interrupt::{Active, Interrupts};
 use crate::output::{Mode, Screen, Style};
@@ -49,6 +50,8 @@ pub struct Runner {
     /// Print the number of rows that each statement changes, and that of all statements.
     pub changes: bool,
     rows_changed: u64,
+    /// The next statement is not executed: indexes are suggested for it.
+    pub suggests_indexes: bool,
     /// Receives each statement and its result.
     pub log: Option<File>,
     /// Print the elapsed time of each statement.
@@ -82,6 +85,7 @@ impl Runner {
             parameters: BTreeMap::new(),
             changes: false,
             rows_changed: 0,
+            suggests_indexes: false,
             log: None,
             timer: false,
             interactive: false,
@@ -125,6 +129,9 @@ impl Runner {
     /// # Errors
     /// [`Failure::Cancelled`] after Ctrl-C; errors of the statement and of the output.
     pub async fn statement(&mut self, sql: &str) -> Result<()> {
+        if std::mem::take(&mut self.suggests_indexes) {
+            return self.suggest_indexes(sql).await;
+        }
         let is_explain = sql.trim_start().get(..7).is_some_and(|word| word.eq_ignore_ascii_case("explain"));
         self.style.draws_plans = is_explain;
         let has_estimates = is_explain && self.turn_estimates_on().await;
@@ -136,6 +143,21 @@ impl Runner {
         let logged = self.log_statement(sql, &result, start.elapsed());
         let redirected = self.end_once();
         result.and(logged).and(redirected)
+    }
+
+    /// Shows indexes that would lower the cost of a statement, which is not executed.
+    ///
+    /// # Errors
+    /// As [`Runner::statement`]; if the connection is one to a server.
+    pub async fn suggest_indexes(&mut self, sql: &str) -> Result<()> {
+        let interrupts = self.interrupts.clone();
+        let mut active = interrupts.activate();
+        let interrupter = self.connection.interrupter();
+        let suggested = active.interrupting(|| interrupter.interrupt(), self.connection.suggest_indexes(sql)).await;
+        let text = suggested.and_then(|suggested| expert::text(&suggested, &self.style, self.screen()));
+        let shown = text.and_then(|text| self.show(&text));
+        let redirected = self.end_once();
+        shown.and(redirected)
     }
 
     /// After `.once`, returns to the destination before it.
@@ -237,6 +259,22 @@ impl Runner {
     /// # Errors
     /// As [`Runner::statement`].
     pub async fn collect(&mut self, sql: &str) -> Result<Vec<RecordBatch>> {
+        Ok(self.outcome(sql).await?.0)
+    }
+
+    /// Runs one statement and returns the number of rows that it has changed; 0 for queries.
+    ///
+    /// # Errors
+    /// As [`Runner::statement`].
+    pub async fn changed(&mut self, sql: &str) -> Result<u64> {
+        let changed = self.outcome(sql).await?.1;
+        self.connection.show_messages();
+        self.rows_changed += changed;
+        Ok(changed)
+    }
+
+    /// The rows of a statement, and the number of rows that it has changed.
+    async fn outcome(&mut self, sql: &str) -> Result<(Vec<RecordBatch>, u64)> {
         let mut active = self.interrupts.activate();
         let _watch = self.watch();
         let interrupter = self.connection.interrupter();
@@ -259,22 +297,6 @@ impl Runner {
         let to_terminal = matches!(self.target, Target::Stdout).then(terminal::size).flatten();
         let mut format = self.mode.format(stream.schema(), &self.style, self.screen());
         let (mode, timer, footer) = (self.mode, self.timer, self.interactive || self.timer);
-        Ok(self.outcome(sql).await?.0)
-    }
-
-    /// Runs one statement and returns the number of rows that it has changed; 0 for queries.
-    ///
-    /// # Errors
-    /// As [`Runner::statement`].
-    pub async fn changed(&mut self, sql: &str) -> Result<u64> {
-        let changed = self.outcome(sql).await?.1;
-        self.connection.show_messages();
-        self.rows_changed += changed;
-        Ok(changed)
-    }
-
-    /// The rows of a statement, and the number of rows that it has changed.
-    async fn outcome(&mut self, sql: &str) -> Result<(Vec<RecordBatch>, u64)> {
         let out = Out { writer: self.writer(to_terminal), watch };
         let mut out = PlainWriter::new(out, to_terminal.is_some() && !mode.is_safe());
         let mut rows = 0;

@@ -204,6 +204,8 @@ fn commands_of_the_shell() {
     for (command, expected) in [
         (".stats", "needs an embedded database"),
         (".cache", "needs an embedded database"),
+        (".expert", "needs an embedded database"),
+        (".expert SELECT 1", "needs an embedded database"),
         (".schema nowhere", "does not exist"),
         (".import rows.parquet parent", "only CSV and TSV files"),
     ] {

@@ -338,6 +338,42 @@ fn paths_that_are_no_databases() {
 }
 
 #[test]
+fn indexes_are_suggested() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let rows = "CREATE TABLE t (PRIMARY KEY (id)) AS SELECT value AS id, value % 5000 AS a, 'text ' || value AS b \
+                FROM generate_series(1, 50000); ANALYZE;\n";
+    shown(path, &["db"], rows);
+    let query = "SELECT b FROM t WHERE a = :a AND b <> 'it''s'";
+    let direct = shown(path, &["db", "--param", "a=7"], &format!(".expert {query};\n"));
+    assert!(direct.starts_with("CREATE INDEX t_a_idx ON t (a)"), "{direct}");
+    assert!(
+        direct.contains(";\n-- estimated: ") && direct.contains(" before, ") && direct.contains("t.t_a_idx"),
+        "{direct}"
+    );
+    assert!(direct.contains("plan with the index\nestimated  operator\n"), "{direct}");
+    // The statement after the command is not executed, the one after it is.
+    let next = format!(".expert\n.once found\n{query};\n.mode csv\nSELECT count(*) AS n FROM t WHERE a = 7;\n");
+    assert_eq!(shown(path, &["db", "--param", "a=7"], &next), "n\n10\n");
+    let found = std::fs::read_to_string(path.join("found")).unwrap();
+    assert_eq!(found.lines().next(), direct.lines().next());
+    assert!(found.contains("plan with the index\n"), "{found}");
+    let deleted = shown(path, &["db"], ".expert\nDELETE FROM t WHERE a = 7;\n.indexes\nSELECT 4 + 5 AS nine;\n");
+    assert!(deleted.starts_with("CREATE INDEX t_a_idx") && deleted.contains("nine"), "{deleted}");
+    let none = shown(path, &["db"], ".expert SELECT * FROM t WHERE id = 1\n");
+    assert!(none.starts_with("-- no further index is worthwhile; estimated: "), "{none}");
+    // The output is a script.
+    let script: Vec<&str> = direct.lines().take_while(|line| !line.is_empty()).collect();
+    shown(path, &["db"], &format!("{}\n", script.join("\n")));
+    let after = shown(path, &["db", "--param", "a=7"], &format!(".expert {query}\n"));
+    assert!(after.starts_with("-- no further index") && after.contains("t.t_a_idx"), "{after}");
+    for (statement, expected) in [("CREATE TABLE u (a INT)", "not supported"), ("SELECT x FROM t", "\"x\"")] {
+        let error = failure(path, &["db", "-c", &format!(".expert {statement}")], "", 1);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn completions_and_manual() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

@@ -47,7 +47,7 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "crates/cli",
         "remote < allocator, directories, failure, interrupt, notify, pager, terminal \
-         < bars, connection, database, device, new_database, output, plot < arguments, events < configuration, log, manual, misspelt, run < backup, caches, check, dump, figure, repair, restore, serve, \
+         < bars, connection, database, device, new_database, output, plot < arguments, events, expert < configuration, log, manual, misspelt, run < backup, caches, check, dump, figure, repair, restore, serve, \
          trace < calibrate < demo, shell",
     ),
 ];

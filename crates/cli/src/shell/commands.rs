@@ -72,6 +72,10 @@ pub const ALL: &[Command] = &[
         details: "The statements create the objects and insert the rows, which .read or keyaki NEW_DATABASE < FILE executes. keyaki dump\n\
                   and EXPORT DATABASE write Parquet files instead, which load faster.", completes: &[Argument::Table], counts: (0, 1) },
     Command { name: ".exit", arguments: "", summary: "Leave the shell (also exit and Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
+    Command { name: ".expert", arguments: "[STATEMENT]", summary: "Suggest indexes for a statement, or for the next one, without executing it",
+        details: "Prints CREATE INDEX statements, the estimated times of the statement without and with them, and the plan with them. An\n\
+                  index must lower the estimated time by a tenth, and by 0.1 ms. ANALYZE makes estimates better. The cost of writes is\n\
+                  not considered.", completes: &[], counts: (0, MANY) },
     Command { name: ".headers", arguments: "on|off", summary: "Print the names of columns, or not", details: "", completes: SWITCH, counts: (0, 1) },
     Command { name: ".help", arguments: "[COMMAND]", summary: "Show this list, or details of one command", details: "", completes: &[Argument::Command], counts: (0, 1) },
     Command { name: ".import", arguments: "[OPTIONS] FILE TABLE", summary: "Load a CSV, JSON or Parquet file into a table, which is created if missing",
@@ -163,9 +167,9 @@ pub fn find(name: &str) -> Option<&'static Command> {
     }
 }
 
-/// Commands that print nothing, and whose output `.once` does not wait for.
-const SILENT: [&str; 9] =
-    [".once", ".mode", ".headers", ".separator", ".nullvalue", ".width", ".maxrows", ".maxwidth", ".timer"];
+/// Commands that print nothing, or end `.once` themselves.
+const SILENT: [&str; 10] =
+    [".once", ".mode", ".headers", ".separator", ".nullvalue", ".width", ".maxrows", ".maxwidth", ".timer", ".expert"];
 
 /// Runs the command in `line`, which begins with a dot, or with a backslash as those of psql. Its output is the next result for
 /// `.once`.
@@ -194,6 +198,9 @@ async fn run_command(runner: &mut Runner, line: &str) -> Result<Next> {
     let words = split(line)?;
     let (name, arguments) = words.split_first().ok_or_else(|| Failure::message("a command is missing"))?;
     let command = find(name).ok_or_else(|| unknown(name))?;
+    if find(first).is_some_and(|command| command.name == ".expert") {
+        return expert(runner, rest.trim()).await.map(|()| Next::Continue);
+    }
     if arguments.len() < command.counts.0 || arguments.len() > command.counts.1 {
         return Err(Failure::message(format!("usage: {} {}", command.name, command.arguments)));
     }
@@ -218,6 +225,17 @@ fn unknown(name: &str) -> Failure {
     let distances = ALL.iter().map(|command| (strsim::damerau_levenshtein(command.name, name), command.name));
     match distances.min() {
         Some((distance, similar)) if distance <= 2 => {
+/// Suggests indexes for a statement, or, without one, for the next one.
+async fn expert(runner: &mut Runner, statement: &str) -> Result<()> {
+    runner.session()?;
+    if statement.trim_end_matches(';').trim().is_empty() {
+        runner.suggests_indexes = true;
+        return Ok(());
+    }
+    let statement = parameters::apply(statement, &runner.parameters).into_owned();
+    runner.suggest_indexes(&statement).await
+}
+
             Failure::message(format!("unknown command \"{name}\": did you mean {similar}? (.help lists the commands)"))
         }
         _ => Failure::message(format!("unknown command \"{name}\" (.help lists the commands)")),
