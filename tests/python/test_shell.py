@@ -239,6 +239,34 @@ class Widths(unittest.TestCase):
         self.assertTrue(all(len(line) <= 80 for line in text.split("\n")), text)
 
 
+    def test_plots_and_suggestions_fit(self):
+        for columns in [80, 200]:
+            terminal = self.shell(columns)
+            if columns == 80:
+                terminal.type("CREATE TABLE t (PRIMARY KEY (id)) AS SELECT value AS id, value % 5000 AS a, md5(value::TEXT) AS b")
+                terminal.type(" FROM generate_series(1, 50000);\r")
+                terminal.wait_for("CREATE TABLE, 50,000 rows")
+            terminal.type("DROP CACHES;\r")
+            terminal.wait_for("DROP CACHES, ")
+            terminal.type("SELECT max(b) < 'g' FROM t;\r")
+            terminal.wait_for("(1 row, ")
+            terminal.type(".plot\r")
+            terminal.wait_for("reads in flight")
+            text = terminal.wait_for("scan t: ")
+            plot = [line for line in text.split("\n") if "┤" in line or "┼" in line]
+            self.assertEqual(len(plot), 14, text)
+            self.assertEqual(max(len(line) for line in plot), columns - 2, text)
+            terminal.type(".expert\r")
+            terminal.wait_for("keyaki> ")
+            terminal.type("SELECT b FROM t WHERE a = 7;\r")
+            terminal.wait_for("CREATE INDEX t_a_idx ON t (a)")
+            text = terminal.wait_for("keyaki> ")
+            self.assertIn("-- estimated: ", text)
+            self.assertTrue(all(len(line) <= columns for line in text.split("\n")), text)
+            terminal.type("quit\r")
+            self.assertEqual(terminal.process.wait(60), 0)
+
+
 class Start(unittest.TestCase):
     """The user's start file."""
 

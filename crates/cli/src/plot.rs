@@ -62,15 +62,29 @@ pub fn sparkline(timeline: &[Sample], elapsed_ns: u64, width: usize, peak: f64) 
     bins(timeline, elapsed_ns, width).into_iter().map(|value| BLOCKS[eighths(value)]).collect()
 }
 
+/// The timeline of an operator in the time of its query: the operator starts at `start_ns` and runs for `elapsed_ns`.
+pub fn shifted(timeline: &[Sample], start_ns: u64, elapsed_ns: u64) -> Vec<Sample> {
+    let first = Sample { at_ns: start_ns, ..Sample::default() };
+    let samples = timeline.iter().map(|sample| Sample { at_ns: sample.at_ns + start_ns, ..*sample });
+    let reads = timeline.last().map_or(0, |sample| sample.reads);
+    let last = Sample { at_ns: start_ns + elapsed_ns, in_flight: 0, reads };
+    std::iter::once(first).chain(samples).chain([last]).collect()
+}
+
 /// A plot of `width` × `height` characters, plus axes.
 pub fn plot(timeline: &[Sample], elapsed_ns: u64, width: usize, height: usize) -> String {
-    let values = bins(timeline, elapsed_ns, width);
+    draw(&bins(timeline, elapsed_ns, width), elapsed_ns, height)
+}
+
+/// A plot of one value in each column, of `height` lines, plus axes.
+pub fn draw(values: &[f64], elapsed_ns: u64, height: usize) -> String {
+    let width = values.len();
     let peak = values.iter().copied().fold(0.0, f64::max);
     let mut text = String::new();
     for line in (0..height).rev() {
         let label = if line + 1 == height { significant(peak) } else { String::new() };
         text.push_str(&format!("{label:>8} ┤"));
-        for value in &values {
+        for value in values {
             let eighths = if peak > 0.0 { (value / peak * height as f64 * 8.0).ceil() as usize } else { 0 };
             text.push(BLOCKS[eighths.saturating_sub(line * 8).min(8)]);
         }

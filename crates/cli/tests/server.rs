@@ -204,6 +204,7 @@ fn commands_of_the_shell() {
     for (command, expected) in [
         (".stats", "needs an embedded database"),
         (".cache", "needs an embedded database"),
+        (".plot", "needs an embedded database"),
         (".expert", "needs an embedded database"),
         (".expert SELECT 1", "needs an embedded database"),
         (".schema nowhere", "does not exist"),
@@ -213,9 +214,6 @@ fn commands_of_the_shell() {
         assert_eq!(output.status.code(), Some(1));
         assert!(text(&output.stderr).contains(expected), "{output:?}");
     }
-    // From an embedded database to the server.
-    let open = format!(".open '{}'\n.mode csv\nSELECT count(*) AS n FROM parent;\n", served.address("me", ""));
-    let mut child = Command::new(PROGRAM).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     // A new table.
     let new = served.sql(&["-c", &format!(".import --key id '{}' imported", rows.display())], "");
     assert_eq!((text(&new.stderr), new.status.code()), ("", Some(0)));
@@ -226,6 +224,9 @@ fn commands_of_the_shell() {
     let output = served.sql(&["--mode", "csv", "-c", "SELECT name FROM imported ORDER BY id"], "");
     assert_eq!(text(&output.stdout), "name\na\n\"b,c\"\n");
     served.sql(&["-c", "DROP TABLE imported"], "");
+    // From an embedded database to the server.
+    let open = format!(".open '{}'\n.mode csv\nSELECT count(*) AS n FROM parent;\n", served.address("me", ""));
+    let mut child = Command::new(PROGRAM).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(open.as_bytes()).unwrap();
     assert_eq!(text(&child.wait_with_output().unwrap().stdout), "n\n2\n");
 }

@@ -388,6 +388,26 @@ fn completions_and_manual() {
 }
 
 #[test]
+fn reads_are_plotted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let rows = "CREATE TABLE t (PRIMARY KEY (id)) AS SELECT value AS id, md5(value::TEXT) AS a \
+                FROM generate_series(1, 50000);\nCHECKPOINT;\n";
+    shown(path, &["db"], rows);
+    let query = "SELECT max(a) < 'g' AS found FROM t;\n";
+    let cold = shown(path, &["db", "--mode", "csv"], &format!(".maxwidth 50\n{query}.plot\n"));
+    assert!(cold.starts_with("found\ntrue\nreads in flight\n"), "{cold}");
+    assert!(cold.contains("\nreads per second\n") && cold.contains(" ms\n") && cold.contains('█'), "{cold}");
+    assert!(cold.contains("\nscan t: ") && cold.contains(" reads, "), "{cold}");
+    let plots = cold.lines().filter(|line| line.contains(['┤', '┼']));
+    assert!(plots.clone().count() == 14 && plots.clone().all(|line| line.chars().count() <= 50), "{cold}");
+    let warm = shown(path, &["db", "--mode", "csv"], &format!("{query}{query}.plot\n"));
+    assert!(warm.ends_with("found all of its pages in memory (DROP CACHES, then run it again)\n"), "{warm}");
+    let none = shown(path, &["db", "--mode", "csv"], "SELECT 1 AS one;\n.plot\n");
+    assert!(none.contains("no reads are recorded: the last statement ran no scan or pipeline"), "{none}");
+}
+
+#[test]
 fn closed_pipes_end_silently() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

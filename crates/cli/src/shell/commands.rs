@@ -122,6 +122,9 @@ pub const ALL: &[Command] = &[
         details: "A value is one literal: NULL, true, false or a number as it is, any other value as a text. '7' in double quotes (\"'7'\") is\n\
                   the text 7. The option --param NAME=VALUE sets a parameter, too. Names without a value remain in the statement.",
         completes: &[Argument::OneOf(&["set", "unset", "list", "clear"])], counts: (0, 3) },
+    Command { name: ".plot", arguments: "", summary: "Plot the reads in flight and the reads per second of the last query over time",
+        details: "The reads of all statements are recorded. A statement that finds all pages in memory has none: DROP CACHES makes the\n\
+                  next one read them from the device. keyaki plot draws the reads of a query in order and out of order.", completes: &[], counts: (0, 0) },
     Command { name: ".print", arguments: "[TEXT ...]", summary: "Print a text", details: "", completes: &[], counts: (0, MANY) },
     Command { name: ".quit", arguments: "", summary: "Leave the shell (also quit and Ctrl-D)", details: "", completes: &[], counts: (0, 0) },
     Command { name: ".read", arguments: "FILE", summary: "Run the statements of a file until the first error", details: "", completes: &[Argument::File], counts: (1, 1) },
@@ -195,12 +198,12 @@ async fn run_command(runner: &mut Runner, line: &str) -> Result<Next> {
     if find(first).is_some_and(|command| command.name == ".shell") {
         return files::shell(runner, rest.trim()).map(|()| Next::Continue);
     }
-    let words = split(line)?;
-    let (name, arguments) = words.split_first().ok_or_else(|| Failure::message("a command is missing"))?;
-    let command = find(name).ok_or_else(|| unknown(name))?;
     if find(first).is_some_and(|command| command.name == ".expert") {
         return expert(runner, rest.trim()).await.map(|()| Next::Continue);
     }
+    let words = split(line)?;
+    let (name, arguments) = words.split_first().ok_or_else(|| Failure::message("a command is missing"))?;
+    let command = find(name).ok_or_else(|| unknown(name))?;
     if arguments.len() < command.counts.0 || arguments.len() > command.counts.1 {
         return Err(Failure::message(format!("usage: {} {}", command.name, command.arguments)));
     }
@@ -214,6 +217,7 @@ async fn run_command(runner: &mut Runner, line: &str) -> Result<Next> {
         (".print", _) => runner.say(&arguments.join(" "))?,
         (".parameter", _) => parameters::command(runner, arguments)?,
         (".stats", _) => stats::show(runner)?,
+        (".plot", _) => stats::plot(runner)?,
         (".cache", _) => crate::caches::show(runner)?,
         (name, _) if is_setting(name) => set(runner, name, argument, arguments)?,
         (name, argument) => on_database(runner, name, argument, arguments).await?,
@@ -221,10 +225,6 @@ async fn run_command(runner: &mut Runner, line: &str) -> Result<Next> {
     Ok(Next::Continue)
 }
 
-fn unknown(name: &str) -> Failure {
-    let distances = ALL.iter().map(|command| (strsim::damerau_levenshtein(command.name, name), command.name));
-    match distances.min() {
-        Some((distance, similar)) if distance <= 2 => {
 /// Suggests indexes for a statement, or, without one, for the next one.
 async fn expert(runner: &mut Runner, statement: &str) -> Result<()> {
     runner.session()?;
@@ -236,6 +236,10 @@ async fn expert(runner: &mut Runner, statement: &str) -> Result<()> {
     runner.suggest_indexes(&statement).await
 }
 
+fn unknown(name: &str) -> Failure {
+    let distances = ALL.iter().map(|command| (strsim::damerau_levenshtein(command.name, name), command.name));
+    match distances.min() {
+        Some((distance, similar)) if distance <= 2 => {
             Failure::message(format!("unknown command \"{name}\": did you mean {similar}? (.help lists the commands)"))
         }
         _ => Failure::message(format!("unknown command \"{name}\" (.help lists the commands)")),
