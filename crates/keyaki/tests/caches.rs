@@ -154,8 +154,14 @@ async fn warm_and_pin() {
     assert_eq!(kept(&database), Some((pages, stay)));
     assert!(error(&session, "PIN TABLE big").await.to_string().starts_with("cannot pin \"big\": it takes "));
     assert_eq!(database.cache_status().pins.len(), 2);
-    assert!(matches!(error(&session, "PIN INDEX nowhere").await, Error::NotFound { kind: ObjectKind::Index, .. }));
-    assert!(matches!(error(&session, "WARM TABLE nowhere").await, Error::NotFound { kind: ObjectKind::Relation, .. }));
+    assert!(matches!(
+        error(&session, "PIN INDEX nowhere").await.root(),
+        Error::NotFound { kind: ObjectKind::Index, .. }
+    ));
+    assert!(matches!(
+        error(&session, "WARM TABLE nowhere").await.root(),
+        Error::NotFound { kind: ObjectKind::Relation, .. }
+    ));
     assert!(matches!(error(&session, "UNPIN TABLE small").await, Error::PrerequisiteState(_)));
     for wrong in ["WARM", "PIN small", "PIN INDEX", "UNPIN INDEX a b", "WARM VIEW v"] {
         assert!(matches!(error(&session, wrong).await, Error::Syntax { .. }), "{wrong}");

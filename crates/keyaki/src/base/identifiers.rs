@@ -15,6 +15,9 @@ const RESERVED: [&str; 105] = [
     "trailing", "true", "union", "unique", "user", "using", "variadic", "verbose", "when", "where", "window", "with",
 ];
 
+/// The zero-width space, at the end of the names of columns that a select list has several times.
+pub(crate) const REPEATED: char = '\u{200b}';
+
 /// A name as SQL text, quoted if it is a reserved word or not in lower case.
 pub(crate) fn quoted(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')

@@ -28,6 +28,6 @@ pub(crate) mod uuids;
 pub(crate) mod value;
 
 pub use error::{ConstraintKind, Error, ObjectKind, Position, Result, SqlState};
-pub(crate) use error::{shown, syntax, tokenizer};
+pub(crate) use error::{did_you_mean, shown, similar, syntax, tokenizer};
 pub use type_name::field_type_name;
 pub(crate) use type_name::type_name;

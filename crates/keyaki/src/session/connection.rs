@@ -287,7 +287,7 @@ impl Shared {
 
     fn execute_text(&self, execution: &Execution<'_>, sql: &str) -> Result<Executed> {
         let _active = self.session.begin(shown(sql))?;
-        self.run(self.session.run(execution, pin!(sql::run_text(&self.session.sql, execution, sql))))
+        self.run(self.session.run(execution, pin!(sql::located::run_text(&self.session.sql, execution, sql))))
     }
 
     fn query_text(self: &Arc<Self>, sql: &str) -> Result<Batches> {

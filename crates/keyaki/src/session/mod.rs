@@ -114,7 +114,8 @@ impl Session {
             let mut outcomes = Vec::new();
             for statement in sql::split::split(sql)? {
                 let execution = Execution::new(&self.sql.interrupts, started);
-                let outcome = self.run(&execution, Box::pin(sql::run(&self.sql, &execution, &statement))).await?;
+                let outcome =
+                    self.run(&execution, Box::pin(sql::located::run(&self.sql, &execution, &statement))).await?;
                 outcomes.push(self.run_part(&execution, sql::drain(outcome)).await?);
             }
             Ok(outcomes)
@@ -136,7 +137,7 @@ impl Session {
         Box::pin(async move {
             let _active = self.begin(shown(sql))?;
             let execution = self.execution();
-            self.run(&execution, pin!(sql::run_text(&self.sql, &execution, sql))).await?.into_outcome()
+            self.run(&execution, pin!(sql::located::run_text(&self.sql, &execution, sql))).await?.into_outcome()
         })
     }
 

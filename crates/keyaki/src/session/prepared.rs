@@ -13,7 +13,7 @@ use crate::base::interrupt::Execution;
 use crate::base::value::{Value, ValueRef};
 use crate::sql::named::{self, Named};
 use crate::sql::prepared::{Description, Executed, Prepared as Statement};
-use crate::sql::{Outcome, split};
+use crate::sql::{Outcome, located, split};
 use crate::{JsonType, Result};
 
 /// A statement that was parsed and described once ([`Session::prepare`]). Changes of the catalog do not invalidate it: it
@@ -27,8 +27,10 @@ pub struct Prepared {
 impl Prepared {
     /// `declared`: the OIDs of the types of the leading parameters, 0 for unknown ones.
     pub(super) async fn new(session: &Session, sql: &str, declared: &[u32]) -> Result<Prepared> {
-        let statement = Arc::new(Statement::parse(&split::single(sql)?)?);
-        let description = statement.describe(&session.sql).await?;
+        let text = split::single(sql)?;
+        let explained = |error| located::explained(&session.sql, &text, error);
+        let statement = Arc::new(Statement::parse(&text).map_err(explained)?);
+        let description = statement.describe(&session.sql).await.map_err(explained)?;
         if let Some(declared) = statement.declared(&description, declared)
             && let Ok(description) = declared.describe(&session.sql).await
         {

@@ -313,7 +313,7 @@ impl RowIndex for &str {
         let fields = row.schema().fields();
         let exact = fields.iter().position(|field| field.name() == self);
         let found = exact.or_else(|| fields.iter().position(|field| field.name().eq_ignore_ascii_case(self)));
-        found.ok_or_else(|| Error::UndefinedColumn { column: (*self).into(), relation: None, suggestion: None })
+        found.ok_or_else(|| Error::UndefinedColumn { column: (*self).into(), relation: None, similar: Vec::new() })
     }
 }
 

@@ -22,11 +22,9 @@ use datafusion::sql::sqlparser::ast::{
 use super::names::plain_ident;
 use crate::Error;
 use crate::base::arrays::element_type;
+use crate::base::identifiers::REPEATED;
 use crate::sql::visit::walk_mut;
 use crate::values::zone::{Zone, labelled, labelled_type};
-
-/// The zero-width space.
-const REPEATED: char = '\u{200b}';
 
 /// Names the columns of all select lists of a query.
 pub(crate) fn name(statement: &mut Statement) {
@@ -38,11 +36,18 @@ pub(crate) fn name(statement: &mut Statement) {
     let _ = walk_mut(statement, &mut Namer);
 }
 
-/// An error about a repeated name, whose columns cannot be told apart.
+/// An error about a repeated name, whose columns cannot be told apart. Other errors name columns without marks.
 pub(crate) fn ambiguous(error: Error) -> Error {
     match error {
-        Error::UndefinedColumn { column, suggestion: Some(other), .. } if other.ends_with(REPEATED) => {
-            Error::AmbiguousColumn(column.rsplit('.').next().unwrap_or(&column).into())
+        Error::UndefinedColumn { column, relation, mut similar } => {
+            let name = |column: &str| column.rsplit('.').next().unwrap_or(column).to_string();
+            let repeated = similar.iter().filter(|other| other.ends_with(REPEATED));
+            if repeated.map(|other| name(shown(other))).any(|other| other == name(&column)) {
+                return Error::AmbiguousColumn(name(&column));
+            }
+            similar.iter_mut().for_each(|other| *other = shown(other).into());
+            similar.dedup();
+            Error::UndefinedColumn { column, relation, similar }
         }
         other => other,
     }

@@ -63,6 +63,7 @@ mod information_schema;
 mod interval_literals;
 mod json_calls;
 pub(crate) mod local;
+pub(crate) mod located;
 mod locking;
 pub(crate) mod named;
 mod names;
@@ -181,14 +182,6 @@ impl Parsed {
             | Parsed::Cursor(_)
             | Parsed::Sql(_) => return None,
         })
-    }
-}
-
-/// Executes exactly one statement without parameters.
-pub(crate) async fn run_text(session: &SqlSession, execution: &Execution<'_>, sql: &str) -> Result<Executed> {
-    match run_cached(session, execution, sql).await? {
-        Some(executed) => Ok(executed),
-        None => Box::pin(run(session, execution, &split::single(sql)?)).await.map(Executed::Outcome),
     }
 }
 

@@ -486,6 +486,11 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     Ok(all)
 }
 
+/// The names of all settings.
+pub(super) fn names(session: &SqlSession) -> Vec<String> {
+    all(session).unwrap_or_default().into_iter().map(|(name, _)| name).collect()
+}
+
 /// Changes the open transaction.
 fn change_transaction(session: &SqlSession, name: &str, change: impl FnOnce(&mut Characteristics)) -> Result<()> {
     match session.transaction.set(change)? {

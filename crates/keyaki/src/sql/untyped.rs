@@ -23,8 +23,7 @@ const SELECTING: [&str; 5] = ["coalesce", "nvl", "ifnull", "greatest", "least"];
 pub(super) fn check(expr: &Expr) -> Result<()> {
     match expr {
         Expr::Function(function) if is_call(function, UNTYPED) => {
-            let (signature, suggestion) = (format!("function {UNTYPED}"), None);
-            Err(Error::UndefinedFunction { signature, suggestion })
+            Err(Error::UndefinedFunction { signature: format!("function {UNTYPED}") })
         }
         _ => Ok(()),
     }

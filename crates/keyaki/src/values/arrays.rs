@@ -185,7 +185,7 @@ fn common(a: &DataType, b: &DataType) -> Option<DataType> {
 
 fn undefined(what: &str, left: &DataType, right: &DataType) -> DataFusionError {
     let signature = format!("operator {} {what} {}", type_name(left), type_name(right));
-    Error::UndefinedFunction { signature, suggestion: None }.into()
+    Error::UndefinedFunction { signature }.into()
 }
 
 /// The type in which a value is compared with the elements of an array; `None` if there is none.

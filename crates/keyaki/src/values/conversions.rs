@@ -168,5 +168,5 @@ fn convert(times: &ArrayRef, zones: &StringViewArray, row: usize) -> crate::Resu
 
 fn undefined(types: &[DataType]) -> datafusion::error::DataFusionError {
     let types: Vec<String> = types.iter().map(type_name).collect();
-    Error::UndefinedFunction { signature: format!("function timezone({})", types.join(", ")), suggestion: None }.into()
+    Error::UndefinedFunction { signature: format!("function timezone({})", types.join(", ")) }.into()
 }

@@ -197,7 +197,7 @@ pub(super) fn strict_field(name: &str, ty: DataType, args: &ReturnFieldArgs<'_>)
 /// The error for arguments that a function does not have.
 pub(super) fn undefined(name: &str, types: &[DataType]) -> DataFusionError {
     let types: Vec<String> = types.iter().map(type_name).collect();
-    Error::UndefinedFunction { signature: format!("function {name}({})", types.join(", ")), suggestion: None }.into()
+    Error::UndefinedFunction { signature: format!("function {name}({})", types.join(", ")) }.into()
 }
 
 /// The types to which a function converts arguments.

@@ -398,7 +398,8 @@ fn connections_work_inside_a_runtime() {
         let find = connection.prepare("SELECT name FROM t WHERE id = $1").unwrap();
         assert_eq!(find.query_row((3,), |row| row.get::<_, String>(0)).unwrap(), "name 3");
         assert_eq!(count(&connection, "t"), 5);
-        assert!(matches!(connection.query("SELECT * FROM missing", ()), Err(Error::NotFound { .. })));
+        let error = connection.query("SELECT * FROM missing", ()).err().unwrap();
+        assert!(matches!(error.root(), Error::NotFound { .. }), "{error}");
     };
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async { use_it() });
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();

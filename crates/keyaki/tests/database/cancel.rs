@@ -62,7 +62,7 @@ fn state(connection: &Connection) -> State {
     ] {
         match connection.query_row(query, (), |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?])) {
             Ok(row) => _ = state.insert(table, row),
-            Err(Error::NotFound { .. }) => {}
+            Err(error) if matches!(error.root(), Error::NotFound { .. }) => {}
             Err(error) => panic!("{query}: {error}"),
         }
     }
@@ -200,7 +200,9 @@ fn create_and_crash(sql: &str, rows: i64, operations: Option<u64>) -> Option<u64
     let connection = Connection::open_with("/db", options()).unwrap();
     match connection.query_row("SELECT count(*) FROM n", (), |row| row.get::<_, i64>(0)) {
         Ok(found) => assert_eq!(found, rows, "{sql}, crash after {operations:?} operations"),
-        Err(Error::NotFound { .. }) => assert!(result.is_err(), "{sql}, crash after {operations:?} operations"),
+        Err(error) if matches!(error.root(), Error::NotFound { .. }) => {
+            assert!(result.is_err(), "{sql}, crash after {operations:?} operations");
+        }
         Err(error) => panic!("{sql}, crash after {operations:?} operations: {error}"),
     }
     // The name and the space are free.

@@ -228,7 +228,7 @@ fn changes_in_each_phase_reach_the_index() {
                     let connection = beside.connect().unwrap();
                     change_all(&connection, &files, 10_000 + 10 * count.fetch_add(1, Ordering::SeqCst) as i64);
                     let error = connection.execute("CREATE INDEX i ON t (d)", ()).unwrap_err();
-                    assert!(matches!(error, Error::AlreadyExists { .. }), "{error}");
+                    assert!(matches!(error.root(), Error::AlreadyExists { .. }), "{error}");
                     let explained: String =
                         connection.query_row("EXPLAIN SELECT id FROM t WHERE b = 5", (), |row| row.get(1)).unwrap();
                     assert!(!explained.contains("t.i"), "{explained}");

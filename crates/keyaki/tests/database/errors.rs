@@ -120,10 +120,10 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
     ("CREATE INDEX i ON t (id, id)", "42701", "column \"id\" specified more than once"),
     ("DROP TABLE t", "2BP01", "cannot drop \"t\" because view \"v\" depends on it (drop the view first)"),
     ("SELECT nix FROM t", "42703", "column \"nix\" does not exist"),
-    ("SELECT nam FROM t", "42703", "column \"nam\" does not exist (perhaps you meant \"t.name\")"),
-    ("SELECT t.nix FROM t", "42703", "column \"t.nix\" does not exist (perhaps you meant \"t.id\")"),
+    ("SELECT nam FROM t", "42703", "column \"nam\" does not exist"),
+    ("SELECT t.nix FROM t", "42703", "column \"t.nix\" does not exist"),
     ("SELECT u.id FROM t", "42P01", "missing FROM-clause entry for table \"u\""),
-    ("SELECT Name, \"Name\" FROM t", "42703", "column \"Name\" does not exist (perhaps you meant \"t.name\")"),
+    ("SELECT Name, \"Name\" FROM t", "42703", "column \"Name\" does not exist"),
     ("SELECT id FROM t JOIN u ON t.id = u.id", "42702", "column reference \"id\" is ambiguous"),
     ("SELECT t.id FROM t JOIN u USING (nix)", "42703", "column \"nix\" does not exist"),
     ("SELECT * FROM t, t", "42712", "table name \"t\" specified more than once"),
@@ -135,7 +135,7 @@ const STATEMENTS: &[(&str, &str, &str)] = &[
     ("DELETE FROM t WHERE nix = 1", "42703", "column \"nix\" does not exist"),
     ("INSERT INTO t (nix) VALUES (1)", "42703", "column \"nix\" of relation \"t\" does not exist"),
     ("SELECT nix(1)", "42883", "function nix(...) does not exist"),
-    ("SELECT uper(name) FROM t", "42883", "function uper(...) does not exist (perhaps you meant \"upper\")"),
+    ("SELECT uper(name) FROM t", "42883", "function uper(...) does not exist"),
     ("SELECT abs(name) FROM t", "42883", "function abs(text) does not exist"),
     ("SELECT abs()", "42883", "function abs() does not exist"),
     ("SELECT abs(1, 2)", "42883", "function abs(bigint, bigint) does not exist"),
@@ -543,6 +543,12 @@ async fn error(session: &Session, sql: &str) -> Option<keyaki::Error> {
     }
 }
 
+/// The text of an error. Another file tests the hints.
+fn without_hint(error: &keyaki::Error) -> String {
+    let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+    error.to_string().strip_suffix(&hint).unwrap().into()
+}
+
 #[tokio::test]
 async fn statements_have_sqlstate_and_message() {
     let dir = tempfile::tempdir().unwrap();
@@ -550,7 +556,7 @@ async fn statements_have_sqlstate_and_message() {
     let mut wrong = String::new();
     for (sql, state, message) in STATEMENTS {
         let found = error(&session, sql).await;
-        let found = found.map(|error| (error.sqlstate().code(), error.to_string()));
+        let found = found.map(|error| (error.sqlstate().code(), without_hint(&error)));
         if found.as_ref().map(|(state, message)| (*state, message.as_str())) != Some((*state, *message)) {
             wrong.push_str(&format!("{sql:?}: {found:?}\n"));
         }

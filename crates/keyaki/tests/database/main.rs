@@ -17,6 +17,7 @@ mod export;
 mod files;
 mod foreign_keys;
 mod generated;
+mod hints;
 mod large_transactions;
 mod locking_queries;
 mod memory;

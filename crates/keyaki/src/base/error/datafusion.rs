@@ -4,6 +4,7 @@
 //! [`patterns`] has tables of these texts. Wrappers (context, diagnostics, errors shared between partitions) are
 //! removed.
 
+use std::collections::HashSet;
 use std::error::Error as StdError;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use ::datafusion::error::DataFusionError;
 use ::datafusion::parquet::errors::ParquetError;
 use ::datafusion::sql::sqlparser::parser::ParserError;
 
-use super::{Error, below, parser, patterns};
+use super::{Error, below, parser, patterns, similar};
+use crate::base::identifiers::REPEATED;
 
 impl From<DataFusionError> for Error {
     fn from(error: DataFusionError) -> Self {
@@ -140,24 +142,34 @@ fn schema(error: &SchemaError) -> Error {
         SchemaError::AmbiguousReference { field } => Error::AmbiguousColumn(field.name.clone()),
         SchemaError::DuplicateQualifiedField { qualifier, .. } => Error::DuplicateAlias(qualifier.table().into()),
         SchemaError::DuplicateUnqualifiedField { name } => Error::DuplicateColumn(name.clone()),
-        SchemaError::FieldNotFound { field, valid_fields } => field_not_found(error, field, valid_fields),
+        SchemaError::FieldNotFound { field, valid_fields } => field_not_found(field, valid_fields),
     }
 }
 
-fn field_not_found(error: &SchemaError, field: &Column, valid: &[Column]) -> Error {
+fn field_not_found(field: &Column, valid: &[Column]) -> Error {
     if let Some(relation) = &field.relation {
         let known = valid.iter().flat_map(|column| &column.relation).any(|known| known.table() == relation.table());
         if !known && !valid.is_empty() {
             return Error::MissingFromEntry(relation.table().into());
         }
     }
-    // DataFusion includes the most similar name only in its message.
-    let message = error.to_string();
-    let suggestion = message.split_once("Did you mean '").and_then(|(_, rest)| rest.split_once('\''));
-    let suggestion = suggestion.map(|(name, _)| patterns::relation(&name.replace('"', "")).to_string());
     let column = match &field.relation {
         Some(relation) => format!("{}.{}", relation.table(), field.name),
         None => field.name.clone(),
     };
-    Error::UndefinedColumn { column, relation: None, suggestion }
+    Error::UndefinedColumn { column, relation: None, similar: similar_columns(field, valid) }
+}
+
+/// The columns that resemble a column: with their tables if the statement reads several ones, or names a table.
+fn similar_columns(field: &Column, valid: &[Column]) -> Vec<String> {
+    let tables: HashSet<_> = valid.iter().map(|column| &column.relation).collect();
+    let is_qualified = field.relation.is_some() || tables.len() > 1;
+    let candidates = valid.iter().filter(|column| !column.name.starts_with("__")).map(|column| {
+        let shown = match &column.relation {
+            Some(relation) if is_qualified => format!("{}.{}", relation.table(), column.name),
+            _ => column.name.clone(),
+        };
+        (column.name.trim_end_matches(REPEATED), shown)
+    });
+    similar(&field.name, candidates)
 }

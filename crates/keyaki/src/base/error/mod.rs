@@ -7,28 +7,31 @@
 //!
 //! An error may pass through DataFusion inside [`DataFusionError::External`](::datafusion::error::DataFusionError::External). The conversion back restores it.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 mod below;
 mod datafusion;
+mod located;
 mod object;
 mod parser;
 mod patterns;
+mod similar;
 mod sqlstate;
 #[cfg(test)]
 mod tests;
 mod text;
 
+pub use located::Position;
 pub use object::ObjectKind;
 pub use sqlstate::SqlState;
 
 pub(crate) use parser::{syntax, tokenizer};
+pub(crate) use similar::{did_you_mean, similar};
 pub(crate) use text::shown;
 use text::{
-    bytes, check_violation, io_text, left, not_found, of_column, of_relation, out_of_range, perhaps, place, undefined,
+    bytes, check_violation, hinted, io_text, left, not_found, of_column, of_relation, out_of_range, place, undefined,
     violation,
 };
 
@@ -71,14 +74,14 @@ pub enum Error {
         name: String,
     },
     /// The given relation, or every relation of the query, lacks a column with this name.
-    #[error("column \"{column}\"{} does not exist{}", of_relation(.relation), perhaps(.suggestion))]
+    #[error("column \"{column}\"{} does not exist", of_relation(.relation))]
     UndefinedColumn {
         /// Name as given, with its qualifier.
         column: String,
         /// The relation that should have the column, if the statement determines it.
         relation: Option<String>,
-        /// A similar name that exists.
-        suggestion: Option<String>,
+        /// Similar names of columns that the expression could use, the most similar one first.
+        similar: Vec<String>,
     },
     /// A statement uses a parameter that has no value.
     #[error("there is no parameter {name}")]
@@ -98,12 +101,10 @@ pub enum Error {
     #[error("missing FROM-clause entry for table \"{0}\"")]
     MissingFromEntry(String),
     /// No function or operator with this name takes arguments of these types.
-    #[error("{}{}", undefined(.signature), perhaps(.suggestion))]
+    #[error("{}", undefined(.signature))]
     UndefinedFunction {
         /// `function f(integer)` or `operator text + integer`.
         signature: String,
-        /// A similar name that exists.
-        suggestion: Option<String>,
     },
     /// An object with the name exists already. Tables, views and indexes share one namespace.
     #[error("{kind} \"{name}\" already exists")]
@@ -600,6 +601,16 @@ pub enum Error {
         /// The error.
         source: Box<Error>,
     },
+    /// An error about a part of a statement ([`Error::position`], [`Error::hint`]).
+    #[error("{source}{}", hinted(.hint))]
+    Located {
+        /// The error.
+        source: Box<Error>,
+        /// Position in the text passed to the session.
+        position: Option<Position>,
+        /// For example `did you mean "customer"?`.
+        hint: Option<String>,
+    },
     /// Another error of the store.
     #[error(transparent)]
     Store(keyaki_store::Error),
@@ -619,33 +630,10 @@ pub enum ConstraintKind {
     NotNull,
 }
 
-/// A position in the text of a script.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Position {
-    /// Counted from 1.
-    pub line: u64,
-    /// In characters, counted from 1.
-    pub column: u64,
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}", self.line, self.column)
-    }
-}
-
 impl Error {
     /// True for conflicts with other transactions, and deadlocks: the whole transaction may succeed if it runs again.
     pub fn is_retryable(&self) -> bool {
         [SqlState::SERIALIZATION_FAILURE, SqlState::DEADLOCK_DETECTED].contains(&self.sqlstate())
-    }
-
-    /// The underlying error, without [`Error::Context`] and [`Error::Import`]; for matching.
-    pub fn root(&self) -> &Error {
-        match self {
-            Error::Import { source, .. } | Error::Context { source, .. } => source.root(),
-            other => other,
-        }
     }
 
     /// Adds the object in whose definition the error occurred.
@@ -669,6 +657,6 @@ impl Error {
 
     /// A column that a table does not have.
     pub(crate) fn undefined_column(column: impl Into<String>, relation: &str) -> Error {
-        Error::UndefinedColumn { column: column.into(), relation: Some(relation.into()), suggestion: None }
+        Error::UndefinedColumn { column: column.into(), relation: Some(relation.into()), similar: Vec::new() }
     }
 }

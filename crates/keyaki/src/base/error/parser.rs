@@ -27,12 +27,22 @@ pub(crate) fn tokenizer(error: &TokenizerError) -> Error {
 fn parse(message: &str) -> Error {
     let message = message.trim_start_matches("sql parser error: ");
     let (message, position) = split_position(message);
-    let message = match message.strip_prefix("Expected: ").and_then(|rest| rest.rsplit_once(", found: ")) {
+    let expectation = message.strip_prefix("Expected: ").or_else(|| message.strip_prefix("Expected "));
+    let message = match expectation.and_then(|rest| rest.rsplit_once(", found: ")) {
         Some((expected, "EOF")) => format!("syntax error at end of input, expected {expected}"),
         Some((expected, found)) => format!("syntax error at or near \"{found}\", expected {expected}"),
-        None => decapitalized(message),
+        None => match message.strip_prefix("No infix parser for token ") {
+            Some(token) => format!("syntax error at or near \"{}\"", word(token)),
+            None => decapitalized(message),
+        },
     };
     Error::Syntax { message, position }
+}
+
+/// The text of a token in the form `Word(Word { value: "DIV", … })`.
+fn word(token: &str) -> &str {
+    let value = token.split_once("value: \"").and_then(|(_, rest)| rest.split_once('"'));
+    value.map_or(token, |(value, _)| value)
 }
 
 /// Splits ` at Line: L, Column: C` off the end.

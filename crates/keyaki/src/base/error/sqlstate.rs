@@ -303,7 +303,9 @@ impl Error {
             Error::TransactionTimeout => SqlState::TRANSACTION_TIMEOUT,
             Error::ReadOnlyTransaction { .. } | Error::ReadOnlyDatabase { .. } => SqlState::READ_ONLY_SQL_TRANSACTION,
             Error::RowidsExhausted { .. } => SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
-            Error::Import { source, .. } | Error::Context { source, .. } => source.sqlstate(),
+            Error::Import { source, .. } | Error::Context { source, .. } | Error::Located { source, .. } => {
+                source.sqlstate()
+            }
             Error::InvalidFile(_) => SqlState::BAD_COPY_FILE_FORMAT,
             Error::Io { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => SqlState::UNDEFINED_FILE,

@@ -38,10 +38,15 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
         (not_found(ObjectKind::Setting), "42704", "unrecognized configuration parameter \"x\""),
         (Error::undefined_column("c", "t"), "42703", "column \"c\" of relation \"t\" does not exist"),
         (Error::MissingFromEntry("t".into()), "42P01", "missing FROM-clause entry for table \"t\""),
+        (Error::UndefinedFunction { signature: "function f(text)".into() }, "42883", "function f(text) does not exist"),
         (
-            Error::UndefinedFunction { signature: "function f(text)".into(), suggestion: Some("g".into()) },
-            "42883",
-            "function f(text) does not exist (perhaps you meant \"g\")",
+            Error::Located {
+                source: Box::new(not_found(ObjectKind::Relation)),
+                position: Some(Position { line: 1, column: 15 }),
+                hint: Some("did you mean \"y\"?".into()),
+            },
+            "42P01",
+            "relation \"x\" does not exist (did you mean \"y\"?)",
         ),
         (
             Error::AlreadyExists { kind: ObjectKind::Relation, name: "t".into() },
@@ -443,9 +448,10 @@ fn number(error: &Error) -> usize {
         E::LockNotAvailable { .. } => 84,
         E::TooManyLocks => 85,
         E::LimitExceeded(_) => 86,
+        E::Located { .. } => 87,
     }
 }
-const VARIANTS: usize = 87;
+const VARIANTS: usize = 88;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

@@ -54,8 +54,8 @@ pub(super) fn of_column(column: &Option<String>) -> String {
     column.as_ref().map(|column| format!(" (column \"{column}\")")).unwrap_or_default()
 }
 
-pub(super) fn perhaps(suggestion: &Option<String>) -> String {
-    suggestion.as_ref().map(|name| format!(" (perhaps you meant \"{name}\")")).unwrap_or_default()
+pub(super) fn hinted(hint: &Option<String>) -> String {
+    hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default()
 }
 
 pub(super) fn out_of_range(ty: &str, value: &Option<String>) -> String {

@@ -130,7 +130,7 @@ pub(super) fn key_expr(column: &IndexColumn) -> Result<&Expr> {
 pub(super) fn column_position(ident: &Ident, names: &[&str]) -> Result<usize> {
     let name = plain_ident(ident);
     let found = names.iter().position(|other| *other == name);
-    found.ok_or(Error::UndefinedColumn { column: name, relation: None, suggestion: None })
+    found.ok_or(Error::UndefinedColumn { column: name, relation: None, similar: Vec::new() })
 }
 
 pub(super) fn check_distinct(positions: &[usize], names: &[&str]) -> Result<()> {

@@ -35,6 +35,7 @@ mod types;
 
 pub(super) use functions::{NAME as FUNCTION, register_for};
 pub(super) use objects::Source;
+pub(super) use procedures::known as functions;
 pub(super) use rewrite::replace;
 pub(super) use rows::view;
 pub(super) use shapes::{exists, names};

@@ -162,7 +162,7 @@ pub(super) fn of_column(source: &Source, args: &[Argument]) -> Result<Value> {
                     return Err(Error::UndefinedColumn {
                         column: name.clone(),
                         relation: Some(relation.name.name.clone()),
-                        suggestion: None,
+                        similar: Vec::new(),
                     });
                 }
                 _ => {}
@@ -239,7 +239,7 @@ pub(super) fn of_function(source: &Source, args: &[Argument]) -> Result<Value> {
 }
 
 fn no_function(name: &str) -> Error {
-    Error::UndefinedFunction { signature: format!("function {name}"), suggestion: None }
+    Error::UndefinedFunction { signature: format!("function {name}") }
 }
 
 /// `pg_has_role`.

@@ -159,6 +159,28 @@ pub(super) fn all(engine: &Engine) -> Vec<Procedure> {
     all
 }
 
+/// A function as hints describe it.
+#[derive(Debug)]
+pub(in crate::sql) struct Known {
+    pub name: String,
+    /// As that of [`Procedure`].
+    pub kind: &'static str,
+    pub returns_set: bool,
+    /// Number of arguments; `None` for any number.
+    pub arguments: Option<usize>,
+}
+
+/// All functions, sorted by name.
+pub(in crate::sql) fn known(engine: &Engine) -> Vec<Known> {
+    let described = |procedure: Procedure| Known {
+        name: procedure.name,
+        kind: procedure.kind,
+        returns_set: procedure.returns_set,
+        arguments: (!procedure.is_variadic).then_some(procedure.arguments.len()),
+    };
+    all(engine).into_iter().map(described).collect()
+}
+
 /// Adds the rows of `pg_proc`.
 pub(super) fn add(source: &Source, rows: &mut Rows) {
     for procedure in source.functions() {

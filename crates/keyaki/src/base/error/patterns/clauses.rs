@@ -56,6 +56,22 @@ pub(super) const PATTERNS: &[Pattern] = &[
     pattern("Unsupported OFFSET expression: {}", |_| not_constant("OFFSET")),
     pattern("LIMIT must be >= 0, '{}' was provided", |c| not_negative("LIMIT", c[0])),
     pattern("OFFSET must be >=0, '{}' was provided", |c| not_negative("OFFSET", c[0])),
+    pattern("join condition should not be empty", |_| {
+        Error::syntax("a join needs ON or USING (CROSS JOIN has no condition)")
+    }),
+    pattern("wildcard * with AS alias not supported", |_| Error::syntax("* cannot have an alias")),
+    pattern("Dot access not supported for non-string expr: {}", |_| {
+        Error::Unsupported("fields of values, as in (value).field".into())
+    }),
+    pattern("Typed literal requires a string payload", |_| {
+        Error::syntax("a literal with a type is a text, as in DATE '2024-01-31'")
+    }),
+    pattern("Physical plan does not support logical expression Wildcard {}", |_| {
+        Error::syntax("* is an argument of count only")
+    }),
+    pattern("Physical plan does not support logical expression WindowFunction{}", |_| {
+        Error::Grouping("window functions are allowed in the select list, ORDER BY and QUALIFY only".into())
+    }),
     pattern("Physical plan does not support logical expression {}({}", |c| {
         Error::Unsupported(match c[0] {
             "InSubquery" => "this form of IN (SELECT …)".into(),
@@ -180,6 +196,24 @@ pub(super) const EXAMPLES: &[super::Example] = &[
         "OFFSET must be >=0, '-1' was provided",
         "22023",
         "invalid value for parameter \"OFFSET\": \"-1\" (expected a number of rows from 0)",
+    ),
+    ("join condition should not be empty", "42601", "a join needs ON or USING (CROSS JOIN has no condition)"),
+    ("wildcard * with AS alias not supported", "42601", "* cannot have an alias"),
+    (
+        "Dot access not supported for non-string expr: Identifier(Ident { value: \"x\" })",
+        "0A000",
+        "not supported: fields of values, as in (value).field",
+    ),
+    ("Typed literal requires a string payload", "42601", "a literal with a type is a text, as in DATE '2024-01-31'"),
+    (
+        "Physical plan does not support logical expression Wildcard { qualifier: None }",
+        "42601",
+        "* is an argument of count only",
+    ),
+    (
+        "Physical plan does not support logical expression WindowFunction(WindowFunction { fun: x })",
+        "42803",
+        "window functions are allowed in the select list, ORDER BY and QUALIFY only",
     ),
     (
         "Physical plan does not support logical expression Exists(Exists { subquery: <subquery>, negated: false })",

@@ -98,7 +98,12 @@ pub(super) fn literals_as_sql(text: &str) -> String {
 /// PostgreSQL's name of an Arrow type given as text.
 pub(super) fn sql_type(text: &str) -> String {
     let text = text.trim().trim_matches('"');
-    text.parse::<DataType>().map_or_else(|_| text.to_lowercase(), |ty| type_name(&ty))
+    if text.starts_with("Struct(") {
+        return "record".into();
+    }
+    let name = text.parse::<DataType>().map_or_else(|_| text.to_lowercase(), |ty| type_name(&ty));
+    // SQL has no such types. Ranks are unsigned.
+    name.strip_prefix("unsigned ").map(Into::into).unwrap_or(name)
 }
 
 #[cfg(test)]

@@ -17,6 +17,17 @@ pub(super) const PATTERNS: &[Pattern] = &[
     pattern("Unary operator '-' only supports {}", |_| operator_text("- text".into())),
     pattern("Unary operator '+' only supports {}", |_| operator_text("+ text".into())),
     pattern("Unary operator 'NOT' requires a boolean expression, got {}", |c| argument_type("NOT", "boolean", c[0])),
+    pattern("Unsupported SQL unary operator {}", |c| operator_text(unary(c[0]).into())),
+    pattern("Can not find compatible types to compare {} with [{}]", |c| {
+        operator_text(format!("{} = {}", sql_type(c[0]), sql_type(c[1].split(", ").next().unwrap_or(c[1]))))
+    }),
+    pattern("Cannot access field at argument {}: type {} is not Struct, Map, or Null", |c| {
+        Error::DatatypeMismatch(format!("type {} has no fields", sql_type(c[1])))
+    }),
+    pattern("unnest() can only be applied to array, struct and null", |_| {
+        Error::DatatypeMismatch("argument of unnest must be an array".into())
+    }),
+    pattern("Join condition must be boolean type, but got {}", |c| argument_type("JOIN/ON", "boolean", c[0])),
     pattern("Expected {} to be an integer or null, but got {}", |c| argument_type(c[0], "bigint", c[1])),
     pattern("Cannot create filter with non-boolean predicate '{}' returning {}", |c| {
         argument_type("WHERE", "boolean", c[1])
@@ -48,8 +59,22 @@ fn operator(expression: &str) -> Error {
     operator_text(text)
 }
 
+/// A unary operator of sqlparser as SQL.
+fn unary(name: &str) -> &str {
+    match name {
+        "PGAbs" => "@",
+        "PGBitwiseNot" | "BitwiseNot" | "Tilde" => "~",
+        "PGSquareRoot" => "|/",
+        "PGCubeRoot" => "||/",
+        "PGPostfixFactorial" | "BangNot" => "!",
+        "PGPrefixFactorial" => "!!",
+        "Hash" => "#",
+        other => other,
+    }
+}
+
 fn operator_text(text: String) -> Error {
-    Error::UndefinedFunction { signature: format!("operator {text}"), suggestion: None }
+    Error::UndefinedFunction { signature: format!("operator {text}") }
 }
 
 fn argument_type(clause: &str, expected: &str, found: &str) -> Error {
@@ -115,6 +140,23 @@ pub(super) const EXAMPLES: &[super::Example] = &[
         "Cannot create filter with non-boolean predicate 't.id' returning Int32",
         "42804",
         "argument of WHERE must be type boolean, not type integer",
+    ),
+    ("Unsupported SQL unary operator PGAbs", "42883", "operator does not exist: @"),
+    (
+        "Can not find compatible types to compare Struct(\"c0\": Int64, \"c1\": Int64) with [Int64, Int64]",
+        "42883",
+        "operator does not exist: record = bigint",
+    ),
+    (
+        "Cannot access field at argument 1: type Int32 is not Struct, Map, or Null",
+        "42804",
+        "type integer has no fields",
+    ),
+    ("unnest() can only be applied to array, struct and null", "42804", "argument of unnest must be an array"),
+    (
+        "Join condition must be boolean type, but got Utf8View",
+        "42804",
+        "argument of JOIN/ON must be type boolean, not type text",
     ),
     ("Cannot automatically convert Utf8 to Int32", "42846", "cannot cast type text to integer"),
     ("Unsupported CAST from Boolean to Date32", "42846", "cannot cast type boolean to date"),

@@ -2,7 +2,7 @@
 
 use super::text::sql_type;
 use super::{Pattern, pattern};
-use crate::base::error::{ANY_NUMBER, Error};
+use crate::base::error::{ANY_NUMBER, Error, shown};
 
 pub(super) const PATTERNS: &[Pattern] = &[
     pattern("Scalar subquery returned more than one row", |_| Error::Cardinality),
@@ -14,6 +14,17 @@ pub(super) const PATTERNS: &[Pattern] = &[
         // Columns are counted from 0.
         let column = c[2].parse::<usize>().map_or_else(|_| c[2].to_string(), |column| (column + 1).to_string());
         invalid_text(c[1], c[0]).within(format!("line {}, field {column} of a CSV file", c[3]))
+    }),
+    pattern("Error parsing timestamp from '{}' using format '{}': {}", |c| {
+        Error::invalid_text("timestamp", c[0], None)
+    }),
+    pattern("Date part '{}' not supported", |c| Error::InvalidParameter {
+        name: "field".into(),
+        value: c[0].into(),
+        expected: "a field of the type, such as year, month, day, hour or epoch".into(),
+    }),
+    pattern("Invalid HexStringLiteral '{}'", |c| {
+        Error::syntax(format!("invalid hexadecimal literal: \"{}\" (each byte has two digits)", shown(c[0])))
     }),
     pattern("Error parsing timestamp from '{}': {}", |c| Error::invalid_text("timestamp", c[0], None)),
     pattern("Cannot cast to {}. Overflowing on {}", |c| Error::out_of_range(sql_type(c[0]), c[1], None)),
@@ -76,6 +87,18 @@ pub(super) const EXAMPLES: &[super::Example] = &[
         "22007",
         "invalid input syntax for type timestamp: \"soon\"",
     ),
+    (
+        "Execution error: Error parsing timestamp from 'x' using format '%Y': input is not enough",
+        "22007",
+        "invalid input syntax for type timestamp: \"x\"",
+    ),
+    (
+        "Date part 'foo' not supported",
+        "22023",
+        "invalid value for parameter \"field\": \"foo\" (expected a field of the type, such as year, month, day, hour or \
+         epoch)",
+    ),
+    ("Invalid HexStringLiteral 'zz'", "42601", "invalid hexadecimal literal: \"zz\" (each byte has two digits)"),
     (
         "Cannot cast to Decimal128(4, 2). Overflowing on 12345",
         "22003",
