@@ -34,6 +34,8 @@ use tokio::sync::{mpsc, oneshot};
 pub use address::{Address, has_password, is_address};
 pub use driver::CopySource;
 use driver::{Driver, Request, State};
+#[cfg(test)]
+pub use error::ServerError;
 pub use error::{Error, Result};
 pub use texts::{PlainWriter, plain};
 
