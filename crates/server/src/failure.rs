@@ -88,15 +88,15 @@ impl Failure {
 
 /// The fields of an error of a statement.
 fn sql_fields(error: &keyaki::Error, text: &str, skipped: usize, fields: &mut Vec<(u8, String)>) {
-    match error {
-        keyaki::Error::Syntax { message, position: Some(at) } => {
-            // The position has a field of its own.
-            fields.push((b'M', message.clone()));
-            let before = text.split('\n').take(at.line.saturating_sub(1) as usize);
-            let lines: usize = before.map(|line| line.chars().count() + 1).sum();
-            fields.push((b'P', (skipped + lines + at.column as usize).to_string()));
-        }
-        error => fields.push((b'M', error.to_string())),
+    // Position and hint have fields of their own.
+    fields.push((b'M', error.message()));
+    if let Some(hint) = error.hint() {
+        fields.push((b'H', hint.to_string()));
+    }
+    if let Some(at) = error.position() {
+        let before = text.split('\n').take(at.line.saturating_sub(1) as usize);
+        let lines: usize = before.map(|line| line.chars().count() + 1).sum();
+        fields.push((b'P', (skipped + lines + at.column as usize).to_string()));
     }
     let named = |table: &String, constraint: &String| [(b't', table.clone()), (b'n', constraint.clone())];
     match error.root() {
@@ -108,5 +108,28 @@ fn sql_fields(error: &keyaki::Error, text: &str, skipped: usize, fields: &mut Ve
         | keyaki::Error::MissingReference { table, name, .. }
         | keyaki::Error::StillReferenced { table, name, .. } => fields.extend(named(table, name)),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_position_and_hint() {
+        let located = keyaki::Error::Located {
+            source: Box::new(keyaki::Error::MissingFromEntry("x".into())),
+            position: Some(keyaki::Position { line: 2, column: 3 }),
+            hint: Some("add it".into()),
+        };
+        let PgWireBackendMessage::ErrorResponse(response) = Failure::Sql(located).message("SELECT 'ä'\n  x.y", 5)
+        else {
+            panic!("another message")
+        };
+        let field = |kind| response.fields.iter().find(|(other, _)| *other == kind).map(|(_, value)| value.as_str());
+        assert_eq!(field(b'M'), Some("missing FROM-clause entry for table \"x\""));
+        assert_eq!((field(b'C'), field(b'H')), (Some("42P01"), Some("add it")));
+        // Of the characters of the whole query, from 1.
+        assert_eq!(field(b'P'), Some("19"));
     }
 }
