@@ -82,6 +82,7 @@ SCENES = {
     "mistakes": [
         ".tabels",
         "SELECT id, FROM orders WHERE;",
+        "SELECT nme FROM customer;",
         "BEGIN;",
         "DELETE FROM customer WHERE id = 1;",
         "quit",
