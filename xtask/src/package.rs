@@ -17,7 +17,9 @@ use crate::run::{Result, cargo, root, step, target};
 const CRATE: &str = "crates/python";
 const REQUIREMENTS: &str = "tests/python_package/requirements.txt";
 const TESTS: &str = "tests/python_package";
+const CONTENTS: &str = "tests/python_package/distribution.py";
 const MATURIN: &str = "maturin==1.16.0";
+const TWINE: &str = "twine==7.0.0";
 /// Maximum length of a wheel.
 const WHEEL_BYTES_MAX: u64 = 60 << 20;
 
@@ -80,19 +82,24 @@ fn assemble(module: &Path, folder: &str) -> Result<PathBuf> {
     Ok(packages)
 }
 
-/// Builds a wheel, checks it, and prints its path.
+/// Builds a source distribution and a wheel, checks them, and prints the path of the wheel.
 pub fn wheel(arguments: &Arguments) -> Result<()> {
     let python = python::environment("python-venv", REQUIREMENTS)?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    step(Command::new(&python).args(pip).arg(MATURIN))?;
+    step(Command::new(&python).args(pip).args([MATURIN, TWINE]))?;
     let wheels = target().join("wheels");
     if wheels.exists() {
         fs::remove_dir_all(&wheels).map_err(|error| format!("{}: {error}", wheels.display()))?;
     }
-    let mut maturin = Command::new(&python);
-    maturin.args(["-m", "maturin", "build", "--release", "--manifest-path"]).arg(root().join(CRATE).join("Cargo.toml"));
-    step(maturin.arg("--out").arg(&wheels).current_dir(root()))?;
-    let wheel = check(&wheels)?;
+    for build in [&["sdist"][..], &["build", "--release"]] {
+        let mut maturin = Command::new(&python);
+        maturin.args(["-m", "maturin"]).args(build).arg("--manifest-path").arg(root().join(CRATE).join("Cargo.toml"));
+        step(maturin.arg("--out").arg(&wheels).current_dir(root()))?;
+    }
+    let (sources, wheel) = (only(&wheels, "gz")?, only(&wheels, "whl")?);
+    check(&wheel)?;
+    step(Command::new(&python).args(["-m", "twine", "check", "--strict"]).args([&sources, &wheel]))?;
+    step(Command::new(&python).arg(root().join(CONTENTS)).args([&sources, &wheel]))?;
     if arguments.test {
         let clean = target().join("wheel-venv");
         step(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&clean))?;
@@ -103,24 +110,33 @@ pub fn wheel(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Checks the only wheel in a folder and returns its path.
-fn check(wheels: &Path) -> Result<PathBuf> {
-    let failed = |error: std::io::Error| format!("{}: {error}", wheels.display());
-    let files = fs::read_dir(wheels).map_err(failed)?.map(|entry| entry.map(|entry| entry.path()));
-    let files = files.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
-    let [wheel] = files.as_slice() else {
-        return Err(format!("{} contains {} files instead of one wheel", wheels.display(), files.len()));
-    };
+/// The path of the only file in a folder whose name ends with an extension.
+fn only(folder: &Path, extension: &str) -> Result<PathBuf> {
+    let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let files = fs::read_dir(folder).map_err(failed)?.map(|entry| entry.map(|entry| entry.path()));
+    let mut files = files.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
+    files.retain(|file| file.extension().is_some_and(|found| found == extension));
+    match <[PathBuf; 1]>::try_from(files) {
+        Ok([file]) => Ok(file),
+        Err(files) => {
+            let count = files.len();
+            Err(format!("{} contains {count} files *.{extension} instead of one", folder.display()))
+        }
+    }
+}
+
+/// Checks the name and the length of a wheel.
+fn check(wheel: &Path) -> Result<()> {
     let name = wheel.file_name().and_then(OsStr::to_str).unwrap_or_default();
     if !name.contains("-cp310-abi3-manylinux") {
         return Err(format!("{name} is no wheel for manylinux with the stable interface of Python 3.10"));
     }
-    let bytes = fs::metadata(wheel).map_err(failed)?.len();
+    let bytes = fs::metadata(wheel).map_err(|error| format!("{}: {error}", wheel.display()))?.len();
     println!("{} ({:.1} MiB)", wheel.display(), bytes as f64 / f64::from(1 << 20));
     if bytes > WHEEL_BYTES_MAX {
         return Err(format!("{name} has {bytes} bytes, more than {WHEEL_BYTES_MAX}"));
     }
-    Ok(wheel.clone())
+    Ok(())
 }
 
 #[cfg(test)]
@@ -131,12 +147,15 @@ mod tests {
     fn wheels_are_checked() {
         let folder = std::env::temp_dir().join(format!("keyaki-wheels-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        assert!(check(&folder).unwrap_err().contains("0 files"));
+        assert!(only(&folder, "whl").unwrap_err().contains("0 files"));
         let wheel = folder.join("keyaki-0.1.0-cp310-abi3-manylinux_2_28_x86_64.whl");
         fs::write(&wheel, "zip").unwrap();
-        assert_eq!(check(&folder), Ok(wheel.clone()));
+        fs::write(folder.join("keyaki-0.1.0.tar.gz"), "tar").unwrap();
+        assert_eq!(only(&folder, "whl"), Ok(wheel.clone()));
+        assert_eq!(check(&wheel), Ok(()));
         fs::rename(&wheel, folder.join("keyaki-0.1.0-cp311-cp311-linux_x86_64.whl")).unwrap();
-        assert!(check(&folder).unwrap_err().contains("no wheel for manylinux"));
+        let other = only(&folder, "whl").unwrap();
+        assert!(check(&other).unwrap_err().contains("no wheel for manylinux"));
         fs::remove_dir_all(&folder).unwrap();
     }
 }
