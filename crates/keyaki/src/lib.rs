@@ -78,7 +78,7 @@ pub use engine::sessions::SessionControl;
 pub use engine::transaction::TransactionStatus;
 pub use session::{
     Appender, ArrowRows, Column, Completion, Connection, Database, MappedRows, Optional, Params, ParamsFromIter,
-    Prepared, Repair, RoleLogin, Row, RowIndex, Rows, Session, Statement, Transaction, params_from_iter,
+    Prepared, Repair, RoleLogin, Row, RowIndex, Rows, Session, Statement, StatsHandle, Transaction, params_from_iter,
 };
 pub use sql::POSTGRESQL_VERSION;
 pub use sql::repair::{KeySpan, Repaired, RepairedTable};

@@ -9,6 +9,7 @@
 //! | [`database`], [`prepared`], [`load`] | databases, and the async API besides [`Session`] |
 //! | [`connection`], [`statement`] | connections and their prepared statements |
 //! | [`params`], [`rows`], [`arrow_rows`], [`columns`] | values of parameters; results as rows and as Arrow batches |
+//! | [`stats`] | statistics of the running statement |
 //! | [`transaction`] | transactions of connections |
 //! | [`activity`] | what sessions do, for other sessions |
 //! | [`messages`] | notices, notifications and cursors, for the owner of a session |
@@ -37,6 +38,7 @@ mod runtime;
 mod statement;
 #[cfg(test)]
 mod statistics_tests;
+mod stats;
 mod suggestions;
 mod transaction;
 mod wait;
@@ -69,6 +71,7 @@ pub use repair::Repair;
 pub use roles::RoleLogin;
 pub use rows::{Completion, MappedRows, Optional, Row, RowIndex, Rows};
 pub use statement::{Column, Statement};
+pub use stats::StatsHandle;
 pub use transaction::Transaction;
 
 /// An async connection to a database with its own options; [`Connection`] is the blocking one.
