@@ -3,6 +3,7 @@
 import pathlib
 import tempfile
 import unittest
+import uuid
 
 import adbc_driver_manager
 import keyaki
@@ -30,6 +31,17 @@ class Adbc(unittest.TestCase):
         self.assertEqual(self.rows("SELECT $1 + 1", (41,)), [(42,)])
         self.assertEqual(self.cur.adbc_execute_schema("SELECT 1 AS n").names, ["n"])
         self.assertEqual(polars.read_database("SELECT 2 AS n", self.con)["n"].to_list(), [2])
+
+    def test_uuids(self):
+        ids = [uuid.UUID(int=7), None]
+        self.cur.execute("CREATE TABLE u (id UUID)")
+        self.cur.executemany("INSERT INTO u VALUES (?)", [(str(ids[0]),), (None,)])
+        self.cur.execute("SELECT id FROM u ORDER BY id")
+        table = self.cur.fetch_arrow_table()
+        self.assertEqual((table.schema.field("id").type, table["id"].to_pylist()), (pyarrow.uuid(), ids))
+        self.assertEqual(self.cur.adbc_execute_schema("SELECT id FROM u").field("id").type, pyarrow.uuid())
+        self.cur.adbc_ingest("u", table, mode="append")
+        self.assertEqual(self.rows("SELECT count(id) FROM u"), [(2,)])
 
     def test_transactions(self):
         self.cur.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT)")

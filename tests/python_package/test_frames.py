@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import unittest
+import uuid
 
 import keyaki
 import numpy
@@ -117,6 +118,34 @@ class Results(Frames):
         columns = self.con.execute("SELECT value AS n, value / 2.0 AS half FROM generate_series(1, 4)").numpy()
         self.assertEqual(columns["n"].dtype, numpy.dtype("int64"))
         self.assertEqual(columns["n"].tolist(), [1, 2, 3, 4])
+
+    def test_uuids(self):
+        ids = [uuid.UUID(int=7), None, uuid.UUID(int=2**128 - 1)]
+        self.con.execute("CREATE TABLE u (id BIGINT PRIMARY KEY, key UUID, keys UUID[])")
+        self.con.executemany("INSERT INTO u VALUES (?, ?, ?)", [(i, id, [id, None]) for i, id in enumerate(ids)])
+        read = lambda: self.con.execute("SELECT key, keys FROM u ORDER BY id")
+        table = read().arrow()
+        self.assertEqual(table.schema.field("key").type, pyarrow.uuid())
+        self.assertEqual(table["key"].to_pylist(), ids)
+        self.assertEqual(pyarrow.concat_tables(pyarrow.Table.from_batches([batch]) for batch in read().arrow_reader()), table)
+        # pandas has objects of Python, Polars and numpy have bytes.
+        self.assertEqual(read().df()["key"].tolist(), ids)
+        stored = [None if id is None else id.bytes for id in ids]
+        # pyarrow cannot convert arrays of extension types to pandas.
+        self.assertEqual(table.schema.field("keys").type.value_type, pyarrow.binary(16))
+        self.assertEqual([list(keys) for keys in read().df()["keys"]], [[id, None] for id in stored])
+        self.assertEqual(self.con.execute("SELECT key FROM u ORDER BY id").pl()["key"].to_list(), stored)
+        self.assertEqual(self.con.execute("SELECT key FROM u ORDER BY id").numpy()["key"].tolist(), stored)
+        # Without the extension type on request.
+        plain = pyarrow.schema([("key", pyarrow.binary(16))])
+        cursor = self.con.execute("SELECT key FROM u ORDER BY id")
+        self.assertEqual(pyarrow.RecordBatchReader.from_stream(cursor, schema=plain).read_all()["key"].to_pylist(), stored)
+        self.con.execute("CREATE TABLE v (key UUID, keys UUID[])")
+        self.assertEqual(self.con.append("v", table), 3)
+        self.assertEqual(self.con.append("v", pyarrow.table({"key": pyarrow.array(stored, pyarrow.binary(16))})), 3)
+        self.assertEqual(self.con.execute("SELECT key FROM v ORDER BY key").fetchall(), [(ids[0],)] * 2 + [(ids[2],)] * 2 + [(None,)] * 2)
+        self.con.register("registered", table)
+        self.assertEqual(self.con.execute("SELECT key FROM registered ORDER BY key").fetchone(), (ids[0],))
 
     def test_empty_results_have_their_columns(self):
         self.assertEqual(self.all().arrow().num_rows, 0)

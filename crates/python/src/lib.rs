@@ -15,6 +15,7 @@
 //! | [`shelves`] | results that keep a database open |
 //! | [`source`], [`frames`] | Arrow data of other libraries, such data as tables of statements |
 //! | [`handle`] | an open connection, shared with its cursors; waiting without the GIL; signals |
+//! | [`extensions`] | extension types of Arrow in results |
 //! | [`result`], [`stream`] | rows of results, results as Arrow streams |
 //! | [`api`] | `connect`, connections, cursors, transactions |
 //! | [`adbc`] | the ADBC driver |
@@ -31,6 +32,7 @@ mod api;
 mod classes;
 mod decode;
 mod encode;
+mod extensions;
 mod failure;
 mod frames;
 mod handle;

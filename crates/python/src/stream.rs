@@ -20,7 +20,7 @@ use pyo3::types::PyCapsule;
 use crate::handle::Handle;
 use crate::shelves::Shelf;
 use crate::source::STREAM;
-use crate::{failure, process};
+use crate::{extensions, failure, process};
 
 /// The rows of a result that were not read yet.
 #[pyclass(module = "keyaki._keyaki", name = "_ResultStream", frozen)]
@@ -35,7 +35,7 @@ impl ResultStream {
     /// The stream of the rows of `rows`.
     pub fn new(handle: Arc<Handle>, rows: Rows) -> ResultStream {
         let rows = rows.into_arrow();
-        let schema = rows.schema();
+        let schema = extensions::schema(&rows.schema());
         let shelf = handle.shelf();
         handle.put(&shelf, Some(rows));
         let failed = Arc::<Mutex<Option<PyErr>>>::default();
@@ -152,7 +152,11 @@ impl Batches {
         let mut rows = self.rows.lock().take().ok_or_else(closed)?;
         let batch = handle.run(py, |_| {
             let batch = rows.next().transpose()?;
-            batch.map(|batch| if self.is_cast { cast(&batch, &self.schema) } else { Ok(batch) }).transpose()
+            let with_schema = |batch: RecordBatch| match self.is_cast {
+                true => cast(&batch, &self.schema),
+                false => Ok(extensions::batch(batch, &self.schema)?),
+            };
+            batch.map(with_schema).transpose()
         })?;
         if batch.is_some() {
             handle.put(&self.rows, Some(rows));

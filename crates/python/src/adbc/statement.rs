@@ -17,7 +17,7 @@ use super::session::Session;
 use super::{Reader, failed, reader, state, text, unknown};
 use crate::shelves::Shelf;
 use crate::source::Source;
-use crate::statements;
+use crate::{extensions, statements};
 
 /// The empty table that CREATE TABLE AS reads: it has the columns of a stream. Tables of the database have no such names.
 const INGESTED: &str = "keyaki_ingested";
@@ -174,7 +174,10 @@ impl Statement for AdbcStatement {
             None => (self.prepared.lock().clone(), VecDeque::from([Vec::new()])),
             Some(rows) if rows.is_empty() || statements::begins_transaction(&sql) => {
                 let (_, schema, batches) = self.execute_rows(&rows)?;
-                return Ok(reader(schema.unwrap_or_else(|| Arc::new(Schema::empty())), batches));
+                let schema = extensions::schema(&schema.unwrap_or_else(|| Arc::new(Schema::empty())));
+                let batches = batches.into_iter().map(|batch| extensions::batch(batch, &schema));
+                let batches = batches.collect::<std::result::Result<_, _>>();
+                return Ok(reader(schema.clone(), batches.map_err(|error| failed(error.into()))?));
             }
             Some(rows) => (Some(self.prepared()?), rows),
         };
@@ -198,7 +201,7 @@ impl Statement for AdbcStatement {
 
     fn execute_schema(&mut self) -> Result<Schema> {
         self.sql()?;
-        Ok(self.prepared()?.schema().map_or_else(Schema::empty, |schema| Schema::clone(schema)))
+        Ok(self.prepared()?.schema().map_or_else(Schema::empty, |schema| Schema::clone(&extensions::schema(schema))))
     }
 
     fn execute_partitions(&mut self) -> Result<PartitionedResult> {
@@ -292,6 +295,8 @@ impl fmt::Debug for AdbcStatement {
 struct Results {
     session: Arc<Session>,
     schema: SchemaRef,
+    /// The schema with extension types.
+    shown: SchemaRef,
     /// The first batch, which was read with the statement.
     first: Option<RecordBatch>,
     /// Empty at the end, and if the connection was closed.
@@ -343,8 +348,9 @@ impl Results {
             Ok((rows, first))
         })?;
         let (schema, running) = (rows.schema(), session.shelves().shelf());
+        let shown = extensions::schema(&schema);
         session.shelves().put(&running, Some(Running { rows, statement, parameters }));
-        Ok(Results { session, schema, first, running, is_at_end: false })
+        Ok(Results { session, schema, shown, first, running, is_at_end: false })
     }
 
     fn read(&mut self) -> Result<Option<RecordBatch>> {
@@ -371,13 +377,14 @@ impl Iterator for Results {
         }
         let read = self.read();
         self.is_at_end = !matches!(read, Ok(Some(_)));
-        read.map_err(|error| ArrowError::ExternalError(error.message.into())).transpose()
+        let batch = read.map_err(|error| ArrowError::ExternalError(error.message.into())).transpose()?;
+        Some(batch.and_then(|batch| extensions::batch(batch, &self.shown)))
     }
 }
 
 impl RecordBatchReader for Results {
     fn schema(&self) -> SchemaRef {
-        self.schema.clone()
+        self.shown.clone()
     }
 }
 
