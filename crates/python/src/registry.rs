@@ -5,11 +5,34 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use keyaki::Database;
+use keyaki::{Database, Durability};
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 
 use crate::process;
+
+/// Options that only the first connection to a database can choose; `None` for defaults.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Chosen {
+    /// Memory of the database in bytes.
+    pub memory_bytes: Option<usize>,
+    /// Number of worker threads.
+    pub threads: Option<usize>,
+    /// When commits wait for the disk.
+    pub durability: Option<Durability>,
+}
+
+impl Chosen {
+    /// True if a database with these options has all options that a later connection specifies.
+    pub fn includes(&self, later: &Chosen) -> bool {
+        fn agree<T: PartialEq>(first: Option<T>, later: Option<T>) -> bool {
+            later.is_none() || later == first
+        }
+        agree(self.memory_bytes, later.memory_bytes)
+            && agree(self.threads, later.threads)
+            && agree(self.durability, later.durability)
+    }
+}
 
 /// The options with which a database was opened. Later connections of the process to it must agree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +41,8 @@ pub struct Opened {
     pub path: Option<PathBuf>,
     /// True if it was opened for reading only.
     pub read_only: bool,
+    /// The options of the first connection.
+    pub chosen: Chosen,
 }
 
 /// An object that keeps a database open.

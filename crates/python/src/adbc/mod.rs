@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use self::connection::AdbcConnection;
 use crate::api::{Refusal, open_database, parse_durability, parse_memory};
 use crate::process::Process;
-use crate::registry::{self, Open, Opened};
+use crate::registry::{self, Chosen, Open, Opened};
 
 /// Prefix of the options that only this driver has.
 const PREFIX: &str = "adbc.keyaki.";
@@ -48,7 +48,7 @@ impl Driver for AdbcDriver {
         opts: impl IntoIterator<Item = (OptionDatabase, OptionValue)>,
     ) -> Result<AdbcDatabase> {
         let (mut path, mut options) = (None, Options::default());
-        let mut has_options = false;
+        let mut chosen = Chosen::default();
         for (key, value) in opts {
             let name = key.as_ref();
             match (&key, name.strip_prefix(PREFIX)) {
@@ -58,26 +58,24 @@ impl Driver for AdbcDriver {
                 (_, Some("create")) => options.must_exist = !bool::try_from(&value)?,
                 (_, Some("memory")) => {
                     let memory = text(name, &value)?;
-                    options.memory_bytes = Some(parse_memory(&memory).ok_or_else(|| invalid(name, &memory))?);
-                    has_options = true;
+                    chosen.memory_bytes = Some(parse_memory(&memory).ok_or_else(|| invalid(name, &memory))?);
                 }
                 (_, Some("threads")) => {
                     let threads = text(name, &value)?;
                     let parsed = threads.parse().ok().filter(|threads| *threads > 0);
-                    options.threads = Some(parsed.ok_or_else(|| invalid(name, &threads))?);
-                    has_options = true;
+                    chosen.threads = Some(parsed.ok_or_else(|| invalid(name, &threads))?);
                 }
                 (_, Some("durability")) => {
                     let durability = text(name, &value)?;
-                    options.durability = parse_durability(&durability).ok_or_else(|| invalid(name, &durability))?;
-                    has_options = true;
+                    let parsed = parse_durability(&durability);
+                    chosen.durability = Some(parsed.ok_or_else(|| invalid(name, &durability))?);
                 }
                 _ => return Err(unknown(name)),
             }
         }
         let path = path.filter(|path: &PathBuf| !path.as_os_str().is_empty()).unwrap_or_else(|| ":memory:".into());
         let mut handles = registry::lock();
-        let (database, opened) = open_database(&handles, &path, options, has_options).map_err(refused)?;
+        let (database, opened) = open_database(&handles, &path, options, chosen).map_err(refused)?;
         let shared = Arc::new(Shared { database: Mutex::new(Some(database)), opened, process: Process::current() });
         handles.add(&shared);
         Ok(AdbcDatabase { shared })

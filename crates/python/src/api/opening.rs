@@ -11,7 +11,7 @@ use pyo3::types::{PyBool, PyDict};
 
 use super::Connection;
 use crate::handle::{Handle, Modes};
-use crate::registry::{Handles, Opened};
+use crate::registry::{Chosen, Handles, Opened};
 use crate::{failure, registry};
 
 /// The name of a new temporary database.
@@ -20,8 +20,8 @@ const MEMORY: &str = ":memory:";
 /// Opens a database directory, and creates it if it does not exist.
 #[pyfunction]
 #[pyo3(signature = (path=PathBuf::from(MEMORY), *, read_only=false, create=true, memory=None, threads=None, durability=None,
-    autocommit=false, frames=true, settings=None), text_signature = "(path=':memory:', *, read_only=False, create=True, \
-    memory=None, threads=None, durability=None, autocommit=False, frames=True, settings=None)")]
+    autocommit=false, frames=true, settings=None), text_signature = "(path=':memory:', *, read_only=False, \
+    create=True, memory=None, threads=None, durability=None, autocommit=False, frames=True, settings=None)")]
 #[expect(clippy::too_many_arguments, reason = "they are keyword arguments in Python")]
 pub fn connect(
     py: Python<'_>,
@@ -35,21 +35,15 @@ pub fn connect(
     frames: bool,
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Connection> {
-    let options = Options {
-        must_exist: !create,
-        read_only,
-        memory_bytes: memory.map(memory_bytes).transpose()?,
-        threads,
-        durability: durability.map_or(Ok(Durability::default()), |name| {
-            let message = || format!("durability=\"{name}\" is not \"full\", \"normal\" or \"off\"");
-            parse_durability(name).ok_or_else(|| failure::programming(py, &message()))
-        })?,
-        ..Options::default()
-    };
-    // An open database keeps its options.
-    let has_options = memory.is_some() || threads.is_some() || durability.is_some();
+    let durability = durability.map(|name| {
+        let message = || format!("durability=\"{name}\" is not \"full\", \"normal\" or \"off\"");
+        parse_durability(name).ok_or_else(|| failure::programming(py, &message()))
+    });
+    let chosen =
+        Chosen { memory_bytes: memory.map(memory_bytes).transpose()?, threads, durability: durability.transpose()? };
+    let options = Options { must_exist: !create, read_only, ..Options::default() };
     let modes = Modes { autocommit, uses_variables: frames };
-    let opened = py.detach(|| open(&path, options, has_options, modes));
+    let opened = py.detach(|| open(&path, options, chosen, modes));
     let handle = opened.map_err(|refusal| match refusal {
         Refusal::Failed(error) => failure::raised(py, &error),
         Refusal::Different(message) => failure::programming(py, &message),
@@ -75,17 +69,16 @@ impl From<keyaki::Error> for Refusal {
     }
 }
 
-fn open(path: &Path, options: Options, has_options: bool, modes: Modes) -> Result<Arc<Handle>, Refusal> {
+fn open(path: &Path, options: Options, chosen: Chosen, modes: Modes) -> Result<Arc<Handle>, Refusal> {
     // Held while the database is opened: another thread that opens it waits.
     let mut handles = registry::lock();
-    let (database, opened) = open_database(&handles, path, options, has_options)?;
+    let (database, opened) = open_database(&handles, path, options, chosen)?;
     let handle = Arc::new(Handle::new(database, opened, modes)?);
     handles.add(&handle);
     Ok(handle)
 }
 
-/// Opens a database, or shares one that this process has open. `has_options`: `options` has some that only the first connection
-/// can choose.
+/// Opens a database, or shares one that this process has open. `chosen` replaces the same options in `options`.
 ///
 /// # Errors
 /// `Refusal`.
@@ -93,14 +86,20 @@ pub fn open_database(
     handles: &Handles,
     path: &Path,
     options: Options,
-    has_options: bool,
+    chosen: Chosen,
 ) -> Result<(Database, Opened), Refusal> {
     let read_only = options.read_only;
+    let options = Options {
+        memory_bytes: chosen.memory_bytes,
+        threads: chosen.threads,
+        durability: chosen.durability.unwrap_or_default(),
+        ..options
+    };
     if path == Path::new(MEMORY) {
         if read_only {
             return Err(Refusal::Different(format!("a new database ({MEMORY}) cannot be opened with read_only=True")));
         }
-        return Ok((Database::open_temporary(options)?, Opened { path: None, read_only: false }));
+        return Ok((Database::open_temporary(options)?, Opened { path: None, read_only: false, chosen }));
     }
     if let Some((opened, database)) = handles.found(path) {
         let shown = path.display();
@@ -110,9 +109,10 @@ pub fn open_database(
                 format!("\"{shown}\" is already open in this process with read_only={as_opened}: use the same value");
             return Err(Refusal::Different(message));
         }
-        if has_options {
+        if !opened.chosen.includes(&chosen) {
             let message = format!(
-                "\"{shown}\" is already open in this process: only its first connection can choose memory, threads and durability"
+                "\"{shown}\" is already open in this process with other options: \
+                 only its first connection can choose memory, threads and durability"
             );
             return Err(Refusal::Different(message));
         }
@@ -120,7 +120,7 @@ pub fn open_database(
     }
     let database = Database::open(path, options)?;
     let canonical = std::fs::canonicalize(database.path()).ok();
-    let opened = Opened { path: Some(canonical.unwrap_or_else(|| path.into())), read_only };
+    let opened = Opened { path: Some(canonical.unwrap_or_else(|| path.into())), read_only, chosen };
     Ok((database, opened))
 }
 
