@@ -1,8 +1,12 @@
 """DB-API 2.0: the module, connections, cursors, parameters, transactions and exceptions."""
 
+import decimal
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
+import threading
 import unittest
 
 import keyaki
@@ -28,6 +32,13 @@ class Module(unittest.TestCase):
         for name in keyaki.__all__:
             self.assertTrue(hasattr(keyaki, name), name)
         self.assertRegex(keyaki.__version__, r"^\d+\.\d+\.\d+$")
+
+    def test_modules_of_the_package_are_imported_when_they_are_used(self):
+        program = "import keyaki, sys; assert 'keyaki.aio' not in sys.modules; print(keyaki.aio.connect.__name__)"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        self.assertEqual((done.stdout, done.stderr), ("connect\n", ""))
+        with self.assertRaisesRegex(AttributeError, "module 'keyaki' has no attribute 'conect'"):
+            keyaki.conect
 
     def test_exceptions_are_those_of_the_standard(self):
         self.assertTrue(issubclass(keyaki.Warning, Exception))
@@ -78,8 +89,12 @@ class Connecting(unittest.TestCase):
         self.assertEqual(caught.exception.sqlstate, "3D000")
         with keyaki.connect(self.path, memory="64 MiB", threads=1, durability="off") as con:
             self.assertEqual(con.execute("SHOW keyaki.durability").fetchone()[-1], "off")
-            with self.assertRaisesRegex(keyaki.ProgrammingError, "only its first connection can choose memory"):
-                keyaki.connect(self.path, memory=1 << 30)
+            for other in [{"memory": 1 << 30}, {"threads": 2}, {"durability": "full"}]:
+                with self.assertRaisesRegex(keyaki.ProgrammingError, "only its first connection can choose memory"):
+                    keyaki.connect(self.path, **other)
+            # The same options, or some of them.
+            keyaki.connect(self.path, memory=64 << 20, threads=1, durability="off").close()
+            keyaki.connect(self.path, threads=1).close()
         settings = {"timezone": "Europe/Berlin", "keyaki.short_path": False}
         with keyaki.connect(self.path, settings=settings) as con:
             self.assertEqual(con.execute("SHOW timezone").fetchone()[-1], "Europe/Berlin")
@@ -160,6 +175,14 @@ class Cursors(Database):
         cursor.fetchall()
         self.assertEqual(len(cursor.description), 5)
         self.assertIsNone(self.con.execute("CREATE TABLE u (id BIGINT)").description)
+
+    def test_descriptions_while_another_thread_fetches(self):
+        cursor = self.con.execute("SELECT value FROM generate_series(1, 3000000)")
+        thread = threading.Thread(target=cursor.fetchall)
+        thread.start()
+        while thread.is_alive():
+            self.assertEqual(cursor.description[0][:2], ("value", "bigint"))
+        thread.join()
 
     def test_counts_of_rows(self):
         self.table()
@@ -267,6 +290,87 @@ class Parameters(Database):
             self.con.executemany("INSERT INTO t VALUES (?, ?)", broken())
         self.assertEqual((self.count(), self.con.in_transaction), (3000, False))
         self.assertEqual(self.con.executemany("INSERT INTO t VALUES (?, ?)", []).rowcount, 0)
+
+
+class ManyRows(Database):
+    """executemany with enough rows for statements of several rows."""
+
+    def setUp(self):
+        super().setUp()
+        self.con.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT DEFAULT 'd', price DECIMAL(10,2), seen TIMESTAMPTZ DEFAULT now())")
+
+    def rows(self):
+        return self.con.execute("SELECT id, name, price FROM t ORDER BY id").fetchall()
+
+    def test_forms_of_statements(self):
+        numbers = range(2000)
+        for sql, row, expected in [
+            ("INSERT INTO t (id, name) VALUES (?, ?)", lambda i: (i, f"n{i}"), lambda i: (i, f"n{i}", None)),
+            ("INSERT INTO t (id, name) VALUES ($2, $1)", lambda i: (f"n{i}", i), lambda i: (i, f"n{i}", None)),
+            ("INSERT INTO t (id, name) VALUES (:id, :id)", lambda i: {"id": i}, lambda i: (i, str(i), None)),
+            (
+                'insert into "t" (price, "id") /* ( */ values (-1.5, -- ?\n ?);',
+                lambda i: [i],
+                lambda i: (i, "d", decimal.Decimal("-1.50")),
+            ),
+            ("INSERT INTO t (name, id) VALUES (DEFAULT, ?)", lambda i: (i,), lambda i: (i, "d", None)),
+            ("INSERT INTO t (name, id) VALUES ('a?''$1', ?)", lambda i: (i,), lambda i: (i, "a?'$1", None)),
+            ("INSERT INTO t (name, id) VALUES (upper('x'), ?)", lambda i: (i,), lambda i: (i, "X", None)),
+            ("INSERT INTO t (id, price) VALUES (?, (SELECT count(*) FROM t))", lambda i: (i,), lambda i: (i, "d", i)),
+            ("INSERT INTO t (id) VALUES (?) ON CONFLICT DO NOTHING", lambda i: (i,), lambda i: (i, "d", None)),
+        ]:
+            with self.subTest(sql):
+                # A statement with a subquery is planned for each row.
+                some = numbers[:300] if "SELECT" in sql else numbers
+                cursor = self.con.executemany(sql, map(row, some))
+                self.assertEqual(cursor.rowcount, len(some))
+                self.assertEqual(self.rows(), [expected(i) for i in some])
+                self.con.rollback()
+
+    def test_values_of_different_types(self):
+        prices = [None, 1, "2.50", decimal.Decimal("3.25"), 4.5]
+        rows = [(i, prices[i % 5]) for i in range(1000)]
+        self.con.executemany("INSERT INTO t (id, price) VALUES (?, ?)", rows)
+        expected = [None if price is None else decimal.Decimal(str(price)) for _, price in rows]
+        self.assertEqual([row[2] for row in self.rows()], expected)
+        self.assertEqual(self.con.execute("SELECT count(*) FROM t WHERE seen IS NULL").fetchone(), (0,))
+
+    def test_errors_are_those_of_one_row(self):
+        for wrong, exception, message in [
+            ((700, "x", "much"), keyaki.DataError, r'parameter \$3: .*"much"'),
+            ((3, "x", 1), keyaki.IntegrityError, r"Key \(id\)=\(3\) already exists"),
+            ((None, "x", 1), keyaki.IntegrityError, '"id"'),
+            ((700, "x"), keyaki.ProgrammingError, "parameter"),
+            ((700, "x", object()), keyaki.ProgrammingError, r"parameter \$3: <object"),
+        ]:
+            with self.subTest(wrong):
+                rows = [(i, "n", i) for i in range(1500)]
+                rows[700] = wrong
+                with self.assertRaisesRegex(exception, message):
+                    self.con.executemany("INSERT INTO t (id, name, price) VALUES (?, ?, ?)", rows)
+                self.assertFalse(self.con.in_transaction)
+                self.assertEqual(self.rows(), [])
+
+    def test_savepoints(self):
+        self.con.execute("INSERT INTO t (id) VALUES (-1)")
+        with self.assertRaises(keyaki.IntegrityError):
+            self.con.executemany("INSERT INTO t (id) VALUES (?)", [(i % 1500,) for i in range(1600)])
+        self.assertTrue(self.con.in_transaction)
+        self.con.executemany("INSERT INTO t (id) VALUES (?)", [(i,) for i in range(1600)])
+        self.con.commit()
+        self.assertEqual(self.con.execute("SELECT count(*), min(id) FROM t").fetchone(), (1601, -1))
+
+    def test_generated_values(self):
+        self.con.execute("CREATE TABLE g (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n BIGINT, twice BIGINT GENERATED ALWAYS AS (n * 2) STORED)")
+        self.con.executemany("INSERT INTO g (n) VALUES (?)", [(i,) for i in range(1000)])
+        found = self.con.execute("SELECT count(DISTINCT id), sum(twice) FROM g").fetchone()
+        self.assertEqual(found, (1000, 999000))
+
+    def test_wide_rows(self):
+        columns = [f"c{i}" for i in range(1000)]
+        self.con.execute(f"CREATE TABLE w (id BIGINT PRIMARY KEY, {', '.join(f'{name} INTEGER' for name in columns)})")
+        sql = f"INSERT INTO w VALUES (?{', ?' * len(columns)})"
+        self.assertEqual(self.con.executemany(sql, [(i, *range(1000)) for i in range(3)]).rowcount, 3)
 
 
 class Transactions(Database):

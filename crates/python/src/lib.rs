@@ -8,6 +8,7 @@
 //! | [`classes`] | Python classes that conversions use |
 //! | [`failure`] | errors of the database as exceptions of DB-API 2.0 |
 //! | [`parameters`] | named parameters |
+//! | [`batches`] | INSERT of one row as a statement of several rows |
 //! | [`process`] | forks and the end of the process |
 //! | [`statements`] | statements that begin a transaction |
 //! | [`encode`], [`decode`] | Python objects as values of parameters, values of results as Python objects |
@@ -29,6 +30,7 @@
 
 mod adbc;
 mod api;
+mod batches;
 mod classes;
 mod decode;
 mod encode;

@@ -65,7 +65,8 @@ fn is_escape_text(bytes: &[u8], quote: usize) -> bool {
     quote > 0 && bytes[quote - 1].eq_ignore_ascii_case(&b'e') && (quote == 1 || !is_word(bytes[quote - 2]))
 }
 
-fn text_end(bytes: &[u8], quote: usize, has_escapes: bool) -> usize {
+/// The end of a text that begins with a quote.
+pub fn text_end(bytes: &[u8], quote: usize, has_escapes: bool) -> usize {
     let mut at = quote + 1;
     while at < bytes.len() {
         match bytes[at] {
@@ -79,11 +80,12 @@ fn text_end(bytes: &[u8], quote: usize, has_escapes: bool) -> usize {
 }
 
 /// The end of a quoted name. A doubled quote begins another one, which does not matter here.
-fn quoted_end(bytes: &[u8], quote: usize) -> usize {
+pub fn quoted_end(bytes: &[u8], quote: usize) -> usize {
     bytes[quote + 1..].iter().position(|&byte| byte == b'"').map_or(bytes.len(), |length| quote + length + 2)
 }
 
-fn line_end(bytes: &[u8], from: usize) -> usize {
+/// The end of a line.
+pub fn line_end(bytes: &[u8], from: usize) -> usize {
     bytes[from..].iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |length| from + length)
 }
 

@@ -1,7 +1,7 @@
 //! Rows of a result as tuples.
 
-use arrow::datatypes::DataType;
-use keyaki::{Column, Rows};
+use arrow::datatypes::{DataType, Field, Schema};
+use keyaki::Rows;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -47,14 +47,15 @@ pub fn fetch<'py>(py: Python<'py>, handle: &Handle, rows: &mut Rows, limit: usiz
 ///
 /// # Errors
 /// Errors of Python.
-pub fn description<'py>(py: Python<'py>, columns: &[Column]) -> PyResult<Bound<'py, PyTuple>> {
-    let column = |column: &Column| {
-        let (precision, scale) = match column.data_type {
-            DataType::Decimal128(precision, scale) => (Some(precision), Some(scale)),
+pub fn description<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyTuple>> {
+    let column = |field: &Field| {
+        let (precision, scale) = match field.data_type() {
+            DataType::Decimal128(precision, scale) => (Some(*precision), Some(*scale)),
             _ => (None, None),
         };
         let (size, is_nullable) = (None::<i64>, None::<bool>);
-        (&column.name, &column.type_name, size, size, precision, scale, is_nullable).into_pyobject(py)
+        let name = keyaki::field_type_name(field);
+        (field.name(), name, size, size, precision, scale, is_nullable).into_pyobject(py)
     };
-    PyTuple::new(py, columns.iter().map(column).collect::<PyResult<Vec<_>>>()?)
+    PyTuple::new(py, schema.fields().iter().map(|field| column(field)).collect::<PyResult<Vec<_>>>()?)
 }

@@ -14,9 +14,11 @@ The module implements DB-API 2.0 (PEP 249). docs/python.md describes it.
 from __future__ import annotations
 
 import atexit as _atexit
+import importlib as _importlib
 import os as _os
+import sys as _sys
 
-from typing import Any as _Any
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
 from . import _keyaki
 from ._exceptions import (
@@ -114,6 +116,18 @@ _atexit.register(_keyaki._close_all)
 
 if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(after_in_child=_keyaki._after_fork)
+
+
+# Modules of the package that are imported when they are first used: some need further packages.
+_MODULES = ("adbc", "aio", "sqlalchemy")
+
+
+if not _TYPE_CHECKING:
+
+    def __getattr__(name: str) -> _Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'keyaki' has no attribute '{name}'", name=name, obj=_sys.modules[__name__])
+        return _importlib.import_module(f".{name}", __name__)
 
 
 def load_ipython_extension(shell: _Any) -> None:

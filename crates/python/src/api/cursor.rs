@@ -1,13 +1,17 @@
 //! Cursors: statements and their results.
 
+use std::fmt;
 use std::sync::Arc;
 
-use keyaki::{Rows, TransactionStatus, Value};
+use arrow::datatypes::SchemaRef;
+use keyaki::{Rows, Statement, TransactionStatus, Value, params_from_iter};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyList, PyMapping, PyString, PyTuple};
 
 use super::Connection;
+use crate::batches::{self, Insert};
 use crate::handle::Handle;
 use crate::parameters::{Named, named};
 use crate::shelves::Shelf;
@@ -16,6 +20,9 @@ use crate::{encode, failure, result};
 
 /// Rows that `executemany` converts before it executes them.
 const MANY_ROWS: usize = 1024;
+/// Rows and parameters of one statement of `executemany`, at most.
+const BATCH_ROWS: usize = 256;
+const BATCH_PARAMETERS: usize = 2048;
 
 /// A cursor of DB-API 2.0: executes statements and fetches the rows of their results.
 ///
@@ -32,12 +39,24 @@ pub struct Cursor {
     /// The rows of the last statement.
     shelf: Arc<Shelf<Rows>>,
     rowcount: i64,
-    /// Computed when it is first used.
-    description: Option<Py<PyTuple>>,
+    /// The columns of the last result.
+    described: Option<Described>,
     is_closed: bool,
     /// Number of rows that `fetchmany()` fetches by default.
     #[pyo3(get, set)]
     arraysize: usize,
+}
+
+/// The columns of a result. Their description is made when it is first used.
+struct Described {
+    schema: SchemaRef,
+    description: PyOnceLock<Py<PyTuple>>,
+}
+
+impl fmt::Debug for Described {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Described").field("schema", &self.schema).finish_non_exhaustive()
+    }
 }
 
 /// The rows of a cursor while one of its methods uses them.
@@ -56,7 +75,7 @@ impl Cursor {
     /// A new cursor of a connection.
     pub fn new(connection: Py<Connection>, handle: Arc<Handle>) -> Cursor {
         let shelf = handle.shelf();
-        Cursor { connection, handle, shelf, rowcount: -1, description: None, is_closed: false, arraysize: 1 }
+        Cursor { connection, handle, shelf, rowcount: -1, described: None, is_closed: false, arraysize: 1 }
     }
 
     fn check_open(&self, py: Python<'_>) -> PyResult<()> {
@@ -83,7 +102,7 @@ impl Cursor {
     pub fn run(&mut self, py: Python<'_>, sql: &str, parameters: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         self.check_open(py)?;
         drop(self.shelf.lock().take());
-        (self.rowcount, self.description) = (-1, None);
+        (self.rowcount, self.described) = (-1, None);
         let (numbered, values) = match parameters {
             None => (None, Vec::new()),
             Some(parameters) => bound(sql, parameters)?,
@@ -108,7 +127,10 @@ impl Cursor {
                 let changed = completion.rows.and_then(|rows| i64::try_from(rows).ok());
                 self.rowcount = changed.unwrap_or(-1);
             }
-            None => handle.put(&self.shelf, Some(rows)),
+            None => {
+                self.described = Some(Described { schema: rows.schema().clone(), description: PyOnceLock::new() });
+                handle.put(&self.shelf, Some(rows));
+            }
         }
         Ok(())
     }
@@ -120,7 +142,7 @@ impl Cursor {
     pub fn run_many(&mut self, py: Python<'_>, sql: &str, rows: &Bound<'_, PyAny>) -> PyResult<()> {
         self.check_open(py)?;
         drop(self.shelf.lock().take());
-        (self.rowcount, self.description) = (-1, None);
+        (self.rowcount, self.described) = (-1, None);
         let handle = self.handle.clone();
         let _kept = handle.frames().kept();
         let mut scope = Scope::NotBegun;
@@ -173,6 +195,48 @@ impl Scope {
     }
 }
 
+/// The statement of `executemany`.
+struct Many {
+    statement: Statement,
+    /// The same statement for several rows, if it has such a form: a statement, and the number of its rows.
+    batch: Option<(Statement, usize)>,
+}
+
+impl Many {
+    /// Prepares a statement. `rows`: the rows that are known.
+    ///
+    /// # Errors
+    /// Errors of the statement.
+    fn prepare(connection: &keyaki::Connection, sql: &str, rows: usize) -> keyaki::Result<Many> {
+        let statement = connection.prepare(sql)?;
+        let count = statement.parameter_count();
+        let batch_rows = BATCH_ROWS.min(BATCH_PARAMETERS / count.max(1));
+        // Its preparation takes the time of many rows.
+        let insert = if batch_rows > 1 && rows >= batch_rows { Insert::of(sql) } else { None };
+        let batch = insert.map(|insert| connection.prepare(&insert.repeated(count, batch_rows)));
+        Ok(Many { statement, batch: batch.transpose()?.map(|statement| (statement, batch_rows)) })
+    }
+
+    /// Executes the statement for rows of parameters. Returns the number of rows that it has changed.
+    ///
+    /// # Errors
+    /// Errors of the statement.
+    fn execute(&self, rows: &[Vec<Value>]) -> keyaki::Result<u64> {
+        let one_by_one = |rows: &[Vec<Value>]| rows.iter().map(|row| self.statement.execute(row)).sum();
+        let Some((batch, batch_rows)) = &self.batch else { return one_by_one(rows) };
+        let count = self.statement.parameter_count();
+        if rows.iter().any(|row| row.len() != count) {
+            return one_by_one(rows);
+        }
+        let batches = rows.chunks_exact(*batch_rows);
+        let rest = batches.remainder();
+        let changed = batches.map(|rows| {
+            batch.execute(params_from_iter(rows.iter().flatten())).map_err(|error| batches::of_one_row(error, count))
+        });
+        Ok(changed.sum::<keyaki::Result<u64>>()? + one_by_one(rest)?)
+    }
+}
+
 /// The number of rows that the executions have changed; `None` for statements that return rows.
 fn execute_rows(
     py: Python<'_>,
@@ -181,7 +245,7 @@ fn execute_rows(
     rows: &Bound<'_, PyAny>,
     scope: &mut Scope,
 ) -> PyResult<Option<u64>> {
-    let (mut statement, mut names) = (None, None::<Named>);
+    let (mut prepared, mut names) = (None::<Many>, None::<Named>);
     let mut changed = 0;
     let mut rows = rows.try_iter()?;
     loop {
@@ -194,18 +258,19 @@ fn execute_rows(
             });
         }
         if many.is_empty() {
-            let returns_rows =
-                statement.as_ref().is_some_and(|statement: &keyaki::Statement| !statement.columns().is_empty());
+            let returns_rows = prepared.as_ref().is_some_and(|many| !many.statement.columns().is_empty());
             return Ok((!returns_rows).then_some(changed));
         }
         let text = names.as_ref().map_or(sql, |names| names.sql.as_str());
         changed += handle.run(py, |connection| {
-            if statement.is_none() {
-                *scope = Scope::begin(handle, connection, text)?;
-                statement = Some(connection.prepare(text)?);
-            }
-            let Some(statement) = &statement else { return Ok(0) };
-            many.iter().map(|values| statement.execute(values)).sum::<keyaki::Result<u64>>()
+            let statement = match &mut prepared {
+                Some(statement) => statement,
+                None => {
+                    *scope = Scope::begin(handle, connection, text)?;
+                    prepared.insert(Many::prepare(connection, text, many.len())?)
+                }
+            };
+            statement.execute(&many)
         })?;
     }
 }
@@ -259,7 +324,7 @@ impl Cursor {
         let py = slf.py();
         slf.check_open(py)?;
         drop(slf.shelf.lock().take());
-        (slf.rowcount, slf.description) = (-1, None);
+        (slf.rowcount, slf.described) = (-1, None);
         // The statements outside of BEGIN and COMMIT stand alone.
         let script = script.to_str()?;
         slf.handle.run(py, |connection| connection.execute_batch(script))?;
@@ -292,9 +357,7 @@ impl Cursor {
     }
 
     /// The remaining rows as a stream of Arrow's C interface.
-    fn _stream(&mut self, py: Python<'_>) -> PyResult<ResultStream> {
-        // They have no description afterwards.
-        self.description(py)?;
+    fn _stream(&self, py: Python<'_>) -> PyResult<ResultStream> {
         let mut taken = self.take(py)?;
         let rows = taken.rows.take();
         let rows = rows.ok_or_else(|| failure::programming(py, "there is no result"))?;
@@ -304,13 +367,10 @@ impl Cursor {
 
     /// Seven values for each column of the result: name, type, None, None, precision, scale, None. None without a result.
     #[getter]
-    fn description<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        if self.description.is_none() {
-            let columns = self.shelf.lock().as_ref().map(Rows::columns);
-            let described = columns.map(|columns| result::description(py, &columns)).transpose()?;
-            self.description = described.map(Bound::unbind);
-        }
-        Ok(self.description.as_ref().map(|described| described.bind(py).clone()))
+    fn description<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let Some(described) = &self.described else { return Ok(None) };
+        let make = || result::description(py, &described.schema).map(Bound::unbind);
+        Ok(Some(described.description.get_or_try_init(py, make)?.bind(py).clone()))
     }
 
     /// Number of rows that the last statement has changed; -1 for statements that return rows and for others.
@@ -391,7 +451,7 @@ impl Cursor {
     /// The remaining rows as a stream of Arrow's C interface (the PyCapsule protocol).
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
-        &mut self,
+        &self,
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
