@@ -19,7 +19,7 @@ MODULES = ["keyaki", "keyaki._plan", "keyaki._types", "keyaki.aio"]
 
 
 # Modules of the package that are checked as a whole.
-CHECKED = ["keyaki", "keyaki.aio", "keyaki.sqlalchemy", "keyaki._magics", "keyaki._plan", "keyaki._shell", "keyaki._url"]
+CHECKED = ["keyaki", "keyaki.aio", "keyaki.sqlalchemy", "keyaki._magics", "keyaki._plan", "keyaki._progress", "keyaki._shell", "keyaki._url"]
 PROGRAM = """
 import keyaki
 from keyaki import aio

@@ -120,6 +120,21 @@ class Engines(EngineTest):
         with self.assertRaisesRegex(sa.exc.ArgumentError, "not accepted by dialect 'keyaki'"):
             sa.Index("i", sa.column("a"), keyaki_using="vast")
 
+    def test_two_engines_with_the_same_options(self):
+        with tempfile.TemporaryDirectory() as directory:
+            url = f"keyaki:///{os.path.join(directory, 'shop')}?memory=64 MiB&threads=1&durability=off&progress=false"
+            first, second = self.engine(url), self.engine(url)
+            with first.begin() as connection:
+                connection.execute(sa.text("CREATE TABLE t (n BIGINT)"))
+                self.assertIs(connection.connection.driver_connection.progress, False)
+            with second.connect() as connection:
+                self.assertEqual(connection.scalar(sa.text("SELECT count(*) FROM t")), 0)
+            other = self.engine(url.replace("threads=1", "threads=2"))
+            with self.assertRaisesRegex(sa.exc.DBAPIError, "only its first connection can choose"):
+                other.connect()
+            first.dispose()
+            second.dispose()
+
     def test_forked_processes(self):
         with tempfile.TemporaryDirectory() as directory:
             program = f"""

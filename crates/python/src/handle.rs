@@ -4,7 +4,7 @@
 //!
 //! *Signals.* Python's signal handlers run in its main thread, between two bytecodes. While that thread waits here, it looks for
 //! signals every 50 ms, runs their handlers and, if one raises an exception, as for Ctrl-C, interrupts its statement and raises
-//! that exception.
+//! that exception. Every thread reports its progress there ([`crate::progress`]).
 //!
 //! *The end.* Results of cursors keep a database open. A handle drops them when it is closed ([`crate::shelves`]). Nothing is
 //! closed in a forked child ([`crate::process`]).
@@ -19,7 +19,8 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 
 use crate::frames::Frames;
-use crate::process::{self, Process};
+use crate::process::{self, Process, thread_mark};
+use crate::progress::Monitor;
 use crate::registry::{Open, Opened};
 use crate::shelves::{Shelf, Shelves};
 use crate::{failure, statements};
@@ -47,8 +48,9 @@ pub struct Handle {
     /// Statements can use variables of the caller as tables.
     uses_variables: Arc<AtomicBool>,
     interrupt: InterruptHandle,
-    /// The exception that a signal handler has raised during the current statement.
+    /// The exception that a signal handler or a callback has raised during the current statement.
     raised: Arc<Mutex<Option<PyErr>>>,
+    progress: Arc<Monitor>,
     shelves: Shelves,
     autocommit: AtomicBool,
     process: Process,
@@ -69,20 +71,14 @@ impl Stop {
         match self {
             Stop::Closed => failure::interface(py, "the connection is closed"),
             Stop::Reentered => {
-                let message = "the connection is in use: signal handlers and results that a statement reads cannot use the \
-                               connection of the statement";
+                let message = "the connection is in use: signal handlers, callbacks of progress and results that a \
+                               statement reads cannot use the connection of the statement";
                 failure::interface(py, message)
             }
             Stop::Raised(error) => error,
             Stop::Failed(error) => failure::raised(py, &error),
         }
     }
-}
-
-/// A number that differs between threads that run.
-pub fn thread_mark() -> usize {
-    thread_local!(static MARK: u8 = const { 0 });
-    MARK.with(|mark| std::ptr::from_ref(mark) as usize)
 }
 
 /// Runs the handlers of signals. Returns the exception of one of them.
@@ -102,9 +98,10 @@ impl Handle {
         let (of_session, switch) = (frames.clone(), uses_variables.clone());
         connection.session().set_program_tables(move |name| of_session.find(name, switch.load(Ordering::Relaxed)));
         let raised = Arc::<Mutex<Option<PyErr>>>::default();
-        let of_hook = raised.clone();
+        let progress = Arc::new(Monitor::new(&connection));
+        let (of_hook, reported) = (raised.clone(), progress.clone());
         connection.on_wait(SIGNALS_EVERY, move || {
-            let error = signalled();
+            let error = signalled().or_else(|| reported.report().err());
             let is_to_end = error.is_some();
             if is_to_end {
                 *of_hook.lock() = error;
@@ -120,6 +117,7 @@ impl Handle {
             frames,
             uses_variables,
             raised,
+            progress,
             shelves: Shelves::default(),
             autocommit: AtomicBool::new(modes.autocommit),
             process: Process::current(),
@@ -137,6 +135,7 @@ impl Handle {
         work: impl FnOnce(&Connection) -> keyaki::Result<T> + Send,
     ) -> PyResult<T> {
         self.check_process(py)?;
+        let _call = self.progress.call();
         let ended = py.detach(|| {
             let guard = self.lock()?;
             let Some(connection) = guard.as_ref() else { return Err(Stop::Closed) };
@@ -179,6 +178,11 @@ impl Handle {
         // Unless another load has begun.
         let _ = self.helper.compare_exchange(mark, 0, Ordering::Relaxed, Ordering::Relaxed);
         read
+    }
+
+    /// The progress of calls of the connection.
+    pub fn progress(&self) -> &Monitor {
+        &self.progress
     }
 
     /// The frames that statements can use as tables.

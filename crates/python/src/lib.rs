@@ -11,6 +11,7 @@
 //! | [`batches`] | INSERT of one row as a statement of several rows |
 //! | [`process`] | forks and the end of the process |
 //! | [`statements`] | statements that begin a transaction |
+//! | [`progress`] | progress of calls, for displays and callbacks |
 //! | [`encode`], [`decode`] | Python objects as values of parameters, values of results as Python objects |
 //! | [`registry`] | databases that are open in this process |
 //! | [`shelves`] | results that keep a database open |
@@ -40,6 +41,7 @@ mod frames;
 mod handle;
 mod parameters;
 mod process;
+mod progress;
 mod registry;
 mod result;
 mod shelves;

@@ -70,3 +70,9 @@ pub fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     let _held = Held(unsafe { ffi::PyGILState_Ensure() });
     Python::try_attach(work)
 }
+
+/// A number that differs between threads that run.
+pub fn thread_mark() -> usize {
+    thread_local!(static MARK: u8 = const { 0 });
+    MARK.with(|mark| std::ptr::from_ref(mark) as usize)
+}

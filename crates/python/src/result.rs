@@ -14,8 +14,11 @@ use crate::handle::Handle;
 /// # Errors
 /// Errors of the query, and of conversions.
 pub fn fetch_one<'py>(py: Python<'py>, handle: &Handle, rows: &mut Rows) -> PyResult<Option<Bound<'py, PyTuple>>> {
-    if rows.available() == 0 && handle.run(py, |_| rows.wait())? == 0 {
-        return Ok(None);
+    if rows.available() == 0 {
+        let _call = handle.progress().reading();
+        if handle.run(py, |_| rows.wait())? == 0 {
+            return Ok(None);
+        }
     }
     let decoders = Decoder::of(py, rows.schema());
     let row = rows.next().map_err(|error| failure::raised(py, &error))?;
@@ -28,8 +31,10 @@ pub fn fetch_one<'py>(py: Python<'py>, handle: &Handle, rows: &mut Rows) -> PyRe
 /// As [`fetch_one`].
 pub fn fetch<'py>(py: Python<'py>, handle: &Handle, rows: &mut Rows, limit: usize) -> PyResult<Bound<'py, PyList>> {
     let decoders = Decoder::of(py, rows.schema());
+    let _call = handle.progress().reading();
     let mut fetched = Vec::new();
     while fetched.len() < limit {
+        handle.progress().report()?;
         if rows.available() == 0 && handle.run(py, |_| rows.wait())? == 0 {
             break;
         }

@@ -149,6 +149,7 @@ impl Batches {
         let closed = || failure::interface(py, "the connection is closed");
         let handle = self.handle.as_ref().ok_or_else(closed)?;
         handle.check_process(py)?;
+        handle.progress().report()?;
         let mut rows = self.rows.lock().take().ok_or_else(closed)?;
         let batch = handle.run(py, |_| {
             let batch = rows.next().transpose()?;

@@ -42,7 +42,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "crates/python",
-        "classes, extensions, parameters, process < batches, failure, statements < decode, encode, registry, shelves, source < frames < handle < result, stream < api < _keyaki, adbc",
+        "classes, extensions, parameters, process < batches, failure, statements < decode, encode, progress, registry, shelves, source < frames < handle < result, stream < api < _keyaki, adbc",
     ),
     (
         "crates/cli",

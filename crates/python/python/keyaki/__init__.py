@@ -35,6 +35,7 @@ from ._exceptions import (
 )
 from ._plan import explain as _explain
 from ._keyaki import Connection, Cursor, Transaction, connect
+from ._progress import Progress
 from ._types import (
     BINARY,
     DATETIME,
@@ -81,6 +82,7 @@ __all__ = [
     "NotSupportedError",
     "OperationalError",
     "ProgrammingError",
+    "Progress",
     "Time",
     "TimeFromTicks",
     "Timestamp",

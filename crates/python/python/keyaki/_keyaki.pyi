@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -12,11 +12,13 @@ from typing_extensions import Self
 
 from . import _exceptions
 from ._plan import Plan
+from ._progress import Progress
 
 VERSION: str
 
 _Parameters = Sequence[Any] | Mapping[str, Any]
 _Isolation = Literal["read committed", "repeatable read", "serializable"]
+_Progress = bool | Callable[[Progress], object] | None
 _Description = tuple[tuple[str, str, None, None, int | None, int | None, None], ...]
 
 def connect(
@@ -29,6 +31,7 @@ def connect(
     durability: Literal["full", "normal", "off"] | None = None,
     autocommit: bool = False,
     frames: bool = True,
+    progress: _Progress = None,
     settings: Mapping[str, object] | None = None,
 ) -> Connection: ...
 def _after_fork() -> None: ...
@@ -60,6 +63,10 @@ class Connection:
     def in_transaction(self) -> bool: ...
     @property
     def path(self) -> Path | None: ...
+    @property
+    def progress(self) -> _Progress: ...
+    @progress.setter
+    def progress(self, progress: _Progress) -> None: ...
     def append(self, table: str, source: Any, columns: Sequence[str] | None = None) -> int: ...
     def begin(self, isolation: _Isolation | None = None) -> None: ...
     def close(self) -> None: ...

@@ -15,7 +15,7 @@ def options_of(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     settings: dict[str, str] = {}
     for name, value in pairs:
-        if name in ("read_only", "create"):
+        if name in ("read_only", "create", "progress"):
             if value.lower() not in _TRUTH:
                 raise ProgrammingError(f"{name}={value} is neither true nor false")
             options[name] = _TRUTH[value.lower()]

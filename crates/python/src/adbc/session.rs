@@ -9,8 +9,8 @@ use keyaki::{Database, TransactionStatus};
 use parking_lot::Mutex;
 
 use super::{failed, state};
-use crate::handle::thread_mark;
 use crate::process::Process;
+use crate::process::thread_mark;
 use crate::registry::{Open, Opened};
 use crate::shelves::Shelves;
 use crate::statements;

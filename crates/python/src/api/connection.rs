@@ -10,6 +10,7 @@ use pyo3::types::{PyString, PyType};
 
 use super::{Cursor, Transaction};
 use crate::handle::Handle;
+use crate::progress::Reporter;
 use crate::source::Source;
 use crate::{classes, encode, failure, registry};
 
@@ -147,7 +148,9 @@ impl Connection {
             registry::lock().add(&handle);
             Ok(handle)
         });
-        Ok(Connection { handle: handle.map_err(|error| failure::raised(py, &error))? })
+        let handle = handle.map_err(|error| failure::raised(py, &error))?;
+        handle.progress().set_reporter(Reporter::of(Some(self.progress(py)?.bind(py)), py)?);
+        Ok(Connection { handle })
     }
 
     /// Appends rows to a table, much faster than INSERT, and returns their number. The rows before a wrong one remain.
@@ -162,6 +165,7 @@ impl Connection {
         columns: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
+        let _call = slf.get().handle.progress().call();
         py.import(intern!(py, "keyaki._frames"))?.call_method1(intern!(py, "append"), (slf, table, source, columns))
     }
 
@@ -174,7 +178,8 @@ impl Connection {
         rows: &Bound<'_, PyAny>,
         columns: Option<Vec<String>>,
     ) -> PyResult<u64> {
-        let mut rows = rows.try_iter()?;
+        let total = rows.len().ok().and_then(|total| u64::try_from(total).ok());
+        let (mut rows, mut appended) = (rows.try_iter()?, 0);
         let mut appender = Some(self.handle.run(py, |connection| match &columns {
             None => connection.appender(table),
             Some(names) => {
@@ -201,9 +206,15 @@ impl Connection {
                 // Its end writes, which may wait for a statement of a thread that waits for the GIL.
                 py.detach(|| drop(appender.take()));
             }
-            many?;
+            let count = many?.len() as u64;
             if let Some(inserted) = inserted? {
                 return Ok(inserted);
+            }
+            appended += count;
+            self.handle.progress().reach("appending", appended, total);
+            if let Err(error) = self.handle.progress().report() {
+                py.detach(|| drop(appender.take()));
+                return Err(error);
             }
         }
     }
@@ -256,6 +267,19 @@ impl Connection {
     #[setter]
     fn set_frames(&self, frames: bool) {
         self.handle.set_uses_variables(frames);
+    }
+
+    /// The progress of statements: None shows it in notebooks and interactive terminals, True always; a callable is called with
+    /// a `keyaki.Progress`; False shows nothing.
+    #[getter]
+    fn progress(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.handle.progress().option(py)
+    }
+
+    #[setter]
+    fn set_progress(&self, py: Python<'_>, progress: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        self.handle.progress().set_reporter(Reporter::of(progress, py)?);
+        Ok(())
     }
 
     /// The messages of the statements since the last call, as "NOTICE: …".

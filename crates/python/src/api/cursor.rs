@@ -144,6 +144,7 @@ impl Cursor {
         drop(self.shelf.lock().take());
         (self.rowcount, self.described) = (-1, None);
         let handle = self.handle.clone();
+        let _call = handle.progress().call();
         let _kept = handle.frames().kept();
         let mut scope = Scope::NotBegun;
         let changed = execute_rows(py, &handle, sql, rows, &mut scope);
@@ -246,7 +247,8 @@ fn execute_rows(
     scope: &mut Scope,
 ) -> PyResult<Option<u64>> {
     let (mut prepared, mut names) = (None::<Many>, None::<Named>);
-    let mut changed = 0;
+    let (mut executed, mut changed) = (0, 0);
+    let total = rows.len().ok().and_then(|total| u64::try_from(total).ok());
     let mut rows = rows.try_iter()?;
     loop {
         let mut many = Vec::new();
@@ -272,6 +274,9 @@ fn execute_rows(
             };
             statement.execute(&many)
         })?;
+        executed += many.len() as u64;
+        handle.progress().reach("executing", executed, total);
+        handle.progress().report()?;
     }
 }
 
@@ -469,6 +474,8 @@ impl Cursor {
 impl Cursor {
     /// The result of a function of `keyaki._frames`.
     fn frame<'py>(slf: &Bound<'py, Self>, function: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyAny>> {
+        let handle = slf.try_borrow()?.handle.clone();
+        let _call = handle.progress().reading();
         slf.py().import(intern!(slf.py(), "keyaki._frames"))?.call_method1(function, (slf,))
     }
 

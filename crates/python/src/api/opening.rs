@@ -11,6 +11,7 @@ use pyo3::types::{PyBool, PyDict};
 
 use super::Connection;
 use crate::handle::{Handle, Modes};
+use crate::progress::Reporter;
 use crate::registry::{Chosen, Handles, Opened};
 use crate::{failure, registry};
 
@@ -20,8 +21,8 @@ const MEMORY: &str = ":memory:";
 /// Opens a database directory, and creates it if it does not exist.
 #[pyfunction]
 #[pyo3(signature = (path=PathBuf::from(MEMORY), *, read_only=false, create=true, memory=None, threads=None, durability=None,
-    autocommit=false, frames=true, settings=None), text_signature = "(path=':memory:', *, read_only=False, \
-    create=True, memory=None, threads=None, durability=None, autocommit=False, frames=True, settings=None)")]
+    autocommit=false, frames=true, progress=None, settings=None), text_signature = "(path=':memory:', *, read_only=False, \
+    create=True, memory=None, threads=None, durability=None, autocommit=False, frames=True, progress=None, settings=None)")]
 #[expect(clippy::too_many_arguments, reason = "they are keyword arguments in Python")]
 pub fn connect(
     py: Python<'_>,
@@ -33,6 +34,7 @@ pub fn connect(
     durability: Option<&str>,
     autocommit: bool,
     frames: bool,
+    progress: Option<&Bound<'_, PyAny>>,
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Connection> {
     let durability = durability.map(|name| {
@@ -43,11 +45,13 @@ pub fn connect(
         Chosen { memory_bytes: memory.map(memory_bytes).transpose()?, threads, durability: durability.transpose()? };
     let options = Options { must_exist: !create, read_only, ..Options::default() };
     let modes = Modes { autocommit, uses_variables: frames };
+    let reporter = Reporter::of(progress, py)?;
     let opened = py.detach(|| open(&path, options, chosen, modes));
     let handle = opened.map_err(|refusal| match refusal {
         Refusal::Failed(error) => failure::raised(py, &error),
         Refusal::Different(message) => failure::programming(py, &message),
     })?;
+    handle.progress().set_reporter(reporter);
     let connection = Connection::new(handle);
     for (name, value) in settings.into_iter().flatten() {
         connection.set(py, &setting(&name, &value)?)?;
