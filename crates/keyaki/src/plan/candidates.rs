@@ -108,7 +108,10 @@ fn of_graph_with(graph: &Graph, wanted: &[Vec<ColumnId>]) -> Vec<IndexCandidate>
             let is_included = |column: &usize| !keys.contains(column) && !key.contains(column);
             let include: Vec<usize> = used.iter().copied().filter(is_included).collect();
             let plain = IndexCandidate { table: table.clone(), keys: keys.clone(), include: Vec::new() };
-            if !include.is_empty() && include.len() <= INCLUDED_MAX {
+            // An index with all columns would be a second table.
+            let is_whole = keys.len() + key.iter().filter(|column| !keys.contains(column)).count() + include.len()
+                >= table.def.columns.len();
+            if !include.is_empty() && include.len() <= INCLUDED_MAX && !is_whole {
                 found.push(IndexCandidate { include, ..plain.clone() });
             }
             found.push(plain);

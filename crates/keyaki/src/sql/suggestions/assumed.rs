@@ -10,7 +10,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::concat_batches;
 use futures::StreamExt;
 use keyaki_exec::{ExecutionMode, Scan};
-use keyaki_store::{CachedShare, Direction, KeyCodec, KeyRange, RangeEstimate, TreeView};
+use keyaki_store::{CachedShare, KeyCodec, KeyRange, RangeEstimate, TreeView};
 
 use crate::catalog::{Catalog, IndexDef, RelationName, Table};
 use crate::engine::Engine;
@@ -109,6 +109,8 @@ pub(super) struct AssumedIndex {
     pub table: RelationName,
     pub def: IndexDef,
     pub tree: Arc<AssumedTree>,
+    /// Estimated size on disk in bytes, also of rows that are still in buffers.
+    pub bytes: u64,
 }
 
 impl AssumedIndex {
@@ -138,15 +140,16 @@ impl AssumedIndex {
         let (bytes, ends) = KeyCodec::new(&schema).encode_batch(&key, 0..sample.rows);
         let mut keys: Vec<Vec<u8>> = ends.windows(2).map(|ends| bytes[ends[0]..ends[1]].to_vec()).collect();
         keys.sort_unstable();
+        let (total, bytes) = size(table, &columns, sample.total);
         let tree = AssumedTree {
             id: index.tree,
             schema,
             keys,
-            total: size(table, &columns, sample.total),
+            total,
             cached: sample.cached,
             page_cache_budget: sample.page_cache_budget,
         };
-        Ok(AssumedIndex { table: table.def.name.clone(), def: index, tree: Arc::new(tree) })
+        Ok(AssumedIndex { table: table.def.name.clone(), def: index, tree: Arc::new(tree), bytes })
     }
 
     pub fn has_same_keys(&self, other: &AssumedIndex) -> bool {
@@ -154,8 +157,9 @@ impl AssumedIndex {
     }
 }
 
-/// The size of a tree with some columns of a table of size `total`.
-fn size(table: &Table, columns: &[Option<usize>], total: RangeEstimate) -> RangeEstimate {
+/// The size of a tree with some columns of a table of size `total`, as the planner sees it now, and once all rows are on
+/// disk, in bytes.
+fn size(table: &Table, columns: &[Option<usize>], total: RangeEstimate) -> (RangeEstimate, u64) {
     let statistics = table.statistics.as_ref();
     let width = |column: Option<usize>| {
         let known = column.and_then(|column| statistics?.columns.get(column));
@@ -165,5 +169,6 @@ fn size(table: &Table, columns: &[Option<usize>], total: RangeEstimate) -> Range
     let own: f64 = columns.iter().copied().map(width).sum();
     let bytes = total.bytes * (own / all.max(1.0)).min(1.0);
     let page_bytes = if total.pages > 0.0 { total.bytes / total.pages } else { PAGE_BYTES };
-    RangeEstimate { rows: total.rows, pages: (bytes / page_bytes).ceil(), bytes }
+    let size = RangeEstimate { rows: total.rows, pages: (bytes / page_bytes).ceil(), bytes };
+    (size, bytes.max(total.rows * own) as u64)
 }

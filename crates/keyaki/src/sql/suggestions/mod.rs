@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::Statement as Sql;
 
 use super::state::StatementState;
 use super::{Parsed, SqlSession, dml, locking, parameters, parse, show, split};
-use crate::catalog::{Catalog, IndexDef, RelationName, Table};
+use crate::catalog::{Catalog, RelationName, Table};
 use crate::plan;
 use crate::table::AssumedTrees;
 use crate::{Error, Result};
@@ -26,7 +26,7 @@ const SHARE_MAX: f64 = 0.9;
 /// An index must save at least this much of the estimated time.
 const SAVED_SECONDS_MIN: f64 = 1e-4;
 /// A narrower index is preferred if it loses at most this share of what the best one saves.
-const LOSS_MAX: f64 = 0.1;
+const LOSS_MAX: f64 = 0.25;
 /// Maximum number of candidates.
 const CANDIDATES_MAX: usize = 48;
 /// Maximum number of suggested indexes.
@@ -198,7 +198,7 @@ impl Search<'_> {
             Ok(SuggestedIndex {
                 sql: show::create_index(&table.def, &index.def),
                 table: index.table.qualified(),
-                bytes: index.tree.total.bytes as u64,
+                bytes: index.bytes,
                 seconds,
             })
         });
