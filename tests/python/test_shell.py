@@ -122,6 +122,7 @@ class Shell(unittest.TestCase):
         self.terminal.type("SELECT 'first\r")
         self.terminal.wait_for("   ...> ")
         self.terminal.type("\x03")
+        self.terminal.wait_for("keyaki> ")
         self.run_line("SELECT 'next ' || 'input';", "next input")
 
     def test_input_before_the_prompt_is_kept(self):
@@ -238,7 +239,6 @@ class Widths(unittest.TestCase):
         self.assertIn(" %  ", text)
         self.assertTrue(all(len(line) <= 80 for line in text.split("\n")), text)
 
-
     def test_plots_and_suggestions_fit(self):
         for columns in [80, 200]:
             terminal = self.shell(columns)
@@ -246,6 +246,8 @@ class Widths(unittest.TestCase):
                 terminal.type("CREATE TABLE t (PRIMARY KEY (id)) AS SELECT value AS id, value % 5000 AS a, md5(value::TEXT) AS b")
                 terminal.type(" FROM generate_series(1, 50000);\r")
                 terminal.wait_for("CREATE TABLE, 50,000 rows")
+                terminal.type("VACUUM;\r")
+                terminal.wait_for("VACUUM, ")
             terminal.type("DROP CACHES;\r")
             terminal.wait_for("DROP CACHES, ")
             terminal.type("SELECT max(b) < 'g' FROM t;\r")
@@ -264,7 +266,7 @@ class Widths(unittest.TestCase):
             self.assertIn("-- estimated: ", text)
             self.assertTrue(all(len(line) <= columns for line in text.split("\n")), text)
             terminal.type("quit\r")
-            self.assertEqual(terminal.process.wait(60), 0)
+            terminal.wait_for_exit()
 
 
 class Start(unittest.TestCase):

@@ -129,7 +129,7 @@ class Results(Frames):
         self.assertEqual(table["key"].to_pylist(), ids)
         self.assertEqual(pyarrow.concat_tables(pyarrow.Table.from_batches([batch]) for batch in read().arrow_reader()), table)
         # pandas has objects of Python, Polars and numpy have bytes.
-        self.assertEqual(read().df()["key"].tolist(), ids)
+        self.assertEqual(self.con.execute("SELECT key FROM u ORDER BY id").df()["key"].tolist(), ids)
         stored = [None if id is None else id.bytes for id in ids]
         # pyarrow cannot convert arrays of extension types to pandas.
         self.assertEqual(table.schema.field("keys").type.value_type, pyarrow.binary(16))

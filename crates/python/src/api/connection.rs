@@ -12,7 +12,7 @@ use super::{Cursor, Transaction};
 use crate::handle::Handle;
 use crate::progress::Reporter;
 use crate::source::Source;
-use crate::{classes, encode, failure, registry};
+use crate::{classes, encode, failure, process, registry};
 
 /// Rows that `append` converts before it passes them on.
 const APPENDED_ROWS: usize = 1024;
@@ -140,15 +140,17 @@ impl Connection {
     fn duplicate(&self, py: Python<'_>) -> PyResult<Connection> {
         // Fails in a forked child.
         self.handle.run(py, |_| Ok(()))?;
-        let database = self.handle.database();
-        let database = database.ok_or_else(|| failure::interface(py, "the connection is closed"))?;
         let (opened, modes) = (self.handle.opened.clone(), self.handle.modes());
         let handle = py.detach(|| {
-            let handle = Arc::new(Handle::new(database, opened, modes)?);
-            registry::lock().add(&handle);
+            // The end of the interpreter closes all handles of the list: it either finds the new one, or comes before.
+            let mut handles = registry::lock();
+            let database = self.handle.database().filter(|_| !process::is_ending());
+            let handle = database.map(|database| Handle::new(database, opened, modes)).transpose()?.map(Arc::new);
+            handle.iter().for_each(|handle| handles.add(handle));
             Ok(handle)
         });
         let handle = handle.map_err(|error| failure::raised(py, &error))?;
+        let handle = handle.ok_or_else(|| failure::interface(py, "the connection is closed"))?;
         handle.progress().set_reporter(Reporter::of(Some(self.progress(py)?.bind(py)), py)?);
         Ok(Connection { handle })
     }
