@@ -165,11 +165,9 @@ pub(crate) fn recover(
     let mut replay = Replay::new(state, next_tree, superblock.sequence);
     superblock.mirror(&*files.data)?;
     let first = superblock.sequence + 1;
-    let data_bytes = files.space.usage().1;
-    let log =
-        Log::open(device, dir, superblock.log, first, options.durability, data_bytes, &mut |sequence, payload| {
-            replay.apply(sequence, payload)
-        })?;
+    let log = Log::open(device, dir, superblock.log, first, options.durability, &mut |sequence, payload| {
+        replay.apply(sequence, payload)
+    })?;
     replay.finish()?;
     Ok(shared(&superblock, files, log, replay, checkpointed, options, Some(lock), None))
 }

@@ -77,8 +77,7 @@ pub struct Log {
 impl Log {
     /// Recovers the log and opens it for appending. Calls `apply` with the sequence number and the payload of each
     /// valid record from position `from` on, in order. `first` (at least 1) is the first sequence number to apply;
-    /// earlier records are verified and skipped. Beside a data file of `data_bytes` bytes, segments are at first short if
-    /// that is. If there is no log and `from` is the default position, the log is
+    /// earlier records are verified and skipped. If there is no log and `from` is the default position, the log is
     /// created with its first record. At any other position a missing log is damage.
     ///
     /// # Errors
@@ -91,15 +90,13 @@ impl Log {
         from: LogPosition,
         first: u64,
         durability: Durability,
-        data_bytes: u64,
         apply: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<Log> {
         assert!(first > 0, "sequence numbers start at 1");
         assert!(from.offset.is_multiple_of(BLOCK as u64), "log position {from:?} is not block-aligned");
-        let spare_bytes = segment::spare_bytes(data_bytes);
-        let found = recover::recover(&device, dir, from, first, spare_bytes, apply)?;
+        let found = recover::recover(&device, dir, from, first, apply)?;
         let log_id = found.log_id.unwrap_or_else(random_id);
-        let segments = LogSegments { device, dir: dir.to_path_buf(), log_id, spare_bytes };
+        let segments = LogSegments { device, dir: dir.to_path_buf(), log_id };
         let mut state = State::new(durability, found.next_segment, found.next_sequence - 1, found.tail);
         // A new log needs no reserve before its first record.
         state.spare = if found.log_id.is_some() { segments.recover_spare()? } else { None };
@@ -116,7 +113,7 @@ impl Log {
 
     /// A log that refuses all records and has no files, for a database that is only read.
     pub fn without_files(device: Arc<dyn Device>, dir: &Path) -> Log {
-        let segments = LogSegments { device, dir: dir.to_path_buf(), log_id: 0, spare_bytes: 0 };
+        let segments = LogSegments { device, dir: dir.to_path_buf(), log_id: 0 };
         let writer = Arc::new(Writer::new(segments, State::new(Durability::Off, 0, 0, None), 0));
         writer.poison("the database is open read-only");
         Log { writer, background: Mutex::new(None) }

@@ -51,13 +51,12 @@ pub struct SalvagedLog {
 }
 
 /// Calls `apply` with every record from `first` on, truncates a torn tail, and makes the records that were read
-/// durable. Keeps `spare_bytes` bytes of the last segment, which becomes the spare one later.
+/// durable.
 pub(super) fn recover(
     device: &Arc<dyn Device>,
     dir: &Path,
     from: LogPosition,
     first: u64,
-    spare_bytes: u64,
     apply: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<Recovered> {
     let Found { numbers, missing, .. } = Found::list(device, dir, from)?;
@@ -66,9 +65,7 @@ pub(super) fn recover(
         return Ok(Recovered { log_id: None, next_sequence: first, next_segment: 0, bytes: 0, tail: None });
     }
     missing.map_or(Ok(()), Err)?;
-    let mut recovery = Recovery::new(device, dir, first, apply);
-    recovery.stream.segments.spare_bytes = spare_bytes;
-    recovery.run(from, &numbers)
+    Recovery::new(device, dir, first, apply).run(from, &numbers)
 }
 
 /// The segments of a log from a position on.
@@ -249,7 +246,7 @@ impl<'a> Recovery<'a> {
                 write_again(&*file, group)?;
             }
             if number == numbers[index] {
-                cut_tail(&*file, offset, stale, (!continues).then_some(self.stream.segments.spare_bytes))?;
+                cut_tail(&*file, offset, stale, !continues)?;
             } else {
                 file.sync_data()?;
             }

@@ -16,22 +16,16 @@ use super::format::{GroupHeader, HEADER_BYTES, parse_segment_name, segment_name}
 use super::state::{MARK_BYTES, Tail};
 use crate::base::{Error, Result};
 
-/// Length of a segment in bytes, if the disk has the space and the database is not small. Tests use short segments so that
-/// logs have many.
+/// Length of a segment in bytes, if the disk has the space. Tests use short segments so that logs have many.
 pub(super) const SEGMENT_BYTES: u64 = if cfg!(test) { 128 << 10 } else { 64 << 20 };
 /// Length of a segment in bytes if the disk is nearly full.
-const SMALL_SEGMENT_BYTES: u64 = if cfg!(test) { SEGMENT_BYTES / 4 } else { SEGMENT_BYTES / 16 };
-/// The same for the first segments of a database.
-const FIRST_SEGMENT_BYTES: u64 = if cfg!(test) { SMALL_SEGMENT_BYTES / 2 } else { 128 << 10 };
-/// The data file is at least this many times as long as the spare segment, unless both are short.
-const SPARE_SHARE: u64 = 4;
+pub(super) const SMALL_SEGMENT_BYTES: u64 = if cfg!(test) { SEGMENT_BYTES / 4 } else { SEGMENT_BYTES / 16 };
 /// The file name of the spare segment.
 pub(super) const SPARE_NAME: &str = "log.spare";
 
 const _: () = {
     assert!(SEGMENT_BYTES.is_multiple_of(BLOCK as u64) && SMALL_SEGMENT_BYTES.is_multiple_of(BLOCK as u64));
-    assert!(FIRST_SEGMENT_BYTES.is_multiple_of(BLOCK as u64) && FIRST_SEGMENT_BYTES <= SMALL_SEGMENT_BYTES);
-    assert!(FIRST_SEGMENT_BYTES >= 2 * BLOCK as u64 + MARK_BYTES, "an opening group, another one, and a mark");
+    assert!(SMALL_SEGMENT_BYTES >= 2 * BLOCK as u64 + MARK_BYTES, "an opening group, another one, and a mark");
 };
 
 /// A file without records that becomes the next segment.
@@ -50,10 +44,10 @@ impl Spare {
         self.capacity >= SEGMENT_BYTES
     }
 
-    /// Gives back all but `kept` bytes.
-    pub(super) fn shorten(self, kept: u64) -> Result<()> {
-        if self.capacity > kept {
-            self.file.truncate(kept)?;
+    /// Gives back the space that a closed log does not need.
+    pub(super) fn shorten(self) -> Result<()> {
+        if self.capacity > SMALL_SEGMENT_BYTES {
+            self.file.truncate(SMALL_SEGMENT_BYTES)?;
         }
         Ok(())
     }
@@ -65,31 +59,9 @@ pub(super) struct LogSegments {
     pub device: Arc<dyn Device>,
     pub dir: PathBuf,
     pub log_id: u64,
-    /// Minimum length of a spare segment in bytes.
-    pub spare_bytes: u64,
-}
-
-/// Minimum length of the spare segment in bytes beside a data file of `data_bytes` bytes.
-pub(super) fn spare_bytes(data_bytes: u64) -> u64 {
-    let share = data_bytes / SPARE_SHARE / BLOCK as u64 * BLOCK as u64;
-    share.clamp(FIRST_SEGMENT_BYTES, SMALL_SEGMENT_BYTES)
 }
 
 impl LogSegments {
-    /// Length in bytes of the segment after `tail`, if the disk has the space: twice as long if that is used by more than
-    /// a half, so that small databases take little space.
-    pub(super) fn bytes_after(&self, tail: Option<&Tail>) -> u64 {
-        let bytes =
-            tail.map_or(0, |tail| if tail.offset > tail.capacity / 2 { 2 * tail.capacity } else { tail.capacity });
-        bytes.clamp(2 * self.spare_bytes, SEGMENT_BYTES)
-    }
-
-    /// Length in bytes of the spare segment beside a segment of `capacity` bytes, and of segments if the disk is nearly
-    /// full.
-    pub(super) fn small_bytes(&self, capacity: u64) -> u64 {
-        (capacity / 2 / BLOCK as u64 * BLOCK as u64).clamp(self.spare_bytes, SMALL_SEGMENT_BYTES)
-    }
-
     pub(super) fn path(&self, number: u64) -> PathBuf {
         self.dir.join(segment_name(number))
     }
@@ -115,57 +87,46 @@ impl LogSegments {
         let spare = if self.device.exists(&self.spare_path())? {
             let file = self.device.open(&self.spare_path(), OpenMode::ReadWrite)?;
             let len = file.len()? / BLOCK as u64 * BLOCK as u64;
-            if len >= FIRST_SEGMENT_BYTES && is_allocated(&*file, len)? {
+            if len >= SMALL_SEGMENT_BYTES && is_allocated(&*file, len)? {
                 // A crash may have undone the creation of a segment after its opening group was written.
                 file.write_at(0, &Buffer::zeroed(BLOCK))?;
                 file.sync_data()?;
-                let mut spare = Spare { file, capacity: len, written_to: 0 };
-                extend(&mut spare, self.spare_bytes, len)?;
-                Ok(spare)
+                Ok(Spare { file, capacity: len, written_to: 0 })
             } else {
                 file.truncate(0)?;
-                self.allocate_spare(file, self.spare_bytes)
+                self.allocate_spare(file)
             }
         } else {
-            self.create_spare(self.spare_bytes)
+            self.create_spare()
         };
         spare.map(Some).or_else(|error| if matches!(error, Error::DiskFull { .. }) { Ok(None) } else { Err(error) })
     }
 
-    /// Creates the spare segment, with `len` bytes, or fewer if the disk has no space for them.
+    /// Creates the spare segment.
     ///
     /// # Errors
     /// [`Error::DiskFull`], other device errors. There is no spare segment then.
-    pub(super) fn create_spare(&self, len: u64) -> Result<Spare> {
+    pub(super) fn create_spare(&self) -> Result<Spare> {
         let path = self.spare_path();
         if self.device.exists(&path)? {
             self.device.remove(&path)?;
         }
-        self.allocate_spare(self.device.open(&path, OpenMode::CreateNew)?, len)
+        self.allocate_spare(self.device.open(&path, OpenMode::CreateNew)?)
     }
 
-    fn allocate_spare(&self, file: Arc<dyn File>, len: u64) -> Result<Spare> {
-        let mut capacity = len;
-        loop {
-            match file.allocate(0, capacity) {
-                Ok(()) => return Ok(Spare { file, capacity, written_to: 0 }),
-                Err(error) if error.is_no_space() && capacity >= 2 * FIRST_SEGMENT_BYTES => {
-                    // Part of the range may have been allocated.
-                    file.truncate(0)?;
-                    capacity = capacity / 2 / BLOCK as u64 * BLOCK as u64;
-                }
-                Err(error) => {
-                    drop(file);
-                    self.device.remove(&self.spare_path())?;
-                    return Err(error.into());
-                }
+    fn allocate_spare(&self, file: Arc<dyn File>) -> Result<Spare> {
+        match file.allocate(0, SMALL_SEGMENT_BYTES) {
+            Ok(()) => Ok(Spare { file, capacity: SMALL_SEGMENT_BYTES, written_to: 0 }),
+            Err(error) => {
+                drop(file);
+                self.device.remove(&self.spare_path())?;
+                Err(error.into())
             }
         }
     }
 
-    /// Makes `spare` segment `number`, with its opening group and space for a group of `needed` bytes, and with `len` bytes
-    /// if the disk has the space. `next_sequence` is the sequence number of its first record. The segment is durable on
-    /// return.
+    /// Makes `spare` segment `number`, with its opening group and space for a group of `needed` bytes. `next_sequence`
+    /// is the sequence number of its first record. The segment is durable on return.
     ///
     /// # Errors
     /// [`Error::DiskFull`] if the segment has no space for the group; other device errors. The spare segment is
@@ -176,11 +137,10 @@ impl LogSegments {
         number: u64,
         next_sequence: u64,
         synced_through: u64,
-        len: u64,
         needed: u64,
     ) -> std::result::Result<Tail, (Error, Option<Spare>)> {
         assert!(needed.is_multiple_of(BLOCK as u64), "group of {needed} bytes is not block-aligned");
-        if let Err(error) = extend(&mut spare, len, needed + BLOCK as u64) {
+        if let Err(error) = extend(&mut spare, needed + BLOCK as u64) {
             return Err((error, Some(spare)));
         }
         let Spare { file: unnamed, capacity, written_to } = spare;
@@ -234,7 +194,7 @@ impl LogSegments {
         let path = self.path(segment);
         let file = self.device.open(&path, OpenMode::ReadWrite)?;
         let len = file.len()? / BLOCK as u64 * BLOCK as u64;
-        let needed = spare.as_ref().map_or(FIRST_SEGMENT_BYTES, |spare| spare.capacity + 1);
+        let needed = spare.as_ref().map_or(SMALL_SEGMENT_BYTES, |spare| spare.capacity + 1);
         if len < needed || !is_allocated(&*file, len)? {
             drop(file);
             self.device.remove(&path)?;
@@ -271,14 +231,14 @@ pub(super) fn capacity_of(file: &dyn File, offset: u64) -> Result<u64> {
     Ok(offset)
 }
 
-/// Extends a spare segment to `len` bytes, or at least to `needed` bytes.
-fn extend(spare: &mut Spare, len: u64, needed: u64) -> Result<()> {
+/// Extends a spare segment to the length of a segment, or at least to `needed` bytes.
+fn extend(spare: &mut Spare, needed: u64) -> Result<()> {
     let missing = needed.saturating_sub(spare.capacity);
-    if missing == 0 && spare.capacity >= len {
+    if missing == 0 && spare.is_long() {
         return Ok(());
     }
-    match spare.file.allocate(spare.capacity, len.max(needed) - spare.capacity) {
-        Ok(()) => spare.capacity = len.max(needed),
+    match spare.file.allocate(spare.capacity, SEGMENT_BYTES.max(needed) - spare.capacity) {
+        Ok(()) => spare.capacity = SEGMENT_BYTES.max(needed),
         Err(error) if error.is_no_space() => {
             // Part of the range may have been allocated.
             spare.file.truncate(spare.capacity)?;
@@ -292,10 +252,10 @@ fn extend(spare: &mut Spare, len: u64, needed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Allocates at least `needed` bytes from offset `from` on, and more, up to one of the lengths `ends`, if the disk has the
-/// space. Returns the new length of the file.
-pub(super) fn allocate(file: &dyn File, ends: [u64; 2], from: u64, needed: u64) -> Result<u64> {
-    for end in ends {
+/// Allocates at least `needed` bytes from offset `from` on, and more if the disk has the space. Returns the new length
+/// of the file.
+pub(super) fn allocate(file: &dyn File, from: u64, needed: u64) -> Result<u64> {
+    for end in [SEGMENT_BYTES, SMALL_SEGMENT_BYTES] {
         if end <= from + needed {
             continue;
         }
@@ -310,9 +270,9 @@ pub(super) fn allocate(file: &dyn File, ends: [u64; 2], from: u64, needed: u64) 
     Ok(from + needed)
 }
 
-/// Ends a segment at `offset`, durably: overwrites the group headers at the offsets `stale` with zeros and truncates the
-/// file, except for `kept` bytes, which make it the spare segment later; not at all without `kept`.
-pub(super) fn cut_tail(file: &dyn File, offset: u64, stale: &[u64], kept: Option<u64>) -> Result<()> {
+/// Ends a segment at `offset`, durably: overwrites the group headers at the offsets `stale` with zeros and, if
+/// `truncates`, truncates the file, except for the space that makes it the spare segment later.
+pub(super) fn cut_tail(file: &dyn File, offset: u64, stale: &[u64], truncates: bool) -> Result<()> {
     let zeros = Buffer::zeroed(BLOCK);
     for &header in stale {
         file.write_at(header, &zeros)?;
@@ -320,9 +280,8 @@ pub(super) fn cut_tail(file: &dyn File, offset: u64, stale: &[u64], kept: Option
     if !stale.is_empty() {
         file.sync_data()?;
     }
-    if let Some(kept) = kept.map(|kept| kept.max(offset))
-        && file.len()? > kept
-    {
+    let kept = offset.max(SMALL_SEGMENT_BYTES);
+    if truncates && file.len()? > kept {
         file.truncate(kept)?;
     }
     Ok(file.sync_data()?)

@@ -16,7 +16,7 @@ use keyaki_primitives::sync::{Condvar, Mutex, MutexGuard};
 
 use super::format::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
 use super::gate::Gate;
-use super::segment::{LogSegments, allocate, empty_group};
+use super::segment::{LogSegments, SMALL_SEGMENT_BYTES, allocate, empty_group};
 use super::state::{GROUP_BYTES, Group, MARK_BYTES, State, Tail, Zeros, group_span};
 use super::{LogPosition, LogReserve};
 use crate::base::{Durability, Error, Result};
@@ -284,8 +284,7 @@ impl Writer {
     fn provide_spare(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
         assert!(!state.rolling && state.spare.is_none(), "one thread at a time changes segments");
         state.rolling = true;
-        let len = self.segments.small_bytes(state.tail.as_ref().map_or(0, |tail| tail.capacity));
-        let created = MutexGuard::unlocked(state, || self.segments.create_spare(len));
+        let created = MutexGuard::unlocked(state, || self.segments.create_spare());
         state.rolling = false;
         self.rolled.notify_all();
         match created {
@@ -301,17 +300,11 @@ impl Writer {
     /// starts a new one.
     fn roll(&self, state: &mut MutexGuard<'_, State>, needed: u64) -> Result<()> {
         let needed = needed + MARK_BYTES;
-        let len = self.segments.bytes_after(state.tail.as_ref());
         if state.tail_is_empty()
             && let Some(tail) = state.tail.as_mut()
         {
             // Happens only after opening, or for a record longer than a segment, so the mutex may be held.
-            match allocate(
-                &*tail.file,
-                [len, self.segments.small_bytes(len)],
-                tail.capacity,
-                tail.offset + needed - tail.capacity,
-            ) {
+            match allocate(&*tail.file, tail.capacity, tail.offset + needed - tail.capacity) {
                 Ok(capacity) => {
                     tail.capacity = capacity;
                     return Ok(());
@@ -327,7 +320,7 @@ impl Writer {
         let Some(spare) = state.spare.take() else { unreachable!("it was provided under the mutex") };
         state.rolling = true;
         let (number, next, durable) = (state.next_segment, state.appended + 1, state.durable);
-        let created = MutexGuard::unlocked(state, || self.segments.create(spare, number, next, durable, len, needed));
+        let created = MutexGuard::unlocked(state, || self.segments.create(spare, number, next, durable, needed));
         state.rolling = false;
         self.rolled.notify_all();
         match (created, number.checked_add(1)) {
@@ -527,16 +520,16 @@ impl Writer {
         }
         // Without a spare segment, the next process needs the space of this one. If the spare segment is short, the
         // disk may be full: the next process makes the spare segment its first one, and this one its spare segment.
-        let is_needed = spare.is_none() && capacity - offset < self.segments.spare_bytes;
+        let is_needed = spare.is_none() && capacity - offset < SMALL_SEGMENT_BYTES;
         if !is_needed {
             let is_short = spare.as_ref().is_some_and(|spare| !spare.is_long());
-            file.truncate(if is_short { offset.max(self.segments.spare_bytes.min(capacity)) } else { offset })?;
+            file.truncate(if is_short { offset.max(SMALL_SEGMENT_BYTES.min(capacity)) } else { offset })?;
         }
         if target == SyncTarget::Synced {
             file.sync_data()?;
         }
         match spare {
-            Some(spare) => spare.shorten(self.segments.small_bytes(capacity)),
+            Some(spare) => spare.shorten(),
             None if is_needed => Ok(()),
             None => self.segments.recover_spare().map(drop),
         }

@@ -260,7 +260,7 @@ fn ignored_syncs_never_give_wrong_records() {
 
 #[test]
 fn an_unreadable_range_is_an_error_and_changes_nothing() {
-    let (medium, expected) = sample(8, true);
+    let (medium, expected) = sample(20, true);
     let len = bytes(&medium, &path(0)).len() as u64;
     for at in (0..len).step_by(BLOCK) {
         medium.fail_reads(&path(0), at..at + 1).unwrap();

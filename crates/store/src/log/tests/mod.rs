@@ -63,9 +63,6 @@ fn copy(original: &Simulated) -> Simulated {
 }
 
 /// Opens the log and returns it with the recovered records.
-/// Long enough for a log with a spare segment of the usual length.
-const DATA_BYTES: u64 = 1 << 20;
-
 fn open_at(device: &Simulated, from: LogPosition, first: u64, durability: Durability) -> Result<(Log, Records)> {
     open_on(device.device(), dir(), from, first, durability)
 }
@@ -78,7 +75,7 @@ fn open_on(
     durability: Durability,
 ) -> Result<(Log, Records)> {
     let mut records = Records::new();
-    let log = Log::open(device, dir, from, first, durability, DATA_BYTES, &mut |sequence, payload| {
+    let log = Log::open(device, dir, from, first, durability, &mut |sequence, payload| {
         records.push((sequence, payload.to_vec()));
         Ok(())
     })?;

@@ -6,8 +6,7 @@
 //! A part of the free space is a reserve for full disks, see [`Purpose`]: a thirty-second of the file, at least 16 slots
 //! and at most 256 MiB. It is not stored either. An allocation that would not leave the reserve makes the file grow
 //! first. Fragmented space would be useless for an extent, so the reserve is counted in *slots*: a free range has as
-//! many slots as extents of the length that flushes write on a full disk fit into it. The reserve has at most as many slots
-//! as there are in use, so that a file with little data is short; with less than a slot in use there is none.
+//! many slots as extents of the length that flushes write on a full disk fit into it.
 //!
 //! Invariants: free ranges are block-aligned, not empty, disjoint, not adjacent, and lie between the superblock slots
 //! and the end of the file. Freeing a range twice, or a range that was never allocated, is a bug and panics.
@@ -25,7 +24,7 @@ use crate::pages::RESERVED_BYTES;
 
 /// Growth of the file in bytes, if the disk has the space: half of a small file within these bounds, a thirty-second of a
 /// large one.
-const GROWTH_BYTES: RangeInclusive<u64> = 256 << 10..=64 << 20;
+const GROWTH_BYTES: RangeInclusive<u64> = 4 << 20..=64 << 20;
 const GROWTH_SHARE: u64 = 32;
 
 /// Allocated bytes after which a checkpoint frees what they have replaced: this share of the bytes in use, and at least
@@ -153,14 +152,14 @@ impl Space {
         assert!(!self.is_read_only, "allocation of {len} bytes in a file that is only read");
         assert!(len > 0 && is_aligned(len), "allocation of {len} bytes is not block-aligned");
         let mut free = self.free.lock();
-        let kept_by_load = free.reserve_slots_after(len);
+        let kept_by_load = free.reserve_slots();
         if !free.leaves(len, kept_by_load) {
             let kept = match purpose {
                 Purpose::Load => kept_by_load,
                 Purpose::Settle => kept_by_load / 2,
                 Purpose::Checkpoint => 0,
             };
-            let needed = if free.is_small() { len } else { len + free.growth_to(kept_by_load + 1) };
+            let needed = len + free.growth_to(kept_by_load + 1);
             match self.grow(&mut free, needed) {
                 Err(Error::DiskFull { .. }) if free.leaves(len, kept) => {}
                 grown => grown?,
@@ -203,7 +202,7 @@ impl Space {
     pub fn dense_len(&self) -> u64 {
         let free = self.free.lock();
         let used = free.file_len - free.free_bytes;
-        used + free.reserve_slots_of(used, used) * free.slot_bytes
+        used + free.reserve_slots_of(used) * free.slot_bytes
     }
 
     /// Makes sure that there are `bytes` free bytes beside the reserve, for the runs of buffered messages; on a full
@@ -213,14 +212,6 @@ impl Space {
     /// [`Error::DiskFull`] if the file cannot grow. Nothing changes then.
     pub fn make_room(&self, bytes: u64) -> Result<()> {
         let mut free = self.free.lock();
-        if free.is_small() && bytes < free.slot_bytes {
-            let bytes = bytes.max(1).next_multiple_of(BLOCK as u64);
-            if !free.leaves(bytes, 0) {
-                self.grow(&mut free, bytes)?;
-            }
-            self.is_full.store(false, Ordering::Relaxed);
-            return Ok(());
-        }
         let mut slots = bytes.div_ceil(free.slot_bytes);
         free.room_slots = free.room_slots.max(slots);
         if self.is_full() {
@@ -347,26 +338,15 @@ impl Space {
 }
 
 impl Free {
-    /// True if the extents in use are shorter than a slot together.
-    fn is_small(&self) -> bool {
-        self.file_len - self.free_bytes < RESERVED_BYTES + self.slot_bytes
-    }
-
     /// Number of slots of the reserve.
     fn reserve_slots(&self) -> u64 {
-        self.reserve_slots_after(0)
+        self.reserve_slots_of(self.file_len)
     }
 
-    /// Number of slots of the reserve after an allocation of `len` bytes.
-    fn reserve_slots_after(&self, len: u64) -> u64 {
-        self.reserve_slots_of(self.file_len, self.file_len - self.free_bytes + len)
-    }
-
-    /// Number of slots of the reserve of a file of `file_len` bytes with `used` bytes in use.
-    fn reserve_slots_of(&self, file_len: u64, used: u64) -> u64 {
+    /// Number of slots of the reserve of a file of `file_len` bytes.
+    fn reserve_slots_of(&self, file_len: u64) -> u64 {
         let least = (RESERVE_BYTES_MAX / self.slot_bytes).clamp(2, RESERVE_SLOTS_MIN);
-        let share = (file_len / RESERVE_SHARE).min(RESERVE_BYTES_MAX).div_ceil(self.slot_bytes).max(least);
-        share.min(used.saturating_sub(RESERVED_BYTES) / self.slot_bytes)
+        (file_len / RESERVE_SHARE).min(RESERVE_BYTES_MAX).div_ceil(self.slot_bytes).max(least)
     }
 
     /// True if [`take`](Self::take) of `len` bytes succeeds and leaves `kept` slots.
