@@ -338,6 +338,22 @@ fn paths_that_are_no_databases() {
 }
 
 #[test]
+fn errors_show_no_passwords() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    shown(path, &["db"], "CREATE ROLE app;\n");
+    let statements = [
+        "ALTER ROLE nobody PASSWORD 'geheim'",
+        "CREATE ROLE app PASSWORD 'geheim'",
+        "ALTER ROLE app PASWORD 'geheim' PASSWORD 'x'",
+    ];
+    for sql in statements {
+        let error = failure(path, &["db", "-c", sql], "", 1);
+        assert!(!error.contains("geheim"), "{error}");
+    }
+}
+
+#[test]
 fn indexes_are_suggested() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

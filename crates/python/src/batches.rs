@@ -1,7 +1,8 @@
 //! An INSERT of one row of parameters as an INSERT of several rows, for `executemany`.
 //!
 //! The statement has the form `INSERT INTO table [(columns)] VALUES (values)`, where values are parameters, literals and
-//! DEFAULT. Its rows do not depend on each other, so that one statement for many rows has the same effect as one for each.
+//! DEFAULT. One statement for many rows has the same effect as one for each, except that a row can refer to a later one by a
+//! foreign key, and that defaults such as `now()` have one value for all rows.
 //! Statements with other expressions or clauses (ON CONFLICT, RETURNING) are not of this form.
 
 use std::fmt::Write;

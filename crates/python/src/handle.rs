@@ -300,6 +300,8 @@ impl Handle {
     /// `InterfaceError` in a forked child; exceptions of signal handlers.
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.check_process(py)?;
+        // It may refer to the connection.
+        self.progress.set_reporter(None);
         py.detach(|| {
             let mut guard = loop {
                 if !process::is_ending() {

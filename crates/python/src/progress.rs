@@ -180,7 +180,8 @@ impl Monitor {
     pub fn report(&self) -> PyResult<()> {
         let Some(reporter) = self.reporter() else { return Ok(()) };
         let (thread, now) = (thread_mark(), Instant::now());
-        let elapsed = {
+        // The reporter of the last report is dropped outside of the lock: this may run code of the program.
+        let (elapsed, _replaced) = {
             let mut calls = self.calls.lock();
             let Some(call) = calls.iter_mut().find(|call| call.thread == thread) else { return Ok(()) };
             let elapsed = now.duration_since(call.started);
@@ -188,8 +189,7 @@ impl Monitor {
             if is_early || elapsed < reporter.after {
                 return Ok(());
             }
-            call.reported = Some((now, reporter.clone()));
-            elapsed.as_secs_f64()
+            (elapsed.as_secs_f64(), call.reported.replace((now, reporter.clone())))
         };
         let phase = self.phases.0.lock().clone();
         let (mut pages, mut reading) = (0, 0);

@@ -39,6 +39,14 @@ impl Failure {
         Failure::Request { code, message: message.into() }
     }
 
+    /// The failure without its position, of a statement that was made of the client's.
+    pub fn without_position(self) -> Failure {
+        match self {
+            Failure::Sql(error) => Failure::Sql(error.without_position()),
+            other => other,
+        }
+    }
+
     /// A message that the protocol does not permit here, or with a wrong content, within intact frames.
     pub fn protocol(message: impl Into<String>) -> Failure {
         Failure::sql("08P01", message)
@@ -93,7 +101,7 @@ fn sql_fields(error: &keyaki::Error, text: &str, skipped: usize, fields: &mut Ve
     if let Some(hint) = error.hint() {
         fields.push((b'H', hint.to_string()));
     }
-    if let Some(at) = error.position() {
+    if let Some(at) = error.position().filter(|_| !text.is_empty()) {
         let before = text.split('\n').take(at.line.saturating_sub(1) as usize);
         let lines: usize = before.map(|line| line.chars().count() + 1).sum();
         fields.push((b'P', (skipped + lines + at.column as usize).to_string()));

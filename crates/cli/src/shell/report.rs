@@ -60,6 +60,7 @@ impl Report {
         }
         text.push_str(&self.message);
         if let Some((line, column)) = position
+            && !remote::has_password(statement)
             && let Some(source) = statement.lines().nth(line - 1)
         {
             let (shown, mark) = window(source, column - 1, width.saturating_sub(INDENT).max(20));

@@ -146,7 +146,7 @@ impl Script<'_> {
             }
             let sql = parameters::apply(&statement, &self.runner.parameters).into_owned();
             let result = self.runner.statement(&sql).await;
-            self.check(result, &statement, line)?;
+            self.check(result, &sql, line)?;
         }
         Ok(())
     }

@@ -129,7 +129,11 @@ if not _TYPE_CHECKING:
     def __getattr__(name: str) -> _Any:
         if name not in _MODULES:
             raise AttributeError(f"module 'keyaki' has no attribute '{name}'", name=name, obj=_sys.modules[__name__])
-        return _importlib.import_module(f".{name}", __name__)
+        try:
+            return _importlib.import_module(f".{name}", __name__)
+        except ImportError as error:
+            message = f"keyaki.{name} needs a package that is not installed: {error}"
+            raise AttributeError(message, name=name, obj=_sys.modules[__name__]) from error
 
 
 def load_ipython_extension(shell: _Any) -> None:

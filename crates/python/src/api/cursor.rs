@@ -22,6 +22,8 @@ use crate::{encode, failure, result};
 const MANY_ROWS: usize = 1024;
 /// Rows and parameters of one statement of `executemany`, at most.
 const BATCH_ROWS: usize = 256;
+/// Rows with longer values are inserted one by one: a batch of them would take much memory.
+const LONG_BYTES: usize = 4096;
 const BATCH_PARAMETERS: usize = 2048;
 
 /// A cursor of DB-API 2.0: executes statements and fetches the rows of their results.
@@ -226,7 +228,12 @@ impl Many {
         let one_by_one = |rows: &[Vec<Value>]| rows.iter().map(|row| self.statement.execute(row)).sum();
         let Some((batch, batch_rows)) = &self.batch else { return one_by_one(rows) };
         let count = self.statement.parameter_count();
-        if rows.iter().any(|row| row.len() != count) {
+        let is_long = |value: &Value| match value {
+            Value::Text(text) => text.len() > LONG_BYTES,
+            Value::Bytes(bytes) => bytes.len() > LONG_BYTES,
+            _ => false,
+        };
+        if rows.iter().any(|row| row.len() != count || row.iter().any(is_long)) {
             return one_by_one(rows);
         }
         let batches = rows.chunks_exact(*batch_rows);

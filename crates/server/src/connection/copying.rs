@@ -256,7 +256,8 @@ impl Incoming {
 }
 
 async fn write(client: &mut Client, copy: ProgramCopy) -> Result<u64> {
-    let Outcome::Rows(stream) = client.run(Work::Text(&copy.query)).await? else {
+    let outcome = client.run(Work::Text(&copy.query)).await.map_err(Failure::without_position)?;
+    let Outcome::Rows(stream) = outcome else {
         return Err(Failure::sql("0A000", "COPY query must have a RETURNING clause"));
     };
     let (schema, format) = (Names::default().shown(&copy.query, &stream.schema()), copy.format);

@@ -92,7 +92,7 @@ pub async fn parse(client: &mut Client, request: Parse) -> Result<()> {
                 Some(copy) => {
                     // For its errors: some drivers do not expect them from the execution.
                     if copy.to_program {
-                        client.prepare(&copy.query, &[]).await?;
+                        client.prepare(&copy.query, &[]).await.map_err(Failure::without_position)?;
                     }
                     Body::Copy(copy)
                 }

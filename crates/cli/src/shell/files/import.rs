@@ -325,7 +325,7 @@ async fn send(runner: &mut Runner, import: &Import, table: &str) -> Result<u64> 
     runner.copy_in(&format!("COPY {table} FROM STDIN{options}"), CopySource::File(file)).await
 }
 
-/// Creates a table of a server and sends the file. Outside of a transaction, the table is dropped if this fails.
+/// Creates a table of a server and sends the file, in a transaction.
 async fn create_on_server(runner: &mut Runner, import: &Import, table: &str) -> Result<()> {
     let described = {
         let database = Database::open_temporary(keyaki::Options::default())?;
@@ -333,10 +333,19 @@ async fn create_on_server(runner: &mut Runner, import: &Import, table: &str) -> 
         rows(&mut local, &format!("DESCRIBE SELECT * FROM {}", import.source()?)).await?
     };
     let defined = defined(&columns(described), import);
-    runner.changed(&format!("CREATE TABLE {table} ({defined})")).await?;
-    let sent = send(runner, import, table).await;
-    if sent.is_err() && runner.connection.transaction_status() == TransactionStatus::Idle {
-        runner.changed(&format!("DROP TABLE {table}")).await?;
+    let is_own = runner.connection.transaction_status() == TransactionStatus::Idle;
+    if is_own {
+        runner.changed("BEGIN").await?;
+    }
+    let sent = match runner.changed(&format!("CREATE TABLE {table} ({defined})")).await {
+        Ok(_) => send(runner, import, table).await,
+        Err(failure) => Err(failure),
+    };
+    if is_own && sent.is_err() {
+        // The first error counts. Without a connection, the server ends the transaction.
+        let _ = runner.changed("ROLLBACK").await;
+    } else if is_own {
+        runner.changed("COMMIT").await?;
     }
     report(runner, table, &defined, sent?)
 }

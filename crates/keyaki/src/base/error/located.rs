@@ -51,6 +51,17 @@ impl Error {
         }
     }
 
+    /// The error without its position, for a statement that was made of another text.
+    #[must_use]
+    pub fn without_position(self) -> Error {
+        match self {
+            Error::Located { source, hint: None, .. } => *source,
+            Error::Located { source, hint, .. } => Error::Located { source, position: None, hint },
+            Error::Syntax { message, .. } => Error::Syntax { message, position: None },
+            other => other,
+        }
+    }
+
     /// What the statement may have meant, or how to correct it.
     pub fn hint(&self) -> Option<&str> {
         match self {

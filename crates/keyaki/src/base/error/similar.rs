@@ -11,9 +11,14 @@ const NAMES_MAX: usize = 3;
 /// Difference between a name and one that has another word, and between an abbreviation and its name.
 const WORD_DIFFERENCE: usize = 2;
 const ABBREVIATION_DIFFERENCE: usize = 3;
+/// A longer name resembles none: no object has such a name, and comparisons would take long.
+const NAME_BYTES_MAX: usize = 255;
 
 /// The candidates that resemble a name most. A candidate is a name and the form that the hint has.
 pub(crate) fn similar<'a>(name: &str, candidates: impl IntoIterator<Item = (&'a str, String)>) -> Vec<String> {
+    if name.len() > NAME_BYTES_MAX {
+        return Vec::new();
+    }
     let name = name.to_lowercase();
     let candidates = candidates.into_iter();
     let found = candidates.filter_map(|(other, shown)| Some((difference(&name, &other.to_lowercase())?, shown)));
@@ -32,15 +37,18 @@ pub(crate) fn similar<'a>(name: &str, candidates: impl IntoIterator<Item = (&'a 
 
 /// `None` if the names, in lower case, do not resemble each other.
 fn difference(name: &str, other: &str) -> Option<usize> {
-    let letters_max = match name.chars().count() {
+    let length = name.chars().count();
+    let letters_max = match length {
         0..3 => 0,
         3..6 => 1,
         6..9 => 2,
         _ => 3,
     };
-    let letters = osa_distance(name, other);
-    if letters <= letters_max || (letters == 1 && is_transposed(name, other)) {
-        return Some(letters);
+    if length.abs_diff(other.chars().count()) <= letters_max {
+        let letters = osa_distance(name, other);
+        if letters <= letters_max || (letters == 1 && is_transposed(name, other)) {
+            return Some(letters);
+        }
     }
     if has_word(other, name) || has_word(name, other) {
         return Some(WORD_DIFFERENCE);
@@ -107,6 +115,13 @@ mod tests {
         assert!(found("e", &columns).is_empty());
         assert_eq!(found("di", &["id", "de"]), ["id"]);
         assert_eq!(found("customer_name", &["name"]), ["name"]);
+    }
+
+    #[test]
+    fn very_long_names_resemble_none() {
+        let long = "x".repeat(10 << 20);
+        assert!(found(&long, &["x", &long]).is_empty());
+        assert!(found("x", &[&long]).is_empty());
     }
 
     #[test]

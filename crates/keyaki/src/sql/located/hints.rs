@@ -271,7 +271,11 @@ impl<'a> Names<'a> {
 
     /// Another table that has the column.
     fn elsewhere(&self, name: &str, scope: &[RelationName]) -> Option<String> {
-        let others = self.catalog().tables.values().filter(|table| !scope.contains(&table.def.name));
+        let is_mine = |name: &RelationName| {
+            !name.is_temporary() || self.path().find(self.catalog(), &name.name).is_some_and(|found| found == *name)
+        };
+        let tables = self.catalog().tables.values();
+        let others = tables.filter(|table| !scope.contains(&table.def.name) && is_mine(&table.def.name));
         let mut having = others.filter(|table| table.column(name).is_ok());
         let table = having.next().filter(|_| !scope.is_empty())?;
         Some(format!("table \"{}\" has this column, but the statement does not read it", table.def.name))

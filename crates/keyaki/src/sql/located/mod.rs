@@ -10,7 +10,7 @@ mod position;
 mod words;
 
 use super::split::{self, Statement};
-use super::{Executed, Outcome, SqlSession};
+use super::{Executed, Outcome, SqlSession, roles};
 use crate::base::interrupt::Execution;
 use crate::{Error, Result};
 
@@ -35,7 +35,8 @@ pub(crate) async fn run(session: &SqlSession, execution: &Execution<'_>, stateme
 
 /// Adds position and hint to an error of a statement.
 pub(crate) fn explained(session: &SqlSession, statement: &Statement<'_>, error: Error) -> Error {
-    if is_of_other_text(&error) {
+    // The line of a position would show a password.
+    if is_of_other_text(&error) || roles::has_secret(statement) {
         return error;
     }
     let error = match error {
@@ -53,12 +54,12 @@ pub(crate) fn explained(session: &SqlSession, statement: &Statement<'_>, error: 
     }
 }
 
-/// True for errors about another text than that of the statement: the definition of a view, a file. Those of a
-/// statement within the statement have positions already.
+/// True for errors about another text than that of the statement: the definition of a view or of a column, a file. Those
+/// of a statement within the statement have positions already.
 fn is_of_other_text(error: &Error) -> bool {
     match error {
-        Error::Located { .. } | Error::Import { .. } => true,
-        Error::Context { context, source } => context.starts_with("view ") || is_of_other_text(source),
+        Error::Context { context, source } if context.starts_with("subquery with ") => is_of_other_text(source),
+        Error::Located { .. } | Error::Import { .. } | Error::Context { .. } => true,
         _ => false,
     }
 }

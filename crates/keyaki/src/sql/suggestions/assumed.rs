@@ -10,7 +10,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::concat_batches;
 use futures::StreamExt;
 use keyaki_exec::{ExecutionMode, Scan};
-use keyaki_store::{CachedShare, KeyCodec, KeyRange, RangeEstimate, TreeView};
+use keyaki_store::{CachedShare, KeyCodec, KeyRange, RangeEstimate, TreeId, TreeView};
 
 use crate::catalog::{Catalog, IndexDef, RelationName, Table};
 use crate::engine::Engine;
@@ -114,17 +114,14 @@ pub(super) struct AssumedIndex {
 }
 
 impl AssumedIndex {
+    /// `tree` is the id of no tree in `catalog`.
+    ///
     /// # Errors
     /// `Unsupported` for columns that cannot be keys.
-    pub fn new(
-        engine: &Engine,
-        catalog: &Catalog,
-        candidate: &IndexCandidate,
-        sample: &Sample,
-    ) -> Result<AssumedIndex> {
+    pub fn new(catalog: &Catalog, tree: TreeId, candidate: &IndexCandidate, sample: &Sample) -> Result<AssumedIndex> {
         let IndexCandidate { table, keys, include } = candidate;
         let name = ddl::free_index_name(catalog, &table.def, keys, "idx");
-        let index = IndexDef::unique(name, engine.store.new_tree_id(), keys.clone());
+        let index = IndexDef::unique(name, tree, keys.clone());
         let index = IndexDef { unique: false, include: include.clone(), ..index };
         let mut def = table.def.clone();
         def.indexes.push(index.clone());

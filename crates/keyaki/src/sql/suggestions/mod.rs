@@ -7,14 +7,15 @@
 
 mod assumed;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion::sql::sqlparser::ast::Statement as Sql;
+use keyaki_store::TreeId;
 
 use super::state::StatementState;
-use super::{Parsed, SqlSession, dml, locking, parameters, parse, show, split};
+use super::{Parsed, SqlSession, dml, located, locking, parameters, parse, show, split};
 use crate::catalog::{Catalog, RelationName, Table};
 use crate::plan;
 use crate::table::AssumedTrees;
@@ -29,6 +30,8 @@ const SAVED_SECONDS_MIN: f64 = 1e-4;
 const LOSS_MAX: f64 = 0.25;
 /// Maximum number of candidates.
 const CANDIDATES_MAX: usize = 48;
+/// The ids of assumed trees are lower than this: they are ids of trees on disk, and not the last one, which is reserved.
+const ASSUMED_IDS_END: u32 = (1 << 31) - 1;
 /// Maximum number of suggested indexes.
 const INDEXES_MAX: usize = 3;
 
@@ -62,9 +65,15 @@ pub struct SuggestedIndex {
 /// # Errors
 /// `Unsupported` for other statements; errors of planning; errors of reading rows.
 pub(crate) async fn suggest(session: &SqlSession, sql: &str) -> Result<IndexSuggestions> {
+    let statement = split::single(sql)?;
+    let found = suggest_for(session, &statement).await;
+    found.map_err(|error| located::explained(session, &statement, error))
+}
+
+async fn suggest_for(session: &SqlSession, statement: &split::Statement<'_>) -> Result<IndexSuggestions> {
     session.transaction.check()?;
     let state = StatementState::reading(session)?;
-    let statement = parsed(sql)?;
+    let statement = parsed(statement)?;
     if parameters::count(&statement)? > 0 {
         return Err(Error::UndefinedParameter { name: "$1".into() });
     }
@@ -73,15 +82,18 @@ pub(crate) async fn suggest(session: &SqlSession, sql: &str) -> Result<IndexSugg
     candidates.truncate(CANDIDATES_MAX);
     let mut samples = BTreeMap::<RelationName, Sample>::new();
     let mut indexes = Vec::with_capacity(candidates.len());
+    // The largest free ones, so that no index takes the id of a tree that another process creates meanwhile.
+    let used: BTreeSet<TreeId> = state.catalog.trees().collect();
+    let mut ids = (0..ASSUMED_IDS_END).rev().map(TreeId::new).filter(|id| !used.contains(id));
     for candidate in &candidates {
         let name = &candidate.table.def.name;
         if !samples.contains_key(name) {
             let view = state.snapshot.tree(candidate.table.def.tree)?;
             samples.insert(name.clone(), Sample::read(&session.engine, &candidate.table, view).await?);
         }
-        if let Some(sample) = samples.get(name) {
+        if let (Some(sample), Some(id)) = (samples.get(name), ids.next()) {
             // Types that cannot be keys are errors.
-            indexes.extend(AssumedIndex::new(&session.engine, &state.catalog, candidate, sample).ok());
+            indexes.extend(AssumedIndex::new(&state.catalog, id, candidate, sample).ok());
         }
     }
     Search { session, state, statement }.choose(&indexes).await
@@ -92,8 +104,8 @@ fn unsupported() -> Error {
 }
 
 /// The statement, without EXPLAIN.
-fn parsed(sql: &str) -> Result<Sql> {
-    let Parsed::Sql(statement) = parse(&split::single(sql)?)? else { return Err(unsupported()) };
+fn parsed(statement: &split::Statement<'_>) -> Result<Sql> {
+    let Parsed::Sql(statement) = parse(statement)? else { return Err(unsupported()) };
     match *statement {
         Sql::Explain { statement, .. } => Ok(*statement),
         statement => Ok(statement),

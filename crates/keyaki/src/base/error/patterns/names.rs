@@ -42,6 +42,9 @@ fn call(call: &str) -> Error {
     let types: Vec<String> =
         arguments(types.strip_suffix(')').unwrap_or(types)).iter().map(|ty| sql_type(ty)).collect();
     match (name, types.as_slice()) {
+        ("array_element", [array, _]) if array.ends_with("[]") => {
+            Error::DatatypeMismatch("array subscript must have type integer".into())
+        }
         ("array_element", [array, _]) => {
             Error::DatatypeMismatch(format!("cannot subscript type {array} because it does not support subscripting"))
         }
