@@ -313,7 +313,7 @@ async fn options_of_columns() {
         ("names => ['x', 'x']", "column \"x\" specified more than once"),
         ("types => {'a': 'INT', 'a': 'TEXT'}", "column \"a\" specified more than once"),
         ("types => {'a': 'VARCHAR(3)'}", "not supported: type VARCHAR(3) for a column of a file (use TEXT and a cast)"),
-        ("types => {'a': 'NUMBER'}", "not supported: type NUMBER"),
+        ("types => {'a': 'NUMBER'}", "not supported: type NUMBER (use numeric)"),
         (
             "sample_size => 0",
             "invalid value for parameter \"sample_size\": \"0\" (expected a number of records, or -1 for all)",
