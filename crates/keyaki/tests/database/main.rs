@@ -34,6 +34,7 @@ mod roles;
 mod row_locks;
 mod schemas;
 mod sequences;
+mod shown_definitions;
 mod slt;
 mod storage;
 mod suggestions;
