@@ -159,8 +159,8 @@ fn keys(graph: &Graph, relation: usize, table: &Table, wanted: &[Vec<ColumnId>])
     distinct
 }
 
-/// The columns that the table's own filters make equal to constants, those with the most values first, and those that they
-/// bound.
+/// The columns that the table's own filters make equal to constants, in descending order of their numbers of values, and the
+/// columns that the filters bound.
 fn bounded(graph: &Graph, relation: usize, table: &Table) -> (Vec<usize>, Vec<usize>) {
     let filters: Vec<&Expr> = local_filters(graph, relation).into_iter().map(|(_, filter)| filter).collect();
     let (mut equal, mut ranges) = (Vec::new(), Vec::new());

@@ -149,8 +149,10 @@ impl AssumedIndex {
         Ok(AssumedIndex { table: table.def.name.clone(), def: index, tree: Arc::new(tree), bytes })
     }
 
-    pub fn has_same_keys(&self, other: &AssumedIndex) -> bool {
-        self.table == other.table && self.def.keys == other.def.keys
+    /// True if both have the same keys, or the same name, so that at most one of them can exist.
+    pub fn excludes(&self, other: &AssumedIndex) -> bool {
+        let has_same_keys = self.table == other.table && self.def.keys == other.def.keys;
+        has_same_keys || (self.table.schema == other.table.schema && self.def.name == other.def.name)
     }
 }
 

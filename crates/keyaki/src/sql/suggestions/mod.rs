@@ -161,11 +161,11 @@ impl Search<'_> {
     async fn choose(&self, indexes: &[AssumedIndex]) -> Result<IndexSuggestions> {
         // Reading the samples has changed the page cache.
         let (before, mut physical) = self.with(&[]).await?;
-        let (mut chosen, mut times, mut seconds) = (Vec::<usize>::new(), Vec::new(), before);
+        let (mut chosen, mut seconds) = (Vec::<usize>::new(), before);
         while chosen.len() < INDEXES_MAX {
             let mut compared = Vec::new();
             for index in 0..indexes.len() {
-                if chosen.iter().any(|&known| indexes[known].has_same_keys(&indexes[index])) {
+                if chosen.iter().any(|&known| indexes[known].excludes(&indexes[index])) {
                     continue;
                 }
                 let all: Vec<&AssumedIndex> = chosen.iter().chain([&index]).map(|&index| &indexes[index]).collect();
@@ -185,7 +185,6 @@ impl Search<'_> {
             let Some(best) = narrowest else { break };
             (seconds, physical) = (best.seconds, best.physical);
             chosen.push(best.index);
-            times.push(seconds);
         }
         // A later index may serve in place of an earlier one.
         let mut place = 0;
@@ -195,26 +194,23 @@ impl Search<'_> {
             let (without, plan) = self.with(&others).await?;
             if without <= seconds {
                 chosen.remove(place);
-                times.remove(place);
                 (seconds, physical) = (without, plan);
             } else {
                 place += 1;
             }
         }
-        if let Some(last) = times.last_mut() {
-            *last = seconds;
-        }
-        let suggested = chosen.iter().zip(times).map(|(&index, seconds)| {
-            let index = &indexes[index];
+        let chosen: Vec<&AssumedIndex> = chosen.into_iter().map(|index| &indexes[index]).collect();
+        let mut suggested = Vec::with_capacity(chosen.len());
+        for (place, index) in chosen.iter().enumerate() {
             let table = self.state.catalog.table(&index.table)?;
-            Ok(SuggestedIndex {
+            suggested.push(SuggestedIndex {
                 sql: show::create_index(&table.def, &index.def),
                 table: index.table.qualified(),
                 bytes: index.bytes,
-                seconds,
-            })
-        });
+                seconds: self.with(&chosen[..=place]).await?.0,
+            });
+        }
         let plan = displayable(physical.as_ref()).set_show_statistics(true).indent(false).to_string();
-        Ok(IndexSuggestions { seconds: before, indexes: suggested.collect::<Result<_>>()?, plan })
+        Ok(IndexSuggestions { seconds: before, indexes: suggested, plan })
     }
 }
