@@ -61,7 +61,7 @@ fn call(call: &str) -> Error {
 }
 
 /// Splits at commas outside parentheses and brackets.
-fn arguments(list: &str) -> Vec<&str> {
+pub(super) fn arguments(list: &str) -> Vec<&str> {
     let mut depth = 0;
     let parts = list.split(|c| {
         match c {

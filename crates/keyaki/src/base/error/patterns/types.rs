@@ -1,5 +1,6 @@
 //! Types of operands and arguments; casts between types.
 
+use super::names::arguments;
 use super::text::sql_type;
 use super::{Pattern, pattern};
 use crate::base::error::Error;
@@ -19,7 +20,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     pattern("Unary operator 'NOT' requires a boolean expression, got {}", |c| argument_type("NOT", "boolean", c[0])),
     pattern("Unsupported SQL unary operator {}", |c| operator_text(unary(c[0]).into())),
     pattern("Can not find compatible types to compare {} with [{}]", |c| {
-        operator_text(format!("{} = {}", sql_type(c[0]), sql_type(c[1].split(", ").next().unwrap_or(c[1]))))
+        operator_text(format!("{} = {}", sql_type(c[0]), sql_type(arguments(c[1]).first().copied().unwrap_or(c[1]))))
     }),
     pattern("Cannot access field at argument {}: type {} is not Struct, Map, or Null", |c| {
         Error::DatatypeMismatch(format!("type {} has no fields", sql_type(c[1])))
