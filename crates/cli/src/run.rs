@@ -50,7 +50,7 @@ pub struct Runner {
     /// Print the number of rows that each statement changes, and that of all statements.
     pub changes: bool,
     rows_changed: u64,
-    /// The next statement is not executed: indexes are suggested for it.
+    /// The user's next statement is not executed: indexes are suggested for it.
     pub suggests_indexes: bool,
     /// Receives each statement and its result.
     pub log: Option<File>,
@@ -129,9 +129,6 @@ impl Runner {
     /// # Errors
     /// [`Failure::Cancelled`] after Ctrl-C; errors of the statement and of the output.
     pub async fn statement(&mut self, sql: &str) -> Result<()> {
-        if std::mem::take(&mut self.suggests_indexes) {
-            return self.suggest_indexes(sql).await;
-        }
         let is_explain = sql.trim_start().get(..7).is_some_and(|word| word.eq_ignore_ascii_case("explain"));
         self.style.draws_plans = is_explain;
         let has_estimates = is_explain && self.turn_estimates_on().await;
@@ -143,6 +140,17 @@ impl Runner {
         let logged = self.log_statement(sql, &result, start.elapsed());
         let redirected = self.end_once();
         result.and(logged).and(redirected)
+    }
+
+    /// Runs a statement of the user, or suggests indexes for it after `.expert`.
+    ///
+    /// # Errors
+    /// As [`Runner::statement`].
+    pub async fn typed(&mut self, sql: &str) -> Result<()> {
+        match std::mem::take(&mut self.suggests_indexes) {
+            true => self.suggest_indexes(sql).await,
+            false => self.statement(sql).await,
+        }
     }
 
     /// Shows indexes that would lower the cost of a statement, which is not executed.

@@ -225,7 +225,7 @@ pub async fn statements(runner: &mut Runner, input: &str) -> std::result::Result
     let statements = Session::split(input).map_err(|error| (error.into(), input.to_string()))?;
     for statement in statements {
         let statement = parameters::apply(&statement, &runner.parameters).into_owned();
-        if let Err(failure) = runner.statement(&statement).await {
+        if let Err(failure) = runner.typed(&statement).await {
             return Err((failure, statement));
         }
     }

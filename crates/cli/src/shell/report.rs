@@ -8,6 +8,7 @@
 //! ```
 
 use keyaki::Position;
+use unicode_width::UnicodeWidthStr;
 
 use crate::failure::Failure;
 use crate::remote::{self, plain};
@@ -64,7 +65,8 @@ impl Report {
             && let Some(source) = statement.lines().nth(line - 1)
         {
             let (shown, mark) = window(source, column - 1, width.saturating_sub(INDENT).max(20));
-            text.push_str(&format!("\n  {shown}\n  {}^", " ".repeat(mark)));
+            let before: String = shown.chars().take(mark).collect();
+            text.push_str(&format!("\n  {shown}\n  {}^", " ".repeat(before.width())));
         }
         self.notes.iter().for_each(|note| text.push_str(&format!("\n  {note}")));
         text
@@ -114,6 +116,8 @@ mod tests {
         let shown = text("bad", Some((2, 3)), "SELECT\n  x y", Some(("a.sql", 10)));
         assert_eq!(shown, "a.sql:11: bad\n    x y\n    ^");
         assert_eq!(text("no table", None, "SELECT 1", None), "no table");
+        // Wide letters take two columns.
+        assert_eq!(text("bad", Some((1, 14)), "SELECT '東京', x", None), "bad\n  SELECT '東京', x\n                 ^");
         // The text has no such line.
         assert_eq!(text("bad", Some((9, 9)), "x", None), "bad");
     }

@@ -145,7 +145,7 @@ impl Script<'_> {
                 return Ok(());
             }
             let sql = parameters::apply(&statement, &self.runner.parameters).into_owned();
-            let result = self.runner.statement(&sql).await;
+            let result = self.runner.typed(&sql).await;
             self.check(result, &sql, line)?;
         }
         Ok(())

@@ -76,7 +76,8 @@ struct Import {
 
 impl Import {
     /// # Errors
-    /// Unknown options, options without a value, repeated ones, and those that exclude each other or the format of the file.
+    /// Unknown options, options without a value, repeated options, and options that exclude each other or the format of the
+    /// file.
     fn parse(arguments: &[String]) -> Result<Import> {
         let (mut import, mut names) = (Import::default(), Vec::new());
         let mut arguments = arguments.iter();
@@ -174,7 +175,11 @@ impl Import {
             ))
         };
         let (function, options) = match self.format.or_else(|| Format::of(&self.file)).ok_or_else(unknown)? {
-            Format::Csv | Format::Tsv => ("read_csv", self.dialect("nullstr")),
+            Format::Csv | Format::Tsv => {
+                // As in COPY, which loads existing tables.
+                let quoted = ("allow_quoted_nulls", "false".to_string());
+                ("read_csv", self.dialect("nullstr").into_iter().chain([quoted]).collect())
+            }
             Format::Json => ("read_json", Vec::new()),
             Format::Parquet => ("read_parquet", Vec::new()),
         };
@@ -366,14 +371,18 @@ mod tests {
     #[test]
     fn files_and_options_become_sql() {
         let source = |line| parse(line).unwrap().source().unwrap();
-        assert_eq!(source("a.csv t"), "read_csv('a.csv')");
+        assert_eq!(source("a.csv t"), "read_csv('a.csv', allow_quoted_nulls => false)");
         assert_eq!(source("a.json.gz t"), "read_json('a.json.gz')");
         assert_eq!(source("--parquet it's t"), "read_parquet('it''s')");
         assert_eq!(
             source("--tsv --no-header --skip 2 a.txt t --null NA --ignore-errors"),
-            "read_csv('a.txt', header => false, delimiter => '\t', skip => 2, nullstr => 'NA', ignore_errors => true)"
+            "read_csv('a.txt', header => false, delimiter => '\t', skip => 2, nullstr => 'NA', ignore_errors => true, \
+             allow_quoted_nulls => false)"
         );
-        assert_eq!(source("--delimiter \\t a.csv t"), "read_csv('a.csv', delimiter => '\t')");
+        assert_eq!(
+            source("--delimiter \\t a.csv t"),
+            "read_csv('a.csv', delimiter => '\t', allow_quoted_nulls => false)"
+        );
         let copy = |line| parse(line).unwrap().copy("t");
         assert_eq!(copy("a.csv t"), "COPY t FROM 'a.csv'");
         assert_eq!(copy("--json a t"), "COPY t FROM 'a' (format json)");
