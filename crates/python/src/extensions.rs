@@ -1,7 +1,7 @@
 //! Extension types of Arrow in results: UUIDs are `arrow.uuid`, one of Arrow's canonical extension types.
 //!
 //! Within Keyaki, UUIDs are the only values of 16 bytes of fixed length. The metadata of a field mark them for other libraries.
-//! Elements of arrays are not marked: pyarrow cannot convert arrays of extension types to pandas.
+//! Elements of arrays are not marked.
 
 use std::sync::Arc;
 
