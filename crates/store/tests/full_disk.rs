@@ -364,3 +364,147 @@ fn writes_without_space_lose_nothing() {
         assert!(rows >= acknowledged.max(u32::from(!is_poisoned)), "write {failing}: {rows} rows of {acknowledged}");
     }
 }
+
+fn open_with_long_leaves(simulated: &Simulated) -> Store {
+    let options = Options { durability: Durability::Full, ..Options::default() };
+    Store::open(simulated.device(), Path::new("/db"), options).unwrap()
+}
+
+/// What happens between the insertion and the deletion of rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Between {
+    Nothing,
+    Reopen,
+    Crash,
+}
+
+/// A database with few rows takes little space. When other programs fill the disk, it accepts further rows only as long as it can
+/// remove all of them.
+#[test]
+fn rows_of_a_small_database_can_be_deleted() {
+    for rows in [0_u32, 1, 10, 30, 40, 50, 60, 100, 300] {
+        for (checkpoints, between) in [
+            (false, Between::Nothing),
+            (true, Between::Nothing),
+            (false, Between::Reopen),
+            (true, Between::Reopen),
+            (false, Between::Crash),
+            (true, Between::Crash),
+        ] {
+            let simulated = disk(u64::from(rows), u64::MAX);
+            let open = || {
+                let store = open_with_long_leaves(&simulated);
+                let map = KeyValue::open(&store, SMALL).unwrap();
+                (store, map)
+            };
+            let context = format!("{rows} rows, checkpoints: {checkpoints}, {between:?}");
+            let (mut store, mut map) = open();
+            (0..rows).for_each(|key| map.insert(&key.to_be_bytes(), &value(key)).unwrap());
+            if rows <= 10 {
+                assert!(simulated.used_bytes() < 1_000_000, "{context}: {} bytes", simulated.used_bytes());
+            }
+            if checkpoints {
+                store.checkpoint().unwrap();
+            }
+            simulated.set_capacity(Some(simulated.used_bytes()));
+            let end = fill(&map, rows);
+            if between != Between::Nothing {
+                drop(map);
+                if between == Between::Crash {
+                    simulated.crash();
+                }
+                drop(store);
+                simulated.set_capacity(Some(simulated.used_bytes()));
+                (store, map) = open();
+            }
+            check(&map, 0..end);
+            for key in 0..end {
+                map.delete(&key.to_be_bytes()).unwrap_or_else(|error| panic!("{context}, row {key} of {end}: {error}"));
+            }
+            check(&map, 0..0);
+            let again = fill(&map, 0);
+            println!("{context}: {end} rows, and {again} after their deletion");
+            assert!(again > 0, "{context}: the space of {end} rows cannot be used again");
+            let mut batch = WriteBatch::new();
+            batch.drop_tree(SMALL);
+            store.commit(batch).unwrap();
+            drop((map, store));
+            simulated.set_capacity(None);
+            let (_store, map) = open();
+            check(&map, 0..0);
+            (0..100_u32).for_each(|key| map.insert(&key.to_be_bytes(), &value(key)).unwrap());
+            check(&map, 0..100);
+        }
+    }
+}
+
+/// Rows that a small database could not accept leave it as it was, whatever space there is for a part of the reserve.
+#[test]
+fn refused_rows_leave_a_small_database_small() {
+    for free in (0..48).map(|step| step * (256 << 10)) {
+        let simulated = disk(free, u64::MAX);
+        let store = open_with_long_leaves(&simulated);
+        let map = KeyValue::open(&store, SMALL).unwrap();
+        (0..10_u32).for_each(|key| map.insert(&key.to_be_bytes(), &value(key)).unwrap());
+        simulated.set_capacity(Some(simulated.used_bytes() + free));
+        let end = fill(&map, 10);
+        (0..end).for_each(|key| map.delete(&key.to_be_bytes()).unwrap());
+        let again = fill(&map, 0);
+        assert!(again >= 10, "{free} bytes are free: {again} rows after the deletion of {end}");
+        check(&map, 0..again);
+    }
+}
+
+/// Short rows of several trees in a small database are deleted one by one on a full disk, with crashes in between.
+#[test]
+fn short_rows_of_many_trees_can_be_deleted() {
+    const TREES: u32 = 4;
+    for seed in 0..6 {
+        let mut random = Random::new(seed);
+        let simulated = disk(seed, u64::MAX);
+        let open = || {
+            let store = open_with_long_leaves(&simulated);
+            let maps: Vec<KeyValue> =
+                (0..TREES).map(|tree| KeyValue::open(&store, TreeId::new(2 + tree)).unwrap()).collect();
+            (store, maps)
+        };
+        let (mut store, mut maps) = open();
+        let mut keys: Vec<u32> = Vec::new();
+        let insert = |maps: &[KeyValue], key: u32| {
+            let mut batch = KeyValueBatch::default();
+            maps.iter().for_each(|map| batch.insert(map, &key.to_be_bytes(), b"short"));
+            maps[0].commit(batch)
+        };
+        for key in 0..u32::MAX {
+            if key == 100 {
+                simulated.set_capacity(Some(simulated.used_bytes()));
+            }
+            match insert(&maps, key) {
+                Ok(()) => keys.push(key),
+                Err(Error::DiskFull { .. }) => break,
+                Err(error) => panic!("seed {seed}: {error}"),
+            }
+            if key % 200 == 199 && seed % 2 == 0 {
+                let _ = store.checkpoint();
+            }
+        }
+        assert!(keys.len() > 200, "seed {seed}: only {} rows", keys.len());
+        for i in (1..keys.len()).rev() {
+            keys.swap(i, random.below(i as u64 + 1) as usize);
+        }
+        while let Some(key) = keys.pop() {
+            let mut batch = KeyValueBatch::default();
+            maps.iter().for_each(|map| batch.delete(map, &key.to_be_bytes()));
+            maps[0].commit(batch).unwrap_or_else(|error| panic!("seed {seed}, {} left: {error}", keys.len()));
+            if random.below(150) == 0 {
+                simulated.crash();
+                drop((maps, store));
+                simulated.set_capacity(Some(simulated.used_bytes()));
+                (store, maps) = open();
+            }
+        }
+        for map in &maps {
+            assert_eq!(map.range(.., Direction::Ascending).unwrap().count(), 0, "seed {seed}");
+        }
+    }
+}

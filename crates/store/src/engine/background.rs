@@ -503,6 +503,9 @@ impl Shared {
         }
         // The log requires a record for each sequence number. The record is empty: a crash before the superblock is
         // written undoes the whole installation.
+        if !self.files.space.is_small() {
+            self.log.lengthen()?;
+        }
         self.log.append(sequence, &[], LogReserve::Keep)?;
         let durable = self.log.cut().and_then(|position| {
             self.write_checkpoint(&mut checkpointed, next.clone(), sequence, position, Trained::All)?;

@@ -165,11 +165,18 @@ pub(crate) fn recover(
     let mut replay = Replay::new(state, next_tree, superblock.sequence);
     superblock.mirror(&*files.data)?;
     let first = superblock.sequence + 1;
-    let log = Log::open(device, dir, superblock.log, first, options.durability, &mut |sequence, payload| {
+    let is_short = files.space.open_small(0);
+    let log = Log::open(device, dir, superblock.log, first, options.durability, is_short, &mut |sequence, payload| {
         replay.apply(sequence, payload)
     })?;
     replay.finish()?;
-    Ok(shared(&superblock, files, log, replay, checkpointed, options, Some(lock), None))
+    let shared = shared(&superblock, files, log, replay, checkpointed, options, Some(lock), None);
+    let (buffered, excess) = shared.run_bytes();
+    if !shared.files.space.open_small(buffered + excess) {
+        // On a full disk, rows are refused until there is space.
+        shared.log.set_short(false);
+    }
+    Ok(shared)
 }
 
 /// Opens a database for reading, see [`Store::open_read_only`](super::Store::open_read_only).

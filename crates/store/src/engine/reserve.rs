@@ -4,7 +4,8 @@
 //! table. Four rules keep both available:
 //!
 //! - *Room.* A commit that adds rows is refused unless the data file has free space for one and a half times the bytes
-//!   of all root buffers, beside the reserve. The file grows for it while the disk has space.
+//!   of all root buffers, beside the reserve. The file grows for it while the disk has space. In a small file, reserve and
+//!   room are short, see [`Space`](crate::pages::Space), and so are the segments of the log.
 //! - *Reserve.* A part of the data file is free space that only flushes and checkpoints use, see
 //!   [`Purpose`](crate::pages::Purpose). The space that they free fills it first.
 //! - *Node tables.* A checkpoint is written only if a second range is set aside that is as long as its node table.
@@ -22,7 +23,7 @@ use std::sync::atomic::Ordering;
 
 use keyaki_device::BLOCK;
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, TreeId};
 use crate::engine::node_table::Trained;
 use crate::engine::{Checkpointed, Shared};
 use crate::log::LogReserve;
@@ -33,6 +34,8 @@ use crate::tree::StoreVersion;
 /// A range of the data file: offset and length in bytes.
 pub(crate) type Place = (u64, u64);
 
+/// Bytes of a small tree in the node table, which there are two of.
+const TREE_ENTRY_BYTES: u64 = 1 << 10;
 /// A range for a node table of `len` bytes may be longer by this, beside a factor of four.
 const TABLE_EXCESS_MAX: u64 = 1 << 20;
 
@@ -41,6 +44,46 @@ fn is_apt(place: Place, len: u64) -> bool {
 }
 
 impl Shared {
+    /// Bytes that the runs of all root buffers need, and bytes that a checkpoint may need beside them: for each tree with messages, a page
+    /// and an index page, and for each tree its entry in the node table.
+    pub fn run_bytes(&self) -> (u64, u64) {
+        let state = self.state.read().clone();
+        let buffers = state.trees.range(..TreeId::MEMORY_START).map(|(_, version)| version.buffer_bytes() as u64);
+        buffers.fold((0, 0), |(bytes, excess), buffer| {
+            let pages = if buffer > 0 { 2 * self.options.page_bytes as u64 } else { 0 };
+            (bytes + buffer * 3 / 2, excess + pages + TREE_ENTRY_BYTES)
+        })
+    }
+
+    /// Provides the room for a batch that adds rows. If the database will not be small any more, the log gets its usual
+    /// lengths first.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], other device errors.
+    pub fn make_room(&self, batch: &WriteBatch) -> Result<()> {
+        let (mut bytes, mut excess) = self.run_bytes();
+        bytes += batch.bytes.len() as u64 * 3 / 2;
+        excess += batch.schemas().count() as u64 * (2 * self.options.page_bytes as u64 + TREE_ENTRY_BYTES);
+        if self.files.space.remains_small(bytes + excess) {
+            return self.files.make_small_room(bytes + excess);
+        }
+        self.log.lengthen()?;
+        let made = self.files.make_room(bytes);
+        if made.is_err() && self.files.space.is_small() {
+            self.log.set_short(true);
+        }
+        made
+    }
+
+    /// Makes a database with little data small again, so that it needs less space.
+    fn become_small(&self) {
+        let _commits = self.commit.lock();
+        let (bytes, excess) = self.run_bytes();
+        if self.files.space.become_small(bytes + excess) {
+            self.log.set_short(true);
+        }
+    }
+
     /// A range for a node table of `len` bytes. Afterwards, `checkpointed` has a range for the next one of this length:
     /// the one that is set aside, or that of the previous table, which becomes free.
     ///
@@ -95,8 +138,16 @@ impl Shared {
     ) -> Result<(u64, u64)> {
         let frees = batch.frees_space()?;
         if !frees.any() {
-            self.try_make_space()?;
-            return self.try_submit(batch, check, LogReserve::Keep);
+            loop {
+                self.try_make_space()?;
+                let segment = self.log.newest_segment();
+                let submitted = self.try_submit(batch, &check, LogReserve::Keep);
+                // A record that used up the spare segment was refused for lack of another one. The next checkpoint begins in the
+                // new segment, so that the one before it becomes the spare segment.
+                if !matches!(submitted, Err(Error::DiskFull { .. })) || self.log.newest_segment() == segment {
+                    return submitted;
+                }
+            }
         }
         let mut submitted = self.try_submit(batch, &check, LogReserve::Use);
         if matches!(submitted, Err(Error::DiskFull { .. })) {
@@ -112,7 +163,10 @@ impl Shared {
     /// As [`Shared::make_space`], but does nothing if nothing has changed since the last call, and a full disk is no
     /// error. Writers that are refused at the same time wait for one call.
     fn try_make_space(&self) -> Result<()> {
-        let current = || Some((self.inserted.load(Ordering::Acquire), self.files.space.usage().0));
+        let current = || {
+            let inserted = self.inserted.load(Ordering::Acquire);
+            Some((inserted, self.files.space.usage().0, self.log.newest_segment()))
+        };
         let mut futile = self.futile.lock();
         // Readers of other processes may have ended. A structural change under way releases them itself.
         if let Some(mut checkpointed) = self.maintenance.try_lock() {
@@ -149,6 +203,7 @@ impl Shared {
                 break flushed;
             }
         };
+        self.become_small();
         if !self.log.keep_spare()? {
             // The log needs its reserve more than the data file needs free space.
             self.files.trim(Kept::Reserve)?;

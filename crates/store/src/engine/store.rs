@@ -82,9 +82,9 @@ pub(crate) struct Shared {
     /// Commits that have waited, because the buffers exceeded one and a half times their budget.
     pub stalls: Meter,
     pub pacing: Pacing,
-    /// Newest sequence number and used bytes of the data file after the last call of [`Shared::make_space`] for a
-    /// commit.
-    pub futile: Mutex<Option<(u64, u64)>>,
+    /// Newest sequence number, used bytes of the data file and newest segment of the log after the last call of
+    /// [`Shared::make_space`] for a commit.
+    pub futile: Mutex<Option<(u64, u64, Option<u64>)>>,
     pub lock: Mutex<Option<Box<dyn Lock>>>,
     /// Set if the store is open read-only.
     pub follower: Option<Mutex<Follower>>,
@@ -598,10 +598,12 @@ impl Shared {
         self.check_poison()?;
         if !batch.bytes.is_empty() {
             self.wait_for_room(batch)?;
-            if log == LogReserve::Keep {
-                let bytes = self.buffer_bytes() + batch.bytes.len();
-                self.files.make_room(bytes as u64 * 3 / 2)?;
-            }
+        }
+        let needs_room = log == LogReserve::Keep && !batch.bytes.is_empty();
+        // Commits to a small file take turns, so that each regards the others.
+        let has_room = needs_room && !self.files.space.is_small();
+        if has_room {
+            self.make_room(batch)?;
         }
         // Dropped after the commit lock is released: freeing the extents of a dropped tree may take long.
         let (state, generation);
@@ -613,6 +615,9 @@ impl Shared {
             };
             check(&state)?;
             let changes_trees = self.check_commit(&state, batch)?;
+            if needs_room && (!has_room || self.files.space.is_small()) {
+                self.make_room(batch)?;
+            }
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
             // A commit to memory trees only has a sequence number, but no bytes for the log.
             self.log.append(sequence, &batch.bytes, log)?;

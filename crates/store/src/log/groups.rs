@@ -43,7 +43,7 @@ pub(super) fn damaged(path: &Path, offset: u64, detail: String) -> Error {
 impl Stream {
     /// The stream of the records from `first` on.
     pub(super) fn new(device: &Arc<dyn Device>, dir: &Path, first: u64) -> Stream {
-        let segments = LogSegments { device: device.clone(), dir: dir.to_path_buf(), log_id: 0 };
+        let segments = LogSegments::new(device.clone(), dir, 0, false);
         Stream { segments, log_id: None, first, expected: None }
     }
 

@@ -78,7 +78,8 @@ impl Log {
     /// Recovers the log and opens it for appending. Calls `apply` with the sequence number and the payload of each
     /// valid record from position `from` on, in order. `first` (at least 1) is the first sequence number to apply;
     /// earlier records are verified and skipped. If there is no log and `from` is the default position, the log is
-    /// created with its first record. At any other position a missing log is damage.
+    /// created with its first record. At any other position a missing log is damage. With `is_short`, new segments and the
+    /// spare one are short at first, until [`lengthen`](Self::lengthen).
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] if an acknowledged record is damaged or missing. (A torn tail, which was never
@@ -90,13 +91,14 @@ impl Log {
         from: LogPosition,
         first: u64,
         durability: Durability,
+        is_short: bool,
         apply: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
     ) -> Result<Log> {
         assert!(first > 0, "sequence numbers start at 1");
         assert!(from.offset.is_multiple_of(BLOCK as u64), "log position {from:?} is not block-aligned");
         let found = recover::recover(&device, dir, from, first, apply)?;
         let log_id = found.log_id.unwrap_or_else(random_id);
-        let segments = LogSegments { device, dir: dir.to_path_buf(), log_id };
+        let segments = LogSegments::new(device, dir, log_id, is_short);
         let mut state = State::new(durability, found.next_segment, found.next_sequence - 1, found.tail);
         // A new log needs no reserve before its first record.
         state.spare = if found.log_id.is_some() { segments.recover_spare()? } else { None };
@@ -113,7 +115,7 @@ impl Log {
 
     /// A log that refuses all records and has no files, for a database that is only read.
     pub fn without_files(device: Arc<dyn Device>, dir: &Path) -> Log {
-        let segments = LogSegments { device, dir: dir.to_path_buf(), log_id: 0 };
+        let segments = LogSegments::new(device, dir, 0, false);
         let writer = Arc::new(Writer::new(segments, State::new(Durability::Off, 0, 0, None), 0));
         writer.poison("the database is open read-only");
         Log { writer, background: Mutex::new(None) }
@@ -209,7 +211,27 @@ impl Log {
         self.writer.remove_before(position)
     }
 
-    /// Provides the spare segment, if the disk has the space. Returns true if there is one.
+    /// Gives the segments of a short log their usual lengths, because the database will not be small any more: extends the
+    /// current segment and the spare one to 4 MiB. From then on, ordinary records need such a spare segment. Does nothing if the log is not
+    /// short.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`]: the log remains short. [`Error::Poisoned`]; device errors, which poison the log.
+    pub fn lengthen(&self) -> Result<()> {
+        self.writer.lengthen()
+    }
+
+    /// Sets whether ordinary records need a short spare segment only. Changes no segment.
+    pub fn set_short(&self, is_short: bool) {
+        self.writer.set_short(is_short);
+    }
+
+    /// Number of the newest segment; `None` before the first.
+    pub fn newest_segment(&self) -> Option<u64> {
+        self.writer.newest_segment()
+    }
+
+    /// Provides the spare segment, if the disk has the space. Returns true if there is one of the required length.
     ///
     /// # Errors
     /// [`Error::Poisoned`]; device errors, which poison the log.

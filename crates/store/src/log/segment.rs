@@ -11,21 +11,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use keyaki_device::{BLOCK, Buffer, Device, File, OpenMode};
+use keyaki_primitives::sync::atomic::{AtomicBool, Ordering};
 
 use super::format::{GroupHeader, HEADER_BYTES, parse_segment_name, segment_name};
 use super::state::{MARK_BYTES, Tail};
 use crate::base::{Error, Result};
 
-/// Length of a segment in bytes, if the disk has the space. Tests use short segments so that logs have many.
+/// Length of a segment in bytes, if the disk has the space and the log is not short. Tests use short segments so that logs
+/// have many.
 pub(super) const SEGMENT_BYTES: u64 = if cfg!(test) { 128 << 10 } else { 64 << 20 };
 /// Length of a segment in bytes if the disk is nearly full.
-pub(super) const SMALL_SEGMENT_BYTES: u64 = if cfg!(test) { SEGMENT_BYTES / 4 } else { SEGMENT_BYTES / 16 };
+const SMALL_SEGMENT_BYTES: u64 = if cfg!(test) { SEGMENT_BYTES / 4 } else { SEGMENT_BYTES / 16 };
+/// Length of the first segment and of the spare segment of a short log in bytes.
+const SHORT_SEGMENT_BYTES: u64 = if cfg!(test) { SMALL_SEGMENT_BYTES / 2 } else { 128 << 10 };
 /// The file name of the spare segment.
 pub(super) const SPARE_NAME: &str = "log.spare";
 
 const _: () = {
     assert!(SEGMENT_BYTES.is_multiple_of(BLOCK as u64) && SMALL_SEGMENT_BYTES.is_multiple_of(BLOCK as u64));
-    assert!(SMALL_SEGMENT_BYTES >= 2 * BLOCK as u64 + MARK_BYTES, "an opening group, another one, and a mark");
+    assert!(SHORT_SEGMENT_BYTES.is_multiple_of(BLOCK as u64) && SHORT_SEGMENT_BYTES < SMALL_SEGMENT_BYTES);
+    assert!(SHORT_SEGMENT_BYTES >= 2 * BLOCK as u64 + MARK_BYTES, "an opening group, another one, and a mark");
 };
 
 /// A file without records that becomes the next segment.
@@ -44,10 +49,15 @@ impl Spare {
         self.capacity >= SEGMENT_BYTES
     }
 
-    /// Gives back the space that a closed log does not need.
-    pub(super) fn shorten(self) -> Result<()> {
-        if self.capacity > SMALL_SEGMENT_BYTES {
-            self.file.truncate(SMALL_SEGMENT_BYTES)?;
+    /// True if it has at least `len` bytes.
+    pub(super) fn has(&self, len: u64) -> bool {
+        self.capacity >= len
+    }
+
+    /// Gives back all but `kept` bytes.
+    pub(super) fn shorten(self, kept: u64) -> Result<()> {
+        if self.capacity > kept {
+            self.file.truncate(kept)?;
         }
         Ok(())
     }
@@ -59,9 +69,39 @@ pub(super) struct LogSegments {
     pub device: Arc<dyn Device>,
     pub dir: PathBuf,
     pub log_id: u64,
+    /// True while the database is small: the first segments and the spare one are short, and take little space.
+    is_short: AtomicBool,
 }
 
 impl LogSegments {
+    pub(super) fn new(device: Arc<dyn Device>, dir: &Path, log_id: u64, is_short: bool) -> LogSegments {
+        LogSegments { device, dir: dir.to_path_buf(), log_id, is_short: AtomicBool::new(is_short) }
+    }
+
+    /// Length of the spare segment in bytes, and of segments if the disk is nearly full.
+    pub(super) fn spare_bytes(&self) -> u64 {
+        if self.is_short() { SHORT_SEGMENT_BYTES } else { SMALL_SEGMENT_BYTES }
+    }
+
+    /// True while segments are short.
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_short(&self, is_short: bool) {
+        self.is_short.store(is_short, Ordering::Relaxed);
+    }
+
+    /// Length in bytes of the segment after `tail`, if the disk has the space. In a short log it is twice as long as a used one,
+    /// so that many commits to a small database start few segments.
+    pub(super) fn bytes_after(&self, tail: Option<&Tail>) -> u64 {
+        if !self.is_short() {
+            return SEGMENT_BYTES;
+        }
+        let double = |tail: &Tail| if tail.offset > tail.capacity / 2 { 2 * tail.capacity } else { tail.capacity };
+        tail.map_or(0, double).clamp(SHORT_SEGMENT_BYTES, SEGMENT_BYTES)
+    }
+
     pub(super) fn path(&self, number: u64) -> PathBuf {
         self.dir.join(segment_name(number))
     }
@@ -87,11 +127,12 @@ impl LogSegments {
         let spare = if self.device.exists(&self.spare_path())? {
             let file = self.device.open(&self.spare_path(), OpenMode::ReadWrite)?;
             let len = file.len()? / BLOCK as u64 * BLOCK as u64;
-            if len >= SMALL_SEGMENT_BYTES && is_allocated(&*file, len)? {
+            if len >= SHORT_SEGMENT_BYTES && is_allocated(&*file, len)? {
                 // A crash may have undone the creation of a segment after its opening group was written.
                 file.write_at(0, &Buffer::zeroed(BLOCK))?;
                 file.sync_data()?;
-                Ok(Spare { file, capacity: len, written_to: 0 })
+                let mut spare = Spare { file, capacity: len, written_to: 0 };
+                extend(&mut spare, self.spare_bytes(), len).map(|()| spare)
             } else {
                 file.truncate(0)?;
                 self.allocate_spare(file)
@@ -102,11 +143,24 @@ impl LogSegments {
         spare.map(Some).or_else(|error| if matches!(error, Error::DiskFull { .. }) { Ok(None) } else { Err(error) })
     }
 
+    /// Makes sure that the spare segment has its length: extends `spare`, or creates one.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], other device errors, with the spare segment that there is.
+    pub(super) fn provide_spare(&self, spare: Option<Spare>) -> std::result::Result<Spare, (Error, Option<Spare>)> {
+        let Some(mut spare) = spare else { return self.create_spare().map_err(|error| (error, None)) };
+        let len = self.spare_bytes();
+        match extend(&mut spare, len, len) {
+            Ok(()) => Ok(spare),
+            Err(error) => Err((error, Some(spare))),
+        }
+    }
+
     /// Creates the spare segment.
     ///
     /// # Errors
     /// [`Error::DiskFull`], other device errors. There is no spare segment then.
-    pub(super) fn create_spare(&self) -> Result<Spare> {
+    fn create_spare(&self) -> Result<Spare> {
         let path = self.spare_path();
         if self.device.exists(&path)? {
             self.device.remove(&path)?;
@@ -115,8 +169,9 @@ impl LogSegments {
     }
 
     fn allocate_spare(&self, file: Arc<dyn File>) -> Result<Spare> {
-        match file.allocate(0, SMALL_SEGMENT_BYTES) {
-            Ok(()) => Ok(Spare { file, capacity: SMALL_SEGMENT_BYTES, written_to: 0 }),
+        let capacity = self.spare_bytes();
+        match file.allocate(0, capacity) {
+            Ok(()) => Ok(Spare { file, capacity, written_to: 0 }),
             Err(error) => {
                 drop(file);
                 self.device.remove(&self.spare_path())?;
@@ -125,8 +180,9 @@ impl LogSegments {
         }
     }
 
-    /// Makes `spare` segment `number`, with its opening group and space for a group of `needed` bytes. `next_sequence`
-    /// is the sequence number of its first record. The segment is durable on return.
+    /// Makes `spare` segment `number`, with its opening group and space for a group of `needed` bytes, and with `len` bytes
+    /// if the disk has the space. `next_sequence` is the sequence number of its first record. The segment is durable on
+    /// return.
     ///
     /// # Errors
     /// [`Error::DiskFull`] if the segment has no space for the group; other device errors. The spare segment is
@@ -137,10 +193,11 @@ impl LogSegments {
         number: u64,
         next_sequence: u64,
         synced_through: u64,
+        len: u64,
         needed: u64,
     ) -> std::result::Result<Tail, (Error, Option<Spare>)> {
         assert!(needed.is_multiple_of(BLOCK as u64), "group of {needed} bytes is not block-aligned");
-        if let Err(error) = extend(&mut spare, needed + BLOCK as u64) {
+        if let Err(error) = extend(&mut spare, len, needed + BLOCK as u64) {
             return Err((error, Some(spare)));
         }
         let Spare { file: unnamed, capacity, written_to } = spare;
@@ -194,7 +251,7 @@ impl LogSegments {
         let path = self.path(segment);
         let file = self.device.open(&path, OpenMode::ReadWrite)?;
         let len = file.len()? / BLOCK as u64 * BLOCK as u64;
-        let needed = spare.as_ref().map_or(SMALL_SEGMENT_BYTES, |spare| spare.capacity + 1);
+        let needed = spare.as_ref().map_or(SHORT_SEGMENT_BYTES, |spare| spare.capacity + 1);
         if len < needed || !is_allocated(&*file, len)? {
             drop(file);
             self.device.remove(&path)?;
@@ -231,31 +288,41 @@ pub(super) fn capacity_of(file: &dyn File, offset: u64) -> Result<u64> {
     Ok(offset)
 }
 
-/// Extends a spare segment to the length of a segment, or at least to `needed` bytes.
-fn extend(spare: &mut Spare, needed: u64) -> Result<()> {
-    let missing = needed.saturating_sub(spare.capacity);
-    if missing == 0 && spare.is_long() {
+/// Extends a spare segment to `len` bytes, or at least to `needed` bytes.
+fn extend(spare: &mut Spare, len: u64, needed: u64) -> Result<()> {
+    let (len, missing) = (len.max(needed), needed.saturating_sub(spare.capacity));
+    if spare.has(len) {
         return Ok(());
     }
-    match spare.file.allocate(spare.capacity, SEGMENT_BYTES.max(needed) - spare.capacity) {
-        Ok(()) => spare.capacity = SEGMENT_BYTES.max(needed),
-        Err(error) if error.is_no_space() => {
-            // Part of the range may have been allocated.
-            spare.file.truncate(spare.capacity)?;
+    let from = spare.capacity;
+    spare.capacity = match extend_file(&*spare.file, from, len) {
+        Ok(()) => len,
+        Err(Error::DiskFull { .. }) if needed < len => {
             if missing > 0 {
-                spare.file.allocate(spare.capacity, missing)?;
-                spare.capacity = needed;
+                extend_file(&*spare.file, from, needed)?;
             }
+            from.max(needed)
         }
-        Err(error) => return Err(error.into()),
-    }
+        Err(error) => return Err(error),
+    };
     Ok(())
 }
 
-/// Allocates at least `needed` bytes from offset `from` on, and more if the disk has the space. Returns the new length
-/// of the file.
-pub(super) fn allocate(file: &dyn File, from: u64, needed: u64) -> Result<u64> {
-    for end in [SEGMENT_BYTES, SMALL_SEGMENT_BYTES] {
+/// Extends a file from `from` to `len` bytes.
+pub(super) fn extend_file(file: &dyn File, from: u64, len: u64) -> Result<()> {
+    file.allocate(from, len - from).or_else(|error| {
+        if error.is_no_space() {
+            // Part of the range may have been allocated.
+            file.truncate(from)?;
+        }
+        Err(error.into())
+    })
+}
+
+/// Allocates at least `needed` bytes from offset `from` on, and more, up to one of the lengths `ends`, if the disk has the
+/// space. Returns the new length of the file.
+pub(super) fn allocate(file: &dyn File, ends: [u64; 2], from: u64, needed: u64) -> Result<u64> {
+    for end in ends {
         if end <= from + needed {
             continue;
         }

@@ -16,7 +16,7 @@ use keyaki_primitives::sync::{Condvar, Mutex, MutexGuard};
 
 use super::format::{MAX_RECORD_BYTES, RECORD_HEADER_BYTES};
 use super::gate::Gate;
-use super::segment::{LogSegments, SMALL_SEGMENT_BYTES, allocate, empty_group};
+use super::segment::{LogSegments, allocate, empty_group, extend_file};
 use super::state::{GROUP_BYTES, Group, MARK_BYTES, State, Tail, Zeros, group_span};
 use super::{LogPosition, LogReserve};
 use crate::base::{Durability, Error, Result};
@@ -82,7 +82,7 @@ impl Writer {
                 self.rolled.wait(&mut state);
             } else if state.pending_bytes > 0 && state.pending_bytes + payload.len() > PENDING_BYTES_MAX {
                 self.take_turn(&mut state, SyncTarget::Written);
-            } else if reserve == LogReserve::Keep && state.spare.is_none() {
+            } else if reserve == LogReserve::Keep && !self.has_spare(&state) {
                 self.provide_spare(&mut state)?;
             } else if state.push(sequence, payload) {
                 break;
@@ -280,31 +280,88 @@ impl Writer {
         Ok(())
     }
 
-    /// Creates the spare segment.
+    /// True if there is a spare segment of the required length.
+    fn has_spare(&self, state: &State) -> bool {
+        state.spare.as_ref().is_some_and(|spare| spare.has(self.segments.spare_bytes()))
+    }
+
+    /// Creates the spare segment, or extends it to the required length.
     fn provide_spare(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
-        assert!(!state.rolling && state.spare.is_none(), "one thread at a time changes segments");
+        assert!(!state.rolling, "one thread at a time changes segments");
         state.rolling = true;
-        let created = MutexGuard::unlocked(state, || self.segments.create_spare());
+        let spare = state.spare.take();
+        let provided = MutexGuard::unlocked(state, || self.segments.provide_spare(spare));
         state.rolling = false;
         self.rolled.notify_all();
-        match created {
+        match provided {
             Ok(spare) => {
                 state.spare = Some(spare);
+                Ok(())
+            }
+            Err((error, spare)) => {
+                state.spare = spare;
+                self.failed(state, error)
+            }
+        }
+    }
+
+    pub(super) fn lengthen(&self) -> Result<()> {
+        if !self.segments.is_short() {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        while state.rolling {
+            self.rolled.wait(&mut state);
+        }
+        state.check()?;
+        self.segments.set_short(false);
+        let lengthened = self.lengthen_tail(&mut state).and_then(|()| {
+            // A log without records needs no spare segment yet.
+            if state.tail.is_none() || self.has_spare(&state) { Ok(()) } else { self.provide_spare(&mut state) }
+        });
+        if lengthened.is_err() {
+            self.segments.set_short(true);
+        }
+        lengthened
+    }
+
+    /// Extends the current segment to the length of a spare one, which it may become.
+    fn lengthen_tail(&self, state: &mut MutexGuard<'_, State>) -> Result<()> {
+        let len = self.segments.spare_bytes();
+        let Some(tail) = state.tail.as_ref().filter(|tail| tail.capacity < len) else { return Ok(()) };
+        let (file, from) = (tail.file.clone(), tail.capacity);
+        state.rolling = true;
+        let extended = MutexGuard::unlocked(state, || extend_file(&*file, from, len));
+        state.rolling = false;
+        self.rolled.notify_all();
+        match extended {
+            Ok(()) => {
+                let Some(tail) = state.tail.as_mut() else { unreachable!("segments change one at a time") };
+                tail.capacity = len;
                 Ok(())
             }
             Err(error) => self.failed(state, error),
         }
     }
 
+    pub(super) fn set_short(&self, is_short: bool) {
+        self.segments.set_short(is_short);
+    }
+
+    pub(super) fn newest_segment(&self) -> Option<u64> {
+        self.state.lock().next_segment.checked_sub(1)
+    }
+
     /// Provides space for a group of `needed` bytes and a mark: extends the current segment if it is empty, otherwise
     /// starts a new one.
     fn roll(&self, state: &mut MutexGuard<'_, State>, needed: u64) -> Result<()> {
-        let needed = needed + MARK_BYTES;
+        let (needed, len) = (needed + MARK_BYTES, self.segments.bytes_after(state.tail.as_ref()));
         if state.tail_is_empty()
             && let Some(tail) = state.tail.as_mut()
         {
             // Happens only after opening, or for a record longer than a segment, so the mutex may be held.
-            match allocate(&*tail.file, tail.capacity, tail.offset + needed - tail.capacity) {
+            let ends = [len, self.segments.spare_bytes()];
+            match allocate(&*tail.file, ends, tail.capacity, tail.offset + needed - tail.capacity) {
                 Ok(capacity) => {
                     tail.capacity = capacity;
                     return Ok(());
@@ -320,7 +377,7 @@ impl Writer {
         let Some(spare) = state.spare.take() else { unreachable!("it was provided under the mutex") };
         state.rolling = true;
         let (number, next, durable) = (state.next_segment, state.appended + 1, state.durable);
-        let created = MutexGuard::unlocked(state, || self.segments.create(spare, number, next, durable, needed));
+        let created = MutexGuard::unlocked(state, || self.segments.create(spare, number, next, durable, len, needed));
         state.rolling = false;
         self.rolled.notify_all();
         match (created, number.checked_add(1)) {
@@ -425,7 +482,7 @@ impl Writer {
         }
         state.check()?;
         // A log without records needs none yet.
-        if state.spare.is_some() || state.tail.is_none() {
+        if self.has_spare(&state) || state.tail.is_none() {
             return Ok(true);
         }
         match self.provide_spare(&mut state) {
@@ -520,16 +577,17 @@ impl Writer {
         }
         // Without a spare segment, the next process needs the space of this one. If the spare segment is short, the
         // disk may be full: the next process makes the spare segment its first one, and this one its spare segment.
-        let is_needed = spare.is_none() && capacity - offset < SMALL_SEGMENT_BYTES;
+        let spare_bytes = self.segments.spare_bytes();
+        let is_needed = spare.is_none() && capacity - offset < spare_bytes;
         if !is_needed {
             let is_short = spare.as_ref().is_some_and(|spare| !spare.is_long());
-            file.truncate(if is_short { offset.max(SMALL_SEGMENT_BYTES.min(capacity)) } else { offset })?;
+            file.truncate(if is_short { offset.max(spare_bytes.min(capacity)) } else { offset })?;
         }
         if target == SyncTarget::Synced {
             file.sync_data()?;
         }
         match spare {
-            Some(spare) => spare.shorten(),
+            Some(spare) => spare.shorten(spare_bytes),
             None if is_needed => Ok(()),
             None => self.segments.recover_spare().map(drop),
         }

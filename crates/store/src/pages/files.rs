@@ -163,6 +163,11 @@ impl Files {
         self.writing(|| self.space.make_room(bytes))
     }
 
+    /// See [`Space::make_small_room`].
+    pub fn make_small_room(&self, bytes: u64) -> Result<()> {
+        self.writing(|| self.space.make_small_room(bytes))
+    }
+
     /// See [`Space::trim`]. A failure changes nothing.
     pub fn trim(&self, kept: Kept) -> Result<()> {
         let _gate = self.enter_to_write()?;

@@ -43,6 +43,85 @@ fn commits_survive_a_crash_and_the_last_segment_is_trimmed() {
     assert!(medium.used_bytes() < SEGMENT_BYTES, "the last segment was not trimmed");
 }
 
+/// Opens the log of a small database. Returns the sequence number of its newest record, too.
+fn open_short(medium: &Simulated) -> (Log, u64) {
+    let mut newest = 0;
+    let (from, durability) = (LogPosition::default(), Durability::Full);
+    let log = Log::open(medium.device(), dir(), from, 1, durability, true, &mut |sequence, _| {
+        newest = sequence;
+        Ok(())
+    });
+    (log.unwrap(), newest)
+}
+
+#[test]
+fn logs_of_small_databases_are_short() {
+    let (medium, short) = (device(0), SEGMENT_BYTES / 8);
+    for sequence in 1..=5 {
+        let (log, newest) = open_short(&medium);
+        assert_eq!(newest, sequence - 1);
+        append(&log, sequence, 10);
+        log.commit(sequence).unwrap();
+        assert!(medium.used_bytes() <= short * (sequence + 1), "{} bytes in use", medium.used_bytes());
+        drop(log);
+        assert!(medium.used_bytes() <= short * (sequence + 1), "{} bytes in use", medium.used_bytes());
+    }
+    // Each segment is twice as long as the one before.
+    let (log, mut sequence) = open_short(&medium);
+    while segment_count(&medium) < 12 {
+        sequence += 1;
+        append(&log, sequence, 2000);
+        log.commit(sequence).unwrap();
+    }
+    assert!(medium.used_bytes() > 2 * SEGMENT_BYTES, "{} bytes in use", medium.used_bytes());
+    drop(log);
+    assert_eq!(open_short(&medium).1, sequence);
+}
+
+/// Once the database is not small any more, records need the usual spare segment; those of commits that free space do not.
+#[test]
+fn longer_logs_need_a_longer_spare_segment() {
+    let medium = device(0);
+    let (log, _) = open_short(&medium);
+    append(&log, 1, 10);
+    log.commit(1).unwrap();
+    medium.set_capacity(Some(medium.used_bytes()));
+    assert!(matches!(log.lengthen(), Err(Error::DiskFull { .. })));
+    append(&log, 2, 10);
+    assert!(log.keep_spare().unwrap());
+    log.set_short(false);
+    let refused = log.append(3, &payload(3, 10), LogReserve::Keep);
+    assert!(matches!(refused, Err(Error::DiskFull { .. })), "{refused:?}");
+    assert!(!log.keep_spare().unwrap());
+    log.append(3, &payload(3, 10), LogReserve::Use).unwrap();
+    log.commit(3).unwrap();
+    log.set_short(true);
+    medium.set_capacity(None);
+    log.lengthen().unwrap();
+    assert!(medium.used_bytes() >= SEGMENT_BYTES / 2, "{} bytes in use", medium.used_bytes());
+    let segments = segment_count(&medium);
+    append(&log, 4, SEGMENT_BYTES as usize / 10);
+    log.commit(4).unwrap();
+    assert_eq!(segment_count(&medium), segments, "the segment was not extended");
+    drop(log);
+    assert_eq!(open_short(&medium).1, 4);
+    assert_eq!(open(&medium).1.len(), 4);
+}
+
+/// Checkpoints of a database with few commits do not make its log longer.
+#[test]
+fn segments_with_few_records_are_not_followed_by_longer_ones() {
+    let medium = device(0);
+    let (log, _) = open_short(&medium);
+    for sequence in 1..=12 {
+        append(&log, sequence, 10);
+        log.commit(sequence).unwrap();
+        let position = log.cut().unwrap();
+        log.remove_before(position).unwrap();
+    }
+    assert!(medium.used_bytes() <= SEGMENT_BYTES / 4, "{} bytes in use", medium.used_bytes());
+}
+
 #[test]
 fn segments_follow_each_other_and_huge_records_fit() {
     let medium = device(0);

@@ -75,7 +75,7 @@ fn open_on(
     durability: Durability,
 ) -> Result<(Log, Records)> {
     let mut records = Records::new();
-    let log = Log::open(device, dir, from, first, durability, &mut |sequence, payload| {
+    let log = Log::open(device, dir, from, first, durability, false, &mut |sequence, payload| {
         records.push((sequence, payload.to_vec()));
         Ok(())
     })?;

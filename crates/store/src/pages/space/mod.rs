@@ -8,6 +8,11 @@
 //! first. Fragmented space would be useless for an extent, so the reserve is counted in *slots*: a free range has as
 //! many slots as extents of the length that flushes write on a full disk fit into it.
 //!
+//! While data and buffered messages take less than half a slot together, and less than 168 KiB, the file is *small*: one slot, which is
+//! contiguous, is the reserve and the room for the runs of the messages: it has space for all of these runs, and for all leaves
+//! written again. On a full disk, a shorter range is enough for shorter runs. A file leaves this state before it accepts more
+//! rows, and only with the whole reserve. It becomes small again when it is opened, or when rows are refused on a full disk.
+//!
 //! Invariants: free ranges are block-aligned, not empty, disjoint, not adjacent, and lie between the superblock slots
 //! and the end of the file. Freeing a range twice, or a range that was never allocated, is a bug and panics.
 
@@ -38,6 +43,8 @@ const RESERVE_BYTES_MAX: u64 = 256 << 20;
 const RESERVE_SHARE: u64 = 32;
 /// Minimum number of slots of the reserve, unless these are longer than [`RESERVE_BYTES_MAX`].
 const RESERVE_SLOTS_MIN: u64 = 16;
+/// Maximum data and buffered messages of a small file in bytes, unless half a slot is shorter.
+const SMALL_BYTES_MAX: u64 = 168 << 10;
 /// A full disk counts as full until this part of the reserve more is free.
 const FULL_DISK_EXCESS_SHARE: u64 = 4;
 
@@ -95,6 +102,8 @@ struct Free {
     /// Bytes allocated since the last trim. Most of them replace extents of the newest checkpoint, which are free only
     /// after the next one.
     taken_bytes: u64,
+    /// See the [module](self).
+    is_small: bool,
 }
 
 impl Space {
@@ -152,6 +161,15 @@ impl Space {
         assert!(!self.is_read_only, "allocation of {len} bytes in a file that is only read");
         assert!(len > 0 && is_aligned(len), "allocation of {len} bytes is not block-aligned");
         let mut free = self.free.lock();
+        let was_small = free.is_small;
+        // A load is accepted with the whole reserve only.
+        free.is_small &= purpose != Purpose::Load;
+        let allocated = self.allocate_from(&mut free, len, purpose);
+        free.is_small |= was_small && allocated.is_err();
+        allocated
+    }
+
+    fn allocate_from(&self, free: &mut Free, len: u64, purpose: Purpose) -> Result<u64> {
         let kept_by_load = free.reserve_slots();
         if !free.leaves(len, kept_by_load) {
             let kept = match purpose {
@@ -159,8 +177,8 @@ impl Space {
                 Purpose::Settle => kept_by_load / 2,
                 Purpose::Checkpoint => 0,
             };
-            let needed = len + free.growth_to(kept_by_load + 1);
-            match self.grow(&mut free, needed) {
+            let needed = if free.is_small { free.growth_by_slot(len) } else { len + free.growth_to(kept_by_load + 1) };
+            match self.grow(free, needed) {
                 Err(Error::DiskFull { .. }) if free.leaves(len, kept) => {}
                 grown => grown?,
             }
@@ -205,13 +223,64 @@ impl Space {
         used + free.reserve_slots_of(used) * free.slot_bytes
     }
 
+    /// As [`become_small`](Self::become_small), when the file is opened. Deletes on a full disk may have made a small file
+    /// a little larger, which has no whole reserve then.
+    pub fn open_small(&self, bytes: u64) -> bool {
+        let mut free = self.free.lock();
+        free.is_small = false;
+        let has_reserve = free.slots >= free.reserve_slots();
+        free.is_small = free.is_little(bytes) || !has_reserve && free.is_within(bytes, 2 * free.slot_bytes);
+        free.is_small
+    }
+
+    /// Makes the file small if it has little data beside `bytes` bytes that the runs of buffered messages need. Returns true if it
+    /// is small.
+    pub fn become_small(&self, bytes: u64) -> bool {
+        let mut free = self.free.lock();
+        free.is_small |= !self.is_read_only && free.is_little(bytes);
+        free.is_small
+    }
+
+    /// True if the file is small, and will be with `bytes` bytes for the runs of buffered messages.
+    pub fn remains_small(&self, bytes: u64) -> bool {
+        let free = self.free.lock();
+        free.is_small && free.is_little(bytes)
+    }
+
+    /// True if the file is small, see the [module](self).
+    pub fn is_small(&self) -> bool {
+        self.free.lock().is_small
+    }
+
+    /// Makes sure that a small file has a free range for `bytes` bytes of runs, and for the leaves that they become with the data.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`] if the file cannot grow. Nothing changes then.
+    pub fn make_small_room(&self, bytes: u64) -> Result<()> {
+        let mut free = self.free.lock();
+        let longest = free.by_len.last().map_or(0, |&(len, _)| len);
+        if longest < 2 * bytes + free.data_bytes() {
+            let needed = free.growth_by_slot(0);
+            self.grow(&mut free, needed)?;
+        }
+        self.is_full.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Makes sure that there are `bytes` free bytes beside the reserve, for the runs of buffered messages; on a full
-    /// disk, a part of the reserve more.
+    /// disk, a part of the reserve more. The file is not small afterwards.
     ///
     /// # Errors
     /// [`Error::DiskFull`] if the file cannot grow. Nothing changes then.
     pub fn make_room(&self, bytes: u64) -> Result<()> {
         let mut free = self.free.lock();
+        let was_small = std::mem::take(&mut free.is_small);
+        let made = self.make_slots(&mut free, bytes);
+        free.is_small = was_small && made.is_err();
+        made
+    }
+
+    fn make_slots(&self, free: &mut Free, bytes: u64) -> Result<()> {
         let mut slots = bytes.div_ceil(free.slot_bytes);
         free.room_slots = free.room_slots.max(slots);
         if self.is_full() {
@@ -220,7 +289,7 @@ impl Space {
         }
         if free.slots < slots + free.reserve_slots() {
             let needed = free.growth_to(slots + free.reserve_slots());
-            self.grow(&mut free, needed)?;
+            self.grow(free, needed)?;
             assert!(
                 free.slots >= slots + free.reserve_slots(),
                 "growth by {needed} bytes for {slots} slots was too small"
@@ -235,10 +304,11 @@ impl Space {
     /// Provides the reserve, if the disk has the space.
     pub fn top_up(&self) -> Result<()> {
         let mut free = self.free.lock();
-        if free.slots >= free.reserve_slots() {
+        let slots = free.reserve_slots();
+        if free.slots >= slots {
             return Ok(());
         }
-        let needed = free.growth_to(free.reserve_slots());
+        let needed = if free.is_small { free.growth_by_slot(0) } else { free.growth_to(slots) };
         match self.grow(&mut free, needed) {
             Err(Error::DiskFull { .. }) => Ok(()),
             grown => grown,
@@ -284,6 +354,7 @@ impl Space {
         let (reserve, room_slots) = (free.reserve_slots(), std::mem::take(&mut free.room_slots));
         let bytes = |slots: u64| slots.saturating_sub(before) * free.slot_bytes;
         let kept = match kept {
+            Kept::Growth if free.is_small => bytes(reserve).max(BLOCK as u64),
             Kept::Growth => bytes(reserve + room_slots).max(growth_bytes(offset)),
             Kept::Room => bytes(reserve + room_slots).max(BLOCK as u64),
             Kept::Reserve => bytes(reserve).max(BLOCK as u64),
@@ -305,10 +376,10 @@ impl Space {
         (used.saturating_sub(self.spare_bytes.load(Ordering::Relaxed)), free.file_len)
     }
 
-    /// Grows the file by at least `needed` bytes; by a larger step if the disk has the space.
+    /// Grows the file by at least `needed` bytes; by a larger step if the disk has the space and the file is not small.
     fn grow(&self, free: &mut Free, needed: u64) -> Result<()> {
         let end = free.file_len;
-        let mut step = growth_bytes(end).max(needed);
+        let mut step = if free.is_small { needed } else { growth_bytes(end).max(needed) };
         loop {
             let after = end.checked_add(step).ok_or_else(|| {
                 let limit = u64::MAX - end;
@@ -338,6 +409,21 @@ impl Space {
 }
 
 impl Free {
+    /// True if the data and `bytes` bytes more are so few that one slot is enough for them on a full disk.
+    fn is_little(&self, bytes: u64) -> bool {
+        self.is_within(bytes, SMALL_BYTES_MAX.min(self.slot_bytes / 2))
+    }
+
+    /// True if the data and `bytes` bytes more are shorter than `limit`.
+    fn is_within(&self, bytes: u64, limit: u64) -> bool {
+        self.data_bytes().saturating_add(bytes) < limit
+    }
+
+    /// Bytes in use behind the superblock.
+    fn data_bytes(&self) -> u64 {
+        (self.file_len - self.free_bytes).saturating_sub(RESERVED_BYTES)
+    }
+
     /// Number of slots of the reserve.
     fn reserve_slots(&self) -> u64 {
         self.reserve_slots_of(self.file_len)
@@ -345,6 +431,9 @@ impl Free {
 
     /// Number of slots of the reserve of a file of `file_len` bytes.
     fn reserve_slots_of(&self, file_len: u64) -> u64 {
+        if self.is_small {
+            return 1;
+        }
         let least = (RESERVE_BYTES_MAX / self.slot_bytes).clamp(2, RESERVE_SLOTS_MIN);
         (file_len / RESERVE_SHARE).min(RESERVE_BYTES_MAX).div_ceil(self.slot_bytes).max(least)
     }
@@ -361,6 +450,12 @@ impl Free {
         let needed = (slots.saturating_sub(self.slots) + 2) * self.slot_bytes;
         // The reserve grows by a thirty-second of this.
         (needed + needed / 16).next_multiple_of(BLOCK as u64)
+    }
+
+    /// Growth of a small file in bytes after which it ends with `len` bytes and a slot that are free.
+    fn growth_by_slot(&self, len: u64) -> u64 {
+        let last = self.last().map_or(0, |(_, last)| last);
+        (len + self.slot_bytes).saturating_sub(last).max(BLOCK as u64)
     }
 
     /// Takes `len` bytes from the best-fitting free range and returns their offset; `None` if no range is long enough.

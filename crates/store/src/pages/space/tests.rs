@@ -198,3 +198,65 @@ fn files_grow_by_a_part_of_their_length() {
     let lens = [0, 10 * MIB + 100, 100 * MIB, 400 * MIB, 4000 * MIB].map(growth_bytes);
     assert_eq!(lens, [4 * MIB, 5 * MIB, 50 * MIB, 64 * MIB, 125 * MIB]);
 }
+
+/// A small file has one free slot beside its data, until it accepts more rows with the whole reserve.
+#[test]
+fn small_files_have_one_free_slot() {
+    let (medium, path, slot) = (device(0), Path::new("/db/data"), 80 * PAGE);
+    let start = RESERVED_BYTES + PAGE;
+    set_bytes(&medium, path, vec![0; start as usize]);
+    let (enough, too_much) = (slot / 2 - 2 * PAGE, slot / 2 - PAGE);
+    let open = || {
+        let file = medium.open(path, OpenMode::ReadWrite).unwrap();
+        let space = Space::new(file, vec![(RESERVED_BYTES, PAGE)], slot).unwrap();
+        assert!(space.open_small(0) && space.remains_small(enough) && !space.remains_small(too_much));
+        space
+    };
+    let space = open();
+    space.make_small_room(enough).unwrap();
+    assert_eq!((space.usage().1, space.dense_len()), (start + slot, start + slot));
+    assert_eq!(space.allocate(10 * PAGE, Purpose::Checkpoint).unwrap(), start);
+    assert_eq!(space.usage().1, start + 10 * PAGE + slot);
+    space.free(start, 10 * PAGE);
+    space.trim(Kept::Growth).unwrap();
+    space.top_up().unwrap();
+    assert_eq!(space.usage().1, start + slot);
+    // More rows need the whole reserve.
+    medium.set_capacity(Some(medium.used_bytes()));
+    assert!(matches!(space.make_room(too_much), Err(Error::DiskFull { .. })));
+    assert!(matches!(space.allocate(PAGE, Purpose::Load), Err(Error::DiskFull { .. })));
+    assert!(space.is_small() && space.is_full() && space.make_small_room(enough).is_ok() && !space.is_full());
+    // Flushes may use all of the slot.
+    let settled = space.allocate(slot / 2, Purpose::Settle).unwrap();
+    let run = space.allocate(slot / 2, Purpose::Checkpoint).unwrap();
+    assert!(space.allocate(PAGE, Purpose::Checkpoint).is_err() && space.is_small());
+    space.top_up().unwrap();
+    assert!(space.is_small() && space.make_small_room(0).is_err());
+    // Without the reserve, a file with a little more remains small when it is opened.
+    assert!(space.open_small(PAGE / 2) && !space.open_small(slot));
+    space.free(run, slot / 2);
+    // A shorter range is enough for fewer rows.
+    assert!(space.make_small_room(enough / 8).is_err());
+    space.free(settled, slot / 2);
+    let short = space.allocate(slot / 2, Purpose::Checkpoint).unwrap();
+    assert!(space.make_small_room(0).is_err());
+    space.free(short, slot / 2 - 2 * PAGE);
+    space.make_small_room(enough / 8).unwrap();
+    assert!(space.make_small_room(enough).is_err());
+    space.free(short + slot / 2 - 2 * PAGE, 2 * PAGE);
+    // With space, a file that has more data gets the whole reserve.
+    medium.set_capacity(None);
+    let reserved = |space: &Space| {
+        let (used, len) = space.usage();
+        !space.is_small() && len - used >= RESERVE_SLOTS_MIN * slot
+    };
+    space.top_up().unwrap();
+    assert!(reserved(&space));
+    drop(space);
+    let space = open();
+    space.make_room(too_much).unwrap();
+    assert!(reserved(&space));
+    let space = open();
+    space.allocate(PAGE, Purpose::Load).unwrap();
+    assert!(reserved(&space));
+}
