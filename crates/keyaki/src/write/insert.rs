@@ -78,7 +78,7 @@ async fn insert(
     let rows = passing_identities(rows, &statement, table);
     let in_transaction = statement.writer.is_in_transaction();
     let is_recursive = foreign_keys::is_recursive(table);
-    let (limits, buffer) = match (in_transaction, is_recursive) {
+    let (limits, mut buffer) = match (in_transaction, is_recursive) {
         (_, true) => (BatchLimits::none(), RowBuffer::reserved(&statement.engine, "INSERT")),
         (true, false) => (BatchLimits::of_part(&statement.engine, table), buffer),
         (false, false) => (limits, buffer),
@@ -170,7 +170,7 @@ pub(super) async fn create_filled(
     limits: BatchLimits,
 ) -> Result<u64> {
     schema::create_trees(&mut creation, &table)?;
-    let buffer = RowBuffer::reserved(&statement.engine, "CREATE TABLE");
+    let mut buffer = RowBuffer::reserved(&statement.engine, "CREATE TABLE");
     let in_transaction = statement.writer.is_in_transaction();
     let limits = if in_transaction { BatchLimits::of_part(&statement.engine, &table) } else { limits };
     let next = buffer.another();

@@ -17,9 +17,9 @@ use futures::{StreamExt, stream};
 use keyaki_store::compact;
 
 use super::bulk::batch_bytes;
-use crate::Result;
 use crate::catalog::Table;
 use crate::engine::Engine;
+use crate::{Error, Result};
 
 /// Maximum rows of a query's result in a write batch, and their maximum bytes as a share of the query memory.
 const QUERY_ROWS_MAX: usize = 100_000;
@@ -68,6 +68,11 @@ impl BatchLimits {
         BatchLimits { rows: usize::MAX, bytes: usize::MAX }
     }
 
+    /// False if the rows must be in one part.
+    fn divide(self) -> bool {
+        self != Self::none()
+    }
+
     /// Limits for a part of the rows of a statement in a transaction: a small share of the query memory, divided among the
     /// trees of the table.
     pub fn of_part(engine: &Engine, table: &Table) -> Self {
@@ -109,8 +114,7 @@ pub(super) async fn choose(
     if buffer.fill(&mut rows, limits).await? {
         return Ok(WritePath::Batch(buffer.batches));
     }
-    let first = stream::iter(std::mem::take(&mut buffer.batches).into_iter().map(Ok));
-    Ok(WritePath::Bulk(Box::pin(RecordBatchStreamAdapter::new(rows.schema(), first.chain(rows)))))
+    Ok(WritePath::Bulk(buffer.followed_by(rows)))
 }
 
 /// Batches of rows in memory, with their number.
@@ -119,6 +123,8 @@ pub(crate) struct RowBuffer {
     pub rows: usize,
     /// Reservation in the query memory; `None` if the rows are not accounted there.
     reservation: Option<MemoryReservation>,
+    /// The first rows of the next buffer, if the query memory ended the last [`fill`](Self::fill).
+    next: Option<RecordBatch>,
 }
 
 impl RowBuffer {
@@ -126,18 +132,24 @@ impl RowBuffer {
     pub fn reserved(engine: &Engine, statement: &str) -> Self {
         let pool = &engine.base_state.runtime_env().memory_pool;
         let reservation = MemoryConsumer::new(format!("rows of {statement}")).register(pool);
-        RowBuffer { batches: Vec::new(), rows: 0, reservation: Some(reservation) }
+        RowBuffer { batches: Vec::new(), rows: 0, reservation: Some(reservation), next: None }
     }
 
     /// A buffer without a reservation, for rows whose number and bytes the caller limits.
     pub fn unreserved() -> Self {
-        RowBuffer { batches: Vec::new(), rows: 0, reservation: None }
+        RowBuffer { batches: Vec::new(), rows: 0, reservation: None, next: None }
     }
 
-    /// An empty buffer of the same kind.
-    pub fn another(&self) -> Self {
+    /// An empty buffer of the same kind, for the rows after those of this one.
+    pub fn another(&mut self) -> Self {
         let reservation = self.reservation.as_ref().map(MemoryReservation::new_empty);
-        RowBuffer { batches: Vec::new(), rows: 0, reservation }
+        RowBuffer { batches: Vec::new(), rows: 0, reservation, next: self.next.take() }
+    }
+
+    /// The rows of the buffer, then those of a stream. The rows are not reserved any more.
+    pub fn followed_by(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        let first = stream::iter(self.batches.into_iter().chain(self.next).map(Ok));
+        Box::pin(RecordBatchStreamAdapter::new(rows.schema(), first.chain(rows)))
     }
 
     /// Adds a batch; drops it if it is empty.
@@ -145,9 +157,10 @@ impl RowBuffer {
     /// # Errors
     /// `OutOfMemory` if the reservation cannot grow.
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
-        if batch.num_rows() > 0 {
-            self.rows += batch.num_rows();
+        let added = batch.num_rows();
+        if added > 0 {
             let Some(reservation) = &mut self.reservation else {
+                self.rows += added;
                 self.batches.push(batch);
                 return Ok(());
             };
@@ -155,6 +168,7 @@ impl RowBuffer {
             let bytes = batch.get_array_memory_size();
             let batch = if bytes > 2 * batch_bytes(&batch) + SHARED_BYTES_MAX { compact(&batch) } else { batch };
             reservation.try_grow(batch.get_array_memory_size())?;
+            self.rows += added;
             self.batches.push(batch);
         }
         Ok(())
@@ -187,19 +201,46 @@ impl RowBuffer {
         self.rows.min(limits.rows).min(limits.bytes / bytes.div_ceil(self.rows.max(1)).max(1)).max(1)
     }
 
-    /// Adds batches of a stream until it ends or the buffer exceeds `limits`. Returns true at the end.
+    /// Adds batches of a stream until it ends or the buffer exceeds `limits`, or, if there are limits, further rows do not fit into
+    /// the query memory. Returns true at the end.
     ///
     /// # Errors
-    /// The first error of the stream; `OutOfMemory` if the reservation cannot grow.
+    /// The first error of the stream; `OutOfMemory` if the first row does not fit, or any without limits.
     pub async fn fill(&mut self, rows: &mut SendableRecordBatchStream, limits: BatchLimits) -> Result<bool> {
         let mut bytes = 0;
         while self.rows <= limits.rows && bytes <= limits.bytes {
-            let Some(batch) = rows.next().await else { return Ok(true) };
-            let batch = batch?;
+            let batch = match self.next.take() {
+                Some(batch) => batch,
+                None => match rows.next().await {
+                    Some(batch) => batch?,
+                    None => return Ok(true),
+                },
+            };
             bytes += batch_bytes(&batch);
-            self.push(batch)?;
+            match self.push(batch.clone()) {
+                Err(error) if limits.divide() && is_out_of_memory(&error) => {
+                    let added = if self.rows > 0 { 0 } else { self.push_part(&batch)? };
+                    self.next = Some(batch.slice(added, batch.num_rows() - added));
+                    return Ok(false);
+                }
+                pushed => pushed?,
+            }
         }
         Ok(false)
+    }
+
+    /// Adds as many of the first rows of a batch as fit into the query memory. Returns their number.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if the first row does not fit.
+    fn push_part(&mut self, batch: &RecordBatch) -> Result<usize> {
+        let mut rows = batch.num_rows().div_ceil(2);
+        loop {
+            match self.push(compact(&batch.slice(0, rows))) {
+                Err(error) if rows > 1 && is_out_of_memory(&error) => rows = rows.div_ceil(2),
+                pushed => return pushed.map(|()| rows),
+            }
+        }
     }
 
     /// Adds all batches of a stream.
@@ -209,4 +250,8 @@ impl RowBuffer {
         }
         Ok(self)
     }
+}
+
+fn is_out_of_memory(error: &Error) -> bool {
+    matches!(error.root(), Error::OutOfMemory { .. })
 }

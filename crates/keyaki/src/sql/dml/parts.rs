@@ -9,8 +9,6 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::{StreamExt, stream};
 use keyaki_store::Snapshot;
 
 use super::foreign_keys;
@@ -76,14 +74,11 @@ impl Many {
         key: Option<&[usize]>,
     ) -> Result<Many> {
         let Some(key) = key else { return Ok(self) };
-        let Many { mut first, rest, limits } = self;
-        let (empty, schema) = (first.another(), rest.schema());
+        let Many { first, rest, limits } = self;
         let batch_rows = first.rows_within(limits);
+        let empty = RowBuffer::reserved(&session.engine, statement);
         // The sorter reserves their memory.
-        let batches = std::mem::take(&mut first.batches);
-        drop(first);
-        let rows = stream::iter(batches.into_iter().map(Ok)).chain(rest);
-        let rows = Box::pin(RecordBatchStreamAdapter::new(schema, rows));
+        let rows = first.followed_by(rest);
         let rest = write::sorted(&session.engine, statement, &writer.decision, rows, key, batch_rows).await?;
         Ok(Many { first: empty, rest, limits })
     }
