@@ -266,8 +266,11 @@ fn check(spec: &Spec) {
         let rows = executor.pipeline(pipeline);
         let stats = rows.stats().clone();
         let found = collect_pushing(rows, pushed).unwrap();
-        let counted = stats.snapshot().rows;
-        assert_eq!(*counted.last().unwrap(), found.len() as u64);
+        let counted = stats.snapshot();
+        assert_eq!(*counted.rows.last().unwrap(), found.len() as u64);
+        let is_measured = mode == ExecutionMode::OutOfOrder && counted.tasks > 0;
+        assert_eq!(counted.busy_ns.len(), counted.rows.len());
+        assert_eq!(counted.busy_ns.iter().any(|&time| time > 0), is_measured);
         assert!(multiset(found) == multiset(expected), "{mode:?}");
     }
     common::eventually("all fibers end", || executor.fiber_count() == 0);

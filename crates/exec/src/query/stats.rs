@@ -8,12 +8,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use keyaki_device::Device;
 use keyaki_primitives::sync::Mutex;
 
 /// Initial time between two samples of the timeline.
 const SAMPLE_INTERVAL_NS: u64 = 1_000_000;
+/// The first tasks of a query are all measured, further ones are sampled: one in this many.
+const TASKS_MEASURED: u64 = 64;
+const TASKS_PER_SAMPLE: u64 = 16;
 /// Samples kept, at most.
 const SAMPLES_MAX: usize = 2_000;
 
@@ -36,6 +40,7 @@ struct Counters {
     pages_spared: AtomicU64,
     tasks: AtomicU64,
     rows: Vec<AtomicU64>,
+    busy_ns: Vec<AtomicU64>,
 
     pages_read: AtomicU64,
     reads_started: AtomicU64,
@@ -76,6 +81,9 @@ pub struct StatsSnapshot {
     pub tasks: u64,
     /// Rows per level after its filter: those of the driver (or scan), then those of each step.
     pub rows: Vec<u64>,
+    /// Nanoseconds that the workers have spent on the tasks of each level of a pipeline that runs out of order, all workers together;
+    /// extrapolated from a sample of the tasks. Zeros in order.
+    pub busy_ns: Vec<u64>,
     /// The device's clock at the start.
     pub started_ns: u64,
     /// Nanoseconds of the device's clock from start to end, or until now.
@@ -102,6 +110,7 @@ impl Stats {
             clock: Some(clock.clone()),
             started_ns: clock.now_ns(),
             rows: (0..levels).map(|_| AtomicU64::new(0)).collect(),
+            busy_ns: (0..levels).map(|_| AtomicU64::new(0)).collect(),
             timeline: Mutex::new(Timeline { interval_ns: SAMPLE_INTERVAL_NS, samples: Vec::new() }),
             ..Counters::default()
         };
@@ -128,6 +137,7 @@ impl Stats {
             in_flight_max: c.in_flight_max.load(Relaxed),
             tasks: c.tasks.load(Relaxed),
             rows: c.rows.iter().map(|rows| rows.load(Relaxed)).collect(),
+            busy_ns: c.busy_ns.iter().map(|time| time.load(Relaxed)).collect(),
             started_ns: c.started_ns,
             elapsed_ns: match c.ended_ns.load(Relaxed) {
                 0 => c.clock.as_ref().map_or(0, |clock| clock.now_ns().saturating_sub(c.started_ns)),
@@ -155,8 +165,19 @@ impl Stats {
         }
     }
 
-    pub(crate) fn tasks(&self, count: u64) {
-        self.counters.tasks.fetch_add(count, Relaxed);
+    /// Counts a task. Returns the number of tasks for which its time counts: 0 if it need not be measured.
+    pub(crate) fn task(&self) -> u64 {
+        let before = self.counters.tasks.fetch_add(1, Relaxed);
+        match before {
+            ..TASKS_MEASURED => 1,
+            _ if before.is_multiple_of(TASKS_PER_SAMPLE) => TASKS_PER_SAMPLE,
+            _ => 0,
+        }
+    }
+
+    /// Adds the time that tasks of a level have taken.
+    pub(crate) fn busy(&self, level: usize, time: Duration) {
+        self.counters.busy_ns[level].fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
     pub(crate) fn rows(&self, level: usize, count: usize) {
@@ -223,6 +244,13 @@ mod tests {
         stats.read_started(4096);
         stats.read_completed(SAMPLE_INTERVAL_NS / 10);
         assert_eq!(stats.snapshot().timeline.len(), 1);
+    }
+
+    #[test]
+    fn the_measured_tasks_stand_for_all() {
+        let stats = Stats::default();
+        let counted: u64 = (0..TASKS_MEASURED + 10 * TASKS_PER_SAMPLE).map(|_| stats.task()).sum();
+        assert_eq!(counted, stats.counters().tasks);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::fmt::{self, Formatter};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
@@ -340,6 +341,9 @@ fn record(stats: &Stats, metrics: &ExecutionPlanMetricsSet) {
     count("tasks".into(), stats.tasks);
     for (step, rows) in stats.rows.iter().enumerate() {
         count(format!("rows_{step}"), *rows);
+    }
+    for (step, busy_ns) in stats.busy_ns.iter().enumerate().filter(|(_, busy_ns)| **busy_ns > 0) {
+        MetricBuilder::new(metrics).subset_time(format!("busy_{step}"), 0).add_duration(Duration::from_nanos(*busy_ns));
     }
     gauge("in_flight_max", stats.in_flight_max as usize);
     let per_second = |count: u64| count as f64 * 1e9 / stats.elapsed_ns.max(1) as f64;

@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use super::out_of_order::PipelineExecution;
 use super::task_queue::Task;
@@ -40,7 +41,12 @@ pub(super) async fn yield_if_due() {
     .await;
 }
 
-type RunningTask = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+struct RunningTask {
+    future: Pin<Box<dyn Future<Output = Result<()>> + Send>>,
+    level: usize,
+    /// The number of tasks for which its time counts.
+    measured_as: u64,
+}
 
 pub(super) struct Fiber {
     execution: Arc<PipelineExecution>,
@@ -61,10 +67,16 @@ impl Fiber {
             Some(task) => task,
             None => {
                 let (task, read_ahead_bytes) = self.execution.next_task()?;
-                self.task.insert(Box::pin(run(self.execution.clone(), task, read_ahead_bytes)))
+                let (level, measured_as) = (task.level(), self.execution.stats().task());
+                let future = Box::pin(run(self.execution.clone(), task, read_ahead_bytes));
+                self.task.insert(RunningTask { future, level, measured_as })
             }
         };
-        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(context)));
+        let start = (task.measured_as > 0).then(Instant::now);
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(context)));
+        if let Some(start) = start {
+            self.execution.stats().busy(task.level, start.elapsed() * task.measured_as as u32);
+        }
         Some(polled.unwrap_or_else(|payload| Poll::Ready(Err(panicked(payload)))))
     }
 }

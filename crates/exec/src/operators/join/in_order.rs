@@ -59,7 +59,7 @@ impl InOrderPipeline<'_> {
     fn run(&self) -> Result<()> {
         if let Some((view, ranges)) = &self.plan.driver {
             for range in ranges {
-                self.run.query.stats.tasks(1);
+                self.run.query.stats.task();
                 block_on(read_driver(self.plan, view, &self.source, range.clone(), self))?;
             }
         }
@@ -104,7 +104,7 @@ impl InOrderPipeline<'_> {
             }
             let lookup = Lookup { outer: outer.clone(), number };
             number += 1;
-            self.run.query.stats.tasks(1);
+            self.run.query.stats.task();
             block_on(look_up(self.plan, level, &self.source, &lookup, self))?;
         }
         assert_eq!(number, outer.lookups(), "each row with a key has a lookup");

@@ -26,7 +26,7 @@ use super::row_buffer::{BufferContents, RowBuffer};
 use super::task_queue::{Task, TaskQueue};
 use super::tasks::{RowSink, append_single, look_up, read_driver};
 use crate::base::{Error, Result, panicked};
-use crate::query::{Flow, Output, Query};
+use crate::query::{Flow, Output, Query, Stats};
 use crate::runtime::{BuffersRows, Fallible, Runtime, Urgency};
 use crate::source::TaskPages;
 
@@ -230,11 +230,7 @@ impl PipelineExecution {
 
     /// Runs a task, reading ahead at most `read_ahead_bytes` bytes.
     pub async fn run(self: &Arc<Self>, task: Task, read_ahead_bytes: usize) -> Result<()> {
-        self.query.stats.tasks(1);
-        let level = match &task {
-            Task::DriverRange(_) => 0,
-            Task::Lookup(step, _) => step + 1,
-        };
+        let level = task.level();
         let source = TaskPages::new(self.runtime.clone(), self.query.clone(), read_ahead_bytes);
         let source = source.with_projection(self.plan.levels[level].projection.clone());
         match task {
@@ -271,6 +267,11 @@ impl PipelineExecution {
     /// The calling fiber continues after [`PipelineExecution::fiber_waits`].
     pub fn fiber_resumes(&self) {
         self.tasks.lock().resume();
+    }
+
+    /// The counters of the query.
+    pub fn stats(&self) -> &Stats {
+        &self.query.stats
     }
 
     /// Announces the query's class of work for the current worker.

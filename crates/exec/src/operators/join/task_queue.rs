@@ -25,6 +25,16 @@ pub(crate) enum Task {
     Lookup(usize, Lookup),
 }
 
+impl Task {
+    /// The level of the rows that it adds.
+    pub fn level(&self) -> usize {
+        match self {
+            Task::DriverRange(_) => 0,
+            Task::Lookup(step, _) => step + 1,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct TaskQueue {
     ranges: VecDeque<KeyRange>,
