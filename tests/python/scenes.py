@@ -59,6 +59,7 @@ SCENES = {
         "EXPLAIN ANALYZE SELECT c.city, sum(o.total) AS total FROM orders o JOIN customer c ON c.id = o.customer GROUP BY c.city ORDER BY total DESC;",
         "quit",
     ],
+    "suggestions": [".expert SELECT id, total FROM orders WHERE placed = '2024-03-01';", "quit"],
     "formats": [
         ".mode insert pet",
         "SELECT id, name FROM customer ORDER BY id LIMIT 2;",
@@ -77,6 +78,13 @@ SCENES = {
         ".parameter set least 990",
         "SELECT id, name FROM customer WHERE city = :city AND id > :least;",
         ".parameter list",
+        "quit",
+    ],
+    "imports": [
+        ".shell printf 'id,name,born\\n1,Kiki,2021-05-17\\n2,,\\n' > pets.csv",
+        "SELECT * FROM 'pets.csv';",
+        ".import --key id pets.csv pets",
+        ".schema pets",
         "quit",
     ],
     "mistakes": [
