@@ -3,10 +3,11 @@
 //! Statements that report phases (COPY, CREATE INDEX, ANALYZE) show a bar per phase. Other statements show the elapsed time and
 //! the pages read after [`SHOW_AFTER`]. The progress line is erased when the statement ends.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use keyaki::Progress;
 use keyaki::Session;
 use parking_lot::Mutex;
@@ -19,8 +20,8 @@ const SHOW_AFTER: Duration = Duration::from_secs(2);
 const REFRESH: Duration = Duration::from_millis(250);
 
 const WITH_TOTAL: &str =
-    "{msg} {wide_bar:.cyan/blue} {percent:>3} %  {human_pos} of {human_len} rows, {per_sec}, {eta} left";
-const WITHOUT_TOTAL: &str = "{spinner:.cyan} {msg}  {human_pos} rows, {per_sec}, {elapsed}";
+    "{msg} {wide_bar:.cyan/blue} {percent:>3} %  {human_pos} of {human_len} rows, {rate}, {eta} left";
+const WITHOUT_TOTAL: &str = "{spinner:.cyan} {msg}  {human_pos} rows, {rate}, {elapsed}";
 const PLAIN: &str = "{spinner:.cyan} {msg}";
 
 /// The bars on the terminal. At most one is visible.
@@ -87,7 +88,16 @@ impl Bars {
 fn bar(total: Option<u64>, template: &str) -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(8);
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style = style.with_key("rate", |state: &ProgressState, text: &mut dyn fmt::Write| {
+        // A failure would be one of the terminal.
+        let _ = text.write_str(&rate(state.per_sec()));
+    });
     ProgressBar::with_draw_target(total, target).with_style(style)
+}
+
+/// Rows per second, in whole rows.
+fn rate(per_second: f64) -> String {
+    format!("{}/s", terminal::thousands(per_second.round() as u64))
 }
 
 impl Progress for Bars {
@@ -133,6 +143,11 @@ mod tests {
         for template in [WITH_TOTAL, WITHOUT_TOTAL, PLAIN] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
+    }
+
+    #[test]
+    fn rates_are_rounded() {
+        assert_eq!([0.2, 165_814_651.2021].map(rate), ["0/s", "165,814,651/s"]);
     }
 
     #[test]

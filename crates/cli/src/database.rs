@@ -20,20 +20,36 @@ pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Database> {
     check_directory(path)?;
     // The shell can change its working directory.
     let path = std::path::absolute(path).map_err(Failure::file(path))?;
-    Ok(Database::open(path, options)?)
+    Database::open(path, options).map_err(|error| match error.root() {
+        keyaki::Error::NotADatabase { .. } => {
+            Failure::message(format!("{error}. Name a new directory, or that of a database"))
+        }
+        _ => error.into(),
+    })
 }
 
 /// True if the directory has the files of a database. Opening it checks their contents.
 pub fn is_database(path: &Path) -> bool {
-    path.join("LOCK").exists() && path.join("data").exists()
+    path.join("LOCK").exists() && path.join("data").is_file()
 }
 
-/// Checks that a path is a directory, or does not exist.
+/// Checks that a path is a directory that may have a database, or does not exist.
 fn check_directory(path: &Path) -> Result<()> {
+    let name = path.display();
+    if path.join("data").is_dir() {
+        return Err(Failure::message(format!(
+            "\"{name}\" has no database, but the files of a dump: load it with keyaki restore '{name}' DATABASE"
+        )));
+    }
+    if path.join("PG_VERSION").is_file() {
+        return Err(Failure::message(format!(
+            "\"{name}\" is a PostgreSQL database cluster, no Keyaki database. Export its tables (psql -c \"\\copy t TO 't.csv' CSV \
+             HEADER\"), then .import t.csv t"
+        )));
+    }
     if !path.is_file() {
         return Ok(());
     }
-    let name = path.display();
     let (found, remedy) = match format(path)? {
         Format::Sqlite => (
             "an SQLite database",
@@ -111,5 +127,17 @@ mod tests {
         assert!(check_directory(directory.path()).is_ok());
         assert!(check_directory(&directory.path().join("missing")).is_ok());
         assert!(!is_database(directory.path()));
+        let dump = directory.path().join("dump");
+        std::fs::create_dir_all(dump.join("data")).unwrap();
+        std::fs::write(dump.join("LOCK"), "").unwrap();
+        assert!(!is_database(&dump));
+        let error = open(&dump, Options::default()).unwrap_err().to_string();
+        assert!(error.contains("the files of a dump: load it with keyaki restore"), "{error}");
+        std::fs::write(directory.path().join("PG_VERSION"), "15").unwrap();
+        let error = open(directory.path(), Options::default()).unwrap_err().to_string();
+        assert!(error.contains("a PostgreSQL database cluster"), "{error}");
+        std::fs::remove_file(directory.path().join("PG_VERSION")).unwrap();
+        let error = open(directory.path(), Options::default()).unwrap_err().to_string();
+        assert!(error.ends_with("Name a new directory, or that of a database"), "{error}");
     }
 }

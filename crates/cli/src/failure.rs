@@ -70,6 +70,12 @@ impl Failure {
 
     /// True if the reader of standard output closed it early, as `head` does. This is not reported as an error.
     pub fn is_broken_pipe(&self) -> bool {
-        matches!(self, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+        match self {
+            Failure::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            // COPY TO STDOUT.
+            Failure::Database(error) => matches!(error.root(), keyaki::Error::Io { path, source, .. }
+                if path == Path::new("/dev/stdout") && source.kind() == io::ErrorKind::BrokenPipe),
+            _ => false,
+        }
     }
 }

@@ -173,10 +173,13 @@ fn run_input(runtime: &Runtime, runner: &mut Runner, arguments: &InputArguments)
             return Ok(());
         }
         shell::run(runtime, runner)
-    } else if arguments.commands.is_empty() {
-        runtime.block_on(script::run(runner, stdin().lock(), "stdin", on_error)).map(drop)
     } else {
-        runtime.block_on(commands(runner, &arguments.commands, on_error))
+        let result = match arguments.commands.is_empty() {
+            true => runtime.block_on(script::run(runner, stdin().lock(), "stdin", on_error)).map(drop),
+            false => runtime.block_on(commands(runner, &arguments.commands, on_error)),
+        };
+        shell::warn_of_rollback(runner);
+        result
     }
 }
 

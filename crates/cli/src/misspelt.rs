@@ -8,10 +8,14 @@ use strsim::damerau_levenshtein;
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Result};
 
+/// Commands of other programs.
+const FOREIGN: [&str; 11] =
+    ["connect", "export", "import", "init", "load", "open", "run", "start", "status", "vacuum", "version"];
+
 /// Checks the name of a database that does not exist.
 ///
 /// # Errors
-/// If it resembles a command.
+/// If it resembles a command, or is one of another program.
 pub fn check(path: &Path) -> Result<()> {
     if path.exists() {
         return Ok(());
@@ -22,6 +26,13 @@ pub fn check(path: &Path) -> Result<()> {
             Err(Failure::Usage(format!(
                 "there is no command or database \"{name}\": did you mean keyaki {command}? (keyaki ./{name} creates a \
                  database of this name)"
+            )))
+        }
+        None if path.to_str().is_some_and(|name| FOREIGN.contains(&name)) => {
+            let name = path.display();
+            Err(Failure::Usage(format!(
+                "there is no command or database \"{name}\": keyaki help lists the commands (keyaki ./{name} creates a database \
+                 of this name)"
             )))
         }
         None => Ok(()),
@@ -41,8 +52,8 @@ fn similar(word: &str) -> Option<String> {
     similar.next().map(Into::into)
 }
 
-/// True for transposed letters, in long commands also for a letter that is missing, added or another one. Plurals and names with
-/// a number are names of their own.
+/// True for transposed letters and for a missing one, in long commands also for a letter that is added or another one. Plurals and
+/// names with a number are names of their own.
 fn resembles(word: &str, name: &str) -> bool {
     let sorted = |text: &str| {
         let mut letters: Vec<char> = text.chars().collect();
@@ -52,7 +63,11 @@ fn resembles(word: &str, name: &str) -> bool {
     if damerau_levenshtein(name, word) > 1 || word.strip_prefix(name).is_some_and(|rest| rest != "r") {
         return false;
     }
-    sorted(word) == sorted(name) || (name.len() >= 5 && word.len() != name.len()) || name.len() >= 6
+    let is_shorter = word.len() < name.len();
+    sorted(word) == sorted(name)
+        || is_shorter && name.len() >= 4
+        || word.len() != name.len() && name.len() >= 5
+        || name.len() >= 6
 }
 
 #[cfg(test)]
@@ -61,13 +76,16 @@ mod tests {
 
     #[test]
     fn words_that_resemble_commands() {
-        for (word, command) in [("srve", "serve"), ("Server", "serve"), ("calibarte", "calibrate"), ("dmup", "dump")] {
+        for (word, command) in
+            [("srve", "serve"), ("Server", "serve"), ("calibarte", "calibrate"), ("dmup", "dump"), ("dmp", "dump")]
+        {
             assert_eq!(similar(word).as_deref(), Some(command), "{word}");
         }
         for word in ["shop", "orders", "./srve", "serve.db", "tpch", "data", "main", "memo", "slot", "backup2", "track"]
         {
             assert_eq!(similar(word), None, "{word}");
         }
+        assert!(check(Path::new("import")).is_err() && check(Path::new("./import")).is_ok());
         assert!(check(Path::new("srve")).is_err() && check(Path::new("/")).is_ok());
     }
 }

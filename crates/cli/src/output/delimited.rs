@@ -38,11 +38,41 @@ impl Format for Csv {
     fn batch(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> io::Result<()> {
         let builder = csv::WriterBuilder::new().with_header(std::mem::take(&mut self.header));
         let builder = builder.with_delimiter(self.delimiter).with_null(self.null.clone());
-        builder.build(out).write(&flat(batch)?).map_err(to_io)
+        let mut out = KeepsError { out, error: None };
+        let written = builder.build(&mut out).write(&flat(batch)?);
+        written.map_err(|error| out.error.unwrap_or_else(|| to_io(error)))
     }
 
     fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if self.header { self.batch(&RecordBatch::new_empty(self.schema.clone()), out) } else { Ok(()) }
+    }
+}
+
+/// Keeps the error of a writer, of which Arrow's errors have the text only.
+struct KeepsError<'a> {
+    out: &'a mut dyn Write,
+    error: Option<io::Error>,
+}
+
+impl KeepsError<'_> {
+    fn checked<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        result.map_err(|error| {
+            let kind = error.kind();
+            self.error.get_or_insert(error);
+            kind.into()
+        })
+    }
+}
+
+impl Write for KeepsError<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        self.checked(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        self.checked(flushed)
     }
 }
 

@@ -17,6 +17,9 @@ use crate::terminal;
 const SLOW: f64 = 0.25;
 /// Lower bound of the cells for the text of an operator.
 const TEXT_MIN: usize = 24;
+/// Cells for each level of the tree: usually, and if the terminal is narrow.
+const LEVEL: usize = 3;
+const NARROW_LEVEL: usize = 1;
 
 /// True for results of EXPLAIN.
 pub fn is_plan(schema: &Schema) -> bool {
@@ -152,13 +155,16 @@ fn drawn(plan: &str, line: Option<usize>, colours: bool) -> Vec<String> {
     let share = |operator: &Operator| operator.time_ns.map(|ns| ns / all_ns).filter(|share| share.is_finite());
     let columns = columns(&operators, &share);
     let numbers_width: usize = columns.iter().map(|(_, _, width)| width + 2).sum();
+    let depth = operators.iter().map(|operator| operator.depth + 1).max().unwrap_or(0);
+    let is_narrow = line.is_some_and(|line| numbers_width + LEVEL * depth + TEXT_MIN > line);
+    let level = if is_narrow { NARROW_LEVEL } else { LEVEL };
     let mut lines = Vec::new();
     if !columns.is_empty() {
         let names: String = columns.iter().map(|(name, _, width)| format!("{name:>width$}  ")).collect();
         lines.push(format!("{names}operator"));
     }
     for (index, operator) in operators.iter().enumerate() {
-        let [first, further] = guides(&operators, index);
+        let [first, further] = guides(&operators, index, level);
         let room =
             line.map(|line| line.saturating_sub(numbers_width + width(&first).max(width(&further))).max(TEXT_MIN));
         let parts =
@@ -207,21 +213,23 @@ fn columns(
     columns.map(|(name, values, width)| (name, values, width.max(name.len()))).collect()
 }
 
-/// The lines of the tree before the first line of an operator, and before its further lines.
-fn guides(operators: &[Operator], index: usize) -> [String; 2] {
+/// The lines of the tree before the first line of an operator, and before its further lines, with `level` cells for each level.
+fn guides(operators: &[Operator], index: usize, level: usize) -> [String; 2] {
     let depth = operators[index].depth;
     // True if another child of the ancestor at this depth follows.
     let continues = |depth: usize| {
         let next = operators[index + 1..].iter().find(|operator| operator.depth <= depth);
         next.is_some_and(|operator| operator.depth == depth)
     };
-    let above: String = (1..depth).map(|depth| if continues(depth) { "│  " } else { "   " }).collect();
+    let cells = |text: &str| text.chars().take(level).collect::<String>();
+    let above: String = (1..depth).map(|depth| if continues(depth) { "│  " } else { "   " }).map(cells).collect();
     let below = if operators.get(index + 1).is_some_and(|next| next.depth > depth) { "│  " } else { "   " };
     let (branch, line) = match (depth, continues(depth)) {
         (0, _) => ("", ""),
         (_, true) => ("├─ ", "│  "),
         (_, false) => ("└─ ", "   "),
     };
+    let [branch, line, below] = [branch, line, below].map(cells);
     [format!("{above}{branch}"), format!("{above}{line}{below}")]
 }
 
@@ -263,6 +271,21 @@ mod tests {
             let joined: String = lines.concat();
             assert_eq!(joined.matches("column").count(), 120);
         }
+    }
+
+    /// Deep trees with numbers have narrow levels, so that their texts have room.
+    #[test]
+    fn deep_trees_fit_the_terminal() {
+        let operator = |depth: usize| {
+            format!(
+                "{}Join: t{depth}, metrics=[output_rows=12345, elapsed_compute=1.5ms, expr_0_eval_time=971.123ms]\n",
+                "  ".repeat(depth)
+            )
+        };
+        let plan: String = (0..20).map(operator).collect();
+        let lines = drawn(&plan, Some(80), false);
+        assert!(lines.iter().all(|text| width(text) <= 80), "{lines:#?}");
+        assert_eq!(lines.iter().filter(|line| line.contains("expr_0_eval_time=971.123ms")).count(), 20, "{lines:#?}");
     }
 
     #[test]

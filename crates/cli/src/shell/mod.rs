@@ -110,11 +110,16 @@ fn set_before(editor: &mut Line, before: String) {
     }
 }
 
-/// Says what the end of the shell does: an open transaction is rolled back, and closing the database may take time.
-fn leave(runner: &Runner) {
+/// Says that the end of the program rolls an open transaction back.
+pub fn warn_of_rollback(runner: &Runner) {
     if runner.connection.transaction_status() != TransactionStatus::Idle {
         eprintln!("the open transaction is rolled back");
     }
+}
+
+/// Says what the end of the shell does: an open transaction is rolled back, and closing the database may take time.
+fn leave(runner: &Runner) {
+    warn_of_rollback(runner);
     if runner.session().is_ok() {
         // Ends with the program.
         std::thread::spawn(|| {

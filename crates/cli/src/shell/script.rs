@@ -43,7 +43,9 @@ pub async fn run(runner: &mut Runner, input: impl BufRead, name: &str, on_error:
     let mut lines = lines(input).zip(1..);
     while let Some((line, number)) = lines.next() {
         let line = line.and_then(text).map_err(Failure::file(name))?;
-        if script.line(number, &line).await? == Next::Quit {
+        // Some editors begin files with a byte order mark.
+        let line = if number == 1 { line.strip_prefix('\u{feff}').unwrap_or(&line) } else { &line };
+        if script.line(number, line).await? == Next::Quit {
             return Ok(Next::Quit);
         }
         if let Some((statement, line)) = script.copy.take() {
@@ -209,6 +211,7 @@ impl Script<'_> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(fatal @ (Failure::Cancelled | Failure::Output(_))) => Err(fatal),
+            Err(closed) if closed.is_broken_pipe() => Err(closed),
             Err(failure) => {
                 report::show(&failure, statement, Some((self.name, line)));
                 self.failed = true;
