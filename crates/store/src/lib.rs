@@ -33,8 +33,8 @@ pub use base::{
     RangeEstimate, Result, Schema, TreeId, TreeKind, UpsertFunction, UpsertFunctions, successor,
 };
 pub use engine::{
-    Backup, BackupMode, BulkWriter, Checked, CheckedTree, CommitStats, Damage, DamagedKeys, DamagedPart, Loaded,
-    MemoryBuilder, MemoryTreeStats, QuarantinedTree, Refreshed, Salvage, SalvagedRows, SalvagedState, SalvagedTree,
+    Backup, BackupMode, BulkWriter, Checked, CheckedTree, CheckpointImage, CommitStats, Damage, DamagedKeys,
+    DamagedPart, ImageExtent, Loaded, MemoryBuilder, MemoryTreeStats, QuarantinedTree, Refreshed, Salvage, SalvagedRows, SalvagedState, SalvagedTree,
     Savepoint, Store, StoreStats, Submitted, Transaction, Vacuumed,
 };
 pub use locator::{Displacement, Goal, LocatorOptions, LocatorStats};

@@ -280,6 +280,11 @@ impl Shared {
         self.flush(checkpointed, &frozen).map(drop)
     }
 
+    /// The id of the next tree on disk.
+    pub fn next_tree(&self) -> TreeId {
+        TreeId::new(self.next_tree.load(Ordering::Relaxed))
+    }
+
     pub fn checkpoint(&self) -> Result<()> {
         self.run_structural_change(|| self.make_checkpoint(false))
     }
@@ -346,7 +351,7 @@ impl Shared {
             checkpointed.sequence
         );
         let files = &self.files;
-        let next_tree = TreeId::new(self.next_tree.load(Ordering::Relaxed));
+        let next_tree = self.next_tree();
         let bytes = node_table::encode(&state, next_tree, &files.dictionaries, trained);
         if bytes.len() as u64 > NODE_TABLE_BYTES_MAX {
             let (what, bytes, limit) = ("node table", bytes.len() as u64, NODE_TABLE_BYTES_MAX);

@@ -20,7 +20,7 @@ use keyaki_primitives::sync::Mutex;
 
 use super::check::{Item, Verifier, in_parallel, items_of};
 use super::open::{check_no_log, prepare_directory, read_checkpoint};
-use crate::base::{Error, Options, Result, TreeId};
+use crate::base::{Error, Options, Result};
 use crate::engine::node_table::Trained;
 use crate::engine::{Store, node_table};
 use crate::log::LogPosition;
@@ -396,7 +396,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Corrupt`] for the first damaged page, device errors.
-    fn read_verified(&self, item: &Item) -> Result<Buffer> {
+    pub(super) fn read_verified(&self, item: &Item) -> Result<Buffer> {
         let meta = &item.extent.meta;
         let mut bytes = Buffer::zeroed(meta.len as usize);
         self.files().read_at(meta.offset, &mut bytes)?;
@@ -407,8 +407,8 @@ impl Store {
     }
 
     fn node_table(&self, state: &StoreVersion, sequence: u64) -> Vec<u8> {
-        let next_tree = TreeId::new(self.shared.next_tree.load(Ordering::Relaxed));
-        node_table::encode(&state.counted_at(sequence), next_tree, &self.files().dictionaries, Trained::All)
+        let (next_tree, dictionaries) = (self.shared.next_tree(), &self.files().dictionaries);
+        node_table::encode(&state.counted_at(sequence), next_tree, dictionaries, Trained::All)
     }
 
     /// Writes the node table behind the extents, syncs, and writes the superblock of a checkpoint without a log. Returns the
@@ -455,7 +455,7 @@ impl Rows {
 }
 
 /// The end of the last extent.
-fn end_of(state: &StoreVersion) -> u64 {
+pub(super) fn end_of(state: &StoreVersion) -> u64 {
     let mut end = RESERVED_BYTES;
     for version in state.trees.values() {
         version.visit_extents(&mut |extent| end = end.max(extent.meta.offset + extent.meta.len));

@@ -29,6 +29,7 @@ use crate::engine::{Replay, Shared, Store, apply, check};
 use crate::log::{LogTail, Record};
 use crate::message::{Operation, decode};
 use crate::pages::{Files, Superblock};
+use crate::tree::StoreVersion;
 
 /// Approximate bytes of records read at a time.
 const RECORD_BYTES_MAX: usize = 16 << 20;
@@ -84,6 +85,16 @@ impl Follower {
     /// [`Error::Overtaken`]; device errors.
     pub fn open(files: &Arc<Files>, dir: &Path) -> Result<(Follower, Opened)> {
         Follower::read(files, dir, true)
+    }
+
+    /// The trees of the checkpoint of the current state, without the records of the log, its sequence number, and the next
+    /// tree id.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], device errors.
+    pub fn checkpoint(&self, files: &Arc<Files>) -> Result<(Arc<StoreVersion>, u64, TreeId)> {
+        let (state, next_tree) = decode_checkpoint(files, &self.superblock, self.pin.as_ref())?;
+        Ok((Arc::new(state), self.superblock.sequence, next_tree))
     }
 
     fn read(files: &Arc<Files>, dir: &Path, checks: bool) -> Result<(Follower, Opened)> {

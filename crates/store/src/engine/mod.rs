@@ -9,6 +9,7 @@
 //! quarantine     the list of damaged trees
 //! check          verification of all pages
 //! backup         copies of the database
+//! image          checkpoints for copies outside of a file system
 //! vacuum         compaction of the data file
 //! salvage        reading a damaged database
 //! reserve        commits that free space, and checkpoints, on a full disk
@@ -38,6 +39,7 @@ mod commit_stats;
 mod conflicts;
 mod flush;
 mod follow;
+mod image;
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
 mod locator_thread;
@@ -66,6 +68,7 @@ pub(crate) use commit_stats::nanoseconds_since;
 pub(crate) use conflicts::Transactions;
 pub(crate) use follow::Follower;
 pub use follow::Refreshed;
+pub use image::{CheckpointImage, ImageExtent};
 pub(crate) use locator_thread::LocatorThread;
 pub(crate) use memory_trees::next_id;
 pub use memory_trees::{MemoryBuilder, MemoryTreeStats};

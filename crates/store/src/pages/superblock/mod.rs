@@ -182,7 +182,8 @@ impl Superblock {
         }
     }
 
-    fn encode(&self) -> Buffer {
+    /// The bytes of a slot.
+    pub fn encode(&self) -> Buffer {
         // A superblock that `decode` rejects must not be written.
         assert!(
             self.node_table_offset >= RESERVED_BYTES && self.node_table_offset.is_multiple_of(BLOCK as u64),
