@@ -15,6 +15,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("keyaki-tpch", 1),
     ("keyaki-store", 2),
     ("keyaki-exec", 3),
+    ("keyaki-publish", 3),
     ("keyaki", 4),
     ("keyaki-server", 5),
     ("keyaki-python", 5),

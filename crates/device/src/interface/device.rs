@@ -26,7 +26,7 @@ pub enum OpenMode {
 ///
 /// Every call fails with the error of the operating system, or of the simulation.
 pub trait Device: Send + Sync + Debug {
-    /// `"uring"`, `"threads"`, `"simulated"` or `"paced"`.
+    /// `"uring"`, `"threads"`, `"simulated"`, `"paced"`, or `"object"` for a version in an object store.
     fn name(&self) -> &'static str;
 
     /// Opens the file at `path`.

@@ -1,0 +1,142 @@
+//! Clones: a version as a local database that can be written.
+//!
+//! As a backup, a clone is written under the name `data.new`, with holes between the extents. It gets the name `data`
+//! when it is complete and durable.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use keyaki_device::{Buffer, Device, File, OpenMode};
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::reader::{ReadOptions, SUPERBLOCKS, VersionDevice};
+use crate::repository::Repository;
+
+/// Bytes of a request.
+const PART_BYTES: u64 = 4 << 20;
+/// Threads that read and write parts.
+const THREADS: usize = 8;
+/// Files that an interrupted clone leaves.
+const REMAINS: [&str; 2] = ["LOCK", "data.new"];
+
+/// The result of [`Repository::clone_version`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cloned {
+    /// Number of the version.
+    pub number: u64,
+    /// Bytes of the data file without holes.
+    pub bytes: u64,
+}
+
+/// Receives the numbers of bytes copied so far and in total, from several threads, and ends the copy by returning
+/// false.
+type Progress<'p> = &'p (dyn Fn(u64, u64) -> bool + Sync);
+
+impl Repository {
+    /// Copies a version, the newest one by default, to a directory of `device`, which is created: a database that can
+    /// be opened for writing. `progress` receives the numbers of bytes copied so far and in total, from several
+    /// threads, and ends the copy by returning false: the result is `None` then. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::DirectoryNotEmpty`]; those of [`Repository::open_version`] and of reads; [`Error::Device`]. The
+    /// directory has no database then, unless only its last sync failed.
+    pub fn clone_version(
+        &self,
+        number: Option<u64>,
+        device: &Arc<dyn Device>,
+        directory: &Path,
+        progress: Progress<'_>,
+    ) -> Result<Option<Cloned>> {
+        let version = self.open_version(number, &ReadOptions::default())?;
+        prepare(&**device, directory)?;
+        let _lock = device.lock(&directory.join("LOCK"))?;
+        prepare(&**device, directory)?;
+        let new = directory.join("data.new");
+        if device.exists(&new)? {
+            device.remove(&new)?;
+        }
+        let copied = copy(&version, &**device, &new, progress).and_then(|bytes| match bytes {
+            Some(bytes) => {
+                device.rename(&new, &directory.join("data"))?;
+                device.sync_dir(directory)?;
+                Ok(Some(Cloned { number: version.number(), bytes }))
+            }
+            None => Ok(None),
+        });
+        if !matches!(copied, Ok(Some(_))) {
+            // The first error says more than one of the removal.
+            let _ = device.remove(&new);
+            let _ = device.remove(&directory.join("LOCK"));
+        }
+        copied
+    }
+}
+
+/// Creates the directory, or checks that it is empty.
+fn prepare(device: &dyn Device, directory: &Path) -> Result<()> {
+    if !device.exists(directory)? {
+        device.create_dir(directory)?;
+        if let Some(parent) = directory.parent() {
+            // The parent of a relative path of one component is the current directory.
+            device.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;
+        }
+    }
+    let is_empty = device.list(directory)?.iter().all(|name| REMAINS.contains(&name.as_str()));
+    if is_empty { Ok(()) } else { Err(Error::DirectoryNotEmpty { path: directory.into() }) }
+}
+
+/// Writes a version to the file `new`. Returns the bytes of its extents and node table; `None` if `progress` has
+/// ended it.
+fn copy(version: &VersionDevice, device: &dyn Device, new: &Path, progress: Progress<'_>) -> Result<Option<u64>> {
+    let data = version.open(&version.directory().join("data"), OpenMode::Read)?;
+    let file = device.open(new, OpenMode::CreateNew)?;
+    let parts = version.map().parts(PART_BYTES);
+    let total = parts.iter().map(|part| part.end - part.start).sum();
+    let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let (is_ended, failed) = (AtomicBool::new(false), Mutex::new(None));
+    let work = || {
+        while !is_ended.load(Ordering::Relaxed)
+            && let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed))
+        {
+            let len = part.end - part.start;
+            let goes_on = match copy_part(&*data, &*file, part.start, len) {
+                Ok(()) => progress(done.fetch_add(len, Ordering::Relaxed) + len, total),
+                Err(error) => {
+                    failed.lock().get_or_insert(error);
+                    false
+                }
+            };
+            if !goes_on {
+                is_ended.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let spawn = |_| std::thread::Builder::new().name("keyaki-clone".into()).spawn_scoped(scope, work).ok();
+        let helpers: Vec<_> = (1..THREADS.min(parts.len())).filter_map(spawn).collect();
+        work();
+        for helper in helpers {
+            helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+    });
+    failed.into_inner().map_or(Ok(()), Err)?;
+    if is_ended.into_inner() {
+        return Ok(None);
+    }
+    file.sync_data()?;
+    let mut superblock = Buffer::zeroed(version.map().superblock().len());
+    superblock.copy_from_slice(version.map().superblock());
+    for offset in SUPERBLOCKS {
+        file.write_at(offset, &superblock)?;
+        file.sync_data()?;
+    }
+    Ok(Some(total))
+}
+
+fn copy_part(from: &dyn File, to: &dyn File, offset: u64, len: u64) -> Result<()> {
+    let mut buffer = Buffer::zeroed(len as usize);
+    from.read_at(offset, &mut buffer)?;
+    Ok(to.write_at(offset, &buffer)?)
+}

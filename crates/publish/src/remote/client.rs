@@ -1,0 +1,345 @@
+//! The client of an object store.
+//!
+//! ```text
+//! read ─► attempt 1 ──────────── ok? ─► verified? ─► value
+//!              └ slow: second request ┘        │ no: wait, attempt 2, …
+//! ```
+//!
+//! *Attempts.* An attempt of a read includes the verification of its body, so that a wrong body is an error like any
+//! other. A slow attempt sends a second request, and the first valid response wins. After a failure the client waits:
+//! the base doubles with each attempt, and a random half of the wait is left out, so that clients do not return at
+//! the same time. Refused permissions and missing objects are final.
+//!
+//! *Writes.* If the name of an object that must not be replaced is taken, the client compares the bytes: an earlier
+//! attempt may have succeeded without an answer.
+
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use keyaki_primitives::Random;
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use super::counters::Counters;
+use super::latencies::Latencies;
+use super::options::RequestOptions;
+use super::tasks::Tasks;
+use crate::error::{Error, Result};
+use crate::format::FRAME_BYTES;
+
+/// An object store, with the threads on which requests to it run.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    store: Arc<dyn ObjectStore>,
+    options: RequestOptions,
+    permits: Semaphore,
+    latencies: Latencies,
+    random: Mutex<Random>,
+    tasks: Tasks,
+    pub counters: Counters,
+}
+
+/// The metadata of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub path: Path,
+    /// Time of the store's clock, in microseconds since 1970.
+    pub modified_us: i64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+impl From<ObjectMeta> for Listed {
+    fn from(meta: ObjectMeta) -> Self {
+        Listed { path: meta.location, modified_us: meta.last_modified.timestamp_micros(), bytes: meta.size }
+    }
+}
+
+/// A failed attempt.
+#[derive(Debug)]
+enum Failure {
+    Request(object_store::Error),
+    TimedOut,
+    /// A wrong body.
+    Damaged(String),
+}
+
+impl Failure {
+    /// True if the next attempt will fail too.
+    fn is_final(&self) -> bool {
+        use object_store::Error as E;
+        let Failure::Request(error) = self else { return false };
+        matches!(
+            error,
+            E::NotFound { .. }
+                | E::AlreadyExists { .. }
+                | E::Precondition { .. }
+                | E::InvalidPath { .. }
+                | E::NotSupported { .. }
+                | E::NotImplemented { .. }
+                | E::PermissionDenied { .. }
+                | E::Unauthenticated { .. }
+                | E::UnknownConfigurationKey { .. }
+        )
+    }
+}
+
+impl Remote {
+    pub fn new(store: Arc<dyn ObjectStore>, options: RequestOptions) -> Result<Remote> {
+        Ok(Remote {
+            store,
+            permits: Semaphore::new(options.requests_max.clamp(1, Semaphore::MAX_PERMITS)),
+            latencies: Latencies::default(),
+            random: Mutex::new(Random::new(options.seed)),
+            tasks: Tasks::new()?,
+            counters: Counters::default(),
+            options,
+        })
+    }
+
+    /// The runtime of the requests.
+    pub fn handle(&self) -> &Handle {
+        self.tasks.handle()
+    }
+
+    /// Runs a future of requests to its end. Blocks.
+    pub fn run<T: Send + 'static>(&self, future: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+        self.tasks.run(future)
+    }
+
+    /// Reads a range of an object, or all of it, until `check` accepts the body: it returns the value, or what is
+    /// wrong.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Damaged`], [`Error::Request`], [`Error::TimedOut`].
+    pub async fn read<T>(
+        &self,
+        path: &Path,
+        range: Option<Range<u64>>,
+        check: impl Fn(Bytes) -> Result<T, String>,
+    ) -> Result<T> {
+        let offset = range.as_ref().map_or(0, |range| range.start);
+        self.latencies.add_read();
+        let attempt = || self.read_hedged(path, &range, &check);
+        self.attempt("read", path, offset, range.as_ref().map_or(0, |range| range.end - range.start), attempt).await
+    }
+
+    /// One attempt of a read, with a second request if the first one is slow.
+    async fn read_hedged<T>(
+        &self,
+        path: &Path,
+        range: &Option<Range<u64>>,
+        check: &impl Fn(Bytes) -> Result<T, String>,
+    ) -> Result<T, Failure> {
+        let frames = range.as_ref().map(|range| (range.end - range.start).div_ceil(FRAME_BYTES));
+        let started = Instant::now();
+        let first = self.read_once(path, range, check);
+        let slow = frames.zip(self.options.hedge_after).and_then(|(frames, least)| {
+            let after = self.latencies.hedge_after(frames)?;
+            Some(after.max(least))
+        });
+        let (first, result) = match slow {
+            Some(slow) => {
+                let mut first = Box::pin(first);
+                match timeout(slow, &mut first).await {
+                    Ok(result) => (true, result),
+                    Err(_) if self.latencies.take_hedge() => {
+                        self.counters.hedges.add(1);
+                        let second = Box::pin(self.read_once(path, range, check));
+                        either(first, second).await
+                    }
+                    Err(_) => (true, first.await),
+                }
+            }
+            None => (true, first.await),
+        };
+        if let Some(frames) = frames.filter(|_| first && result.is_ok()) {
+            self.latencies.add(frames, started.elapsed());
+        }
+        result
+    }
+
+    async fn read_once<T>(
+        &self,
+        path: &Path,
+        range: &Option<Range<u64>>,
+        check: &impl Fn(Bytes) -> Result<T, String>,
+    ) -> Result<T, Failure> {
+        self.counters.reads.add(1);
+        let body = match range {
+            Some(range) => self.store.get_range(path, range.clone()).await,
+            None => match self.store.get(path).await {
+                Ok(response) => response.bytes().await,
+                Err(error) => Err(error),
+            },
+        };
+        let body = body.map_err(Failure::Request)?;
+        self.counters.bytes_read.add(body.len() as u64);
+        let expected = range.as_ref().map(|range| range.end - range.start);
+        let checked = match expected {
+            Some(expected) if expected != body.len() as u64 => Err(format!("{} of {expected} bytes", body.len())),
+            _ => check(body),
+        };
+        checked.map_err(|detail| {
+            self.counters.damaged.add(1);
+            Failure::Damaged(detail)
+        })
+    }
+
+    /// Writes an object, and replaces one of this name.
+    ///
+    /// # Errors
+    /// [`Error::Request`], [`Error::TimedOut`].
+    pub async fn write(&self, path: &Path, bytes: Bytes) -> Result<()> {
+        self.put(path, &bytes, PutMode::Overwrite).await
+    }
+
+    /// Writes an object unless there is one of this name. Returns false if there is another one. After any other
+    /// error than a refusal, the object may exist.
+    ///
+    /// # Errors
+    /// [`Error::Request`], [`Error::TimedOut`].
+    pub async fn create(&self, path: &Path, bytes: Bytes) -> Result<bool> {
+        match self.put(path, &bytes, PutMode::Create).await {
+            Ok(()) => Ok(true),
+            Err(Error::Request { source, .. }) if is_taken(&source) => {
+                // An attempt without an answer may have written it.
+                let found = self.read(path, None, Ok).await;
+                match found {
+                    Ok(found) => Ok(found == bytes),
+                    Err(Error::Missing { .. }) => Ok(false),
+                    Err(error) => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn put(&self, path: &Path, bytes: &Bytes, mode: PutMode) -> Result<()> {
+        let attempt = || async {
+            self.counters.writes.add(1);
+            self.counters.bytes_written.add(bytes.len() as u64);
+            let options = PutOptions::from(mode.clone());
+            let put = self.store.put_opts(path, PutPayload::from_bytes(bytes.clone()), options).await;
+            put.map(drop).map_err(Failure::Request)
+        };
+        self.attempt("write", path, 0, bytes.len() as u64, attempt).await
+    }
+
+    /// Removes an object. No error if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Request`], [`Error::TimedOut`].
+    pub async fn remove(&self, path: &Path) -> Result<()> {
+        let attempt = || async {
+            self.counters.others.add(1);
+            self.store.delete(path).await.map_err(Failure::Request)
+        };
+        match self.attempt("remove", path, 0, 0, attempt).await {
+            Err(Error::Missing { .. }) => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// The metadata of an object.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Request`], [`Error::TimedOut`].
+    pub async fn head(&self, path: &Path) -> Result<Listed> {
+        let attempt = || async {
+            self.counters.others.add(1);
+            self.store.head(path).await.map_err(Failure::Request)
+        };
+        Ok(self.attempt("query", path, 0, 0, attempt).await?.into())
+    }
+
+    /// The metadata of all objects under a prefix, sorted by their paths.
+    ///
+    /// # Errors
+    /// [`Error::Request`], [`Error::TimedOut`].
+    pub async fn list(&self, prefix: &Path) -> Result<Vec<Listed>> {
+        let attempt = || async {
+            self.counters.others.add(1);
+            let listed = self.store.list(Some(prefix)).map_ok(Listed::from).try_collect::<Vec<Listed>>();
+            listed.await.map_err(Failure::Request)
+        };
+        // A listing has one request for each 1000 objects.
+        let mut listed = self.attempt("list", prefix, 0, 1 << 30, attempt).await?;
+        listed.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(listed)
+    }
+
+    /// Repeats an attempt at a request of `bytes` bytes from `offset` on, until it succeeds.
+    async fn attempt<T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        offset: u64,
+        bytes: u64,
+        attempt: impl Fn() -> F,
+    ) -> Result<T> {
+        let limit = self.options.timeout + Duration::from_secs(bytes >> 20);
+        let mut attempts = 1;
+        loop {
+            let failure = {
+                let _permit = self.permits.acquire().await.map_err(|_| Error::Cancelled)?;
+                match timeout(limit, attempt()).await {
+                    Ok(Ok(value)) => return Ok(value),
+                    Ok(Err(failure)) => failure,
+                    Err(_) => Failure::TimedOut,
+                }
+            };
+            if attempts >= self.options.attempts_max || failure.is_final() {
+                return Err(failed(operation, path, offset, attempts, failure));
+            }
+            tracing::debug!(operation, path = path.as_ref(), attempts, ?failure, "request to the object store failed");
+            self.counters.retries.add(1);
+            sleep(self.wait_after(attempts)).await;
+            attempts += 1;
+        }
+    }
+
+    /// The wait after so many attempts: half of the limit that doubles, and a random part of the other half.
+    fn wait_after(&self, attempts: u32) -> Duration {
+        let doubled = self.options.backoff.saturating_mul(1 << (attempts - 1).min(16));
+        let half = doubled.min(self.options.backoff_max) / 2;
+        let part = self.random.lock().below(1 << 16) as u32;
+        half + half * part / (1 << 16)
+    }
+}
+
+fn is_taken(error: &object_store::Error) -> bool {
+    matches!(error, object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. })
+}
+
+fn failed(operation: &'static str, path: &Path, offset: u64, attempts: u32, failure: Failure) -> Error {
+    let path = path.to_string();
+    match failure {
+        Failure::Request(object_store::Error::NotFound { .. }) => Error::Missing { path },
+        Failure::Request(source) => Error::Request { operation, path, attempts, source: Arc::new(source) },
+        Failure::TimedOut => Error::TimedOut { operation, path, attempts },
+        Failure::Damaged(detail) => Error::Damaged { path, offset, detail, attempts },
+    }
+}
+
+/// The first success of two futures, or the last failure. True if it is that of the first one.
+async fn either<T, E>(
+    first: impl Future<Output = Result<T, E>> + Unpin,
+    second: impl Future<Output = Result<T, E>> + Unpin,
+) -> (bool, Result<T, E>) {
+    use futures::future::{Either, select};
+    match select(first, second).await {
+        Either::Left((Err(_), second)) => (false, second.await),
+        Either::Left((first, _)) => (true, first),
+        Either::Right((Err(_), first)) => (true, first.await),
+        Either::Right((second, _)) => (false, second),
+    }
+}

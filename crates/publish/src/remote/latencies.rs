@@ -1,0 +1,113 @@
+//! When a read is slow: the latencies of recent reads of about its length.
+//!
+//! A read that takes longer than twice the median of its class gets a second request. In a store whose reads take 20
+//! ms, and 200 ms one time in ten, slow reads then take 60 ms. At most one read in eight gets a second request, so
+//! that a store that has become slow as a whole does not get twice the load.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Classes of lengths: 1 frame, up to 2, up to 4, …, more than 64 frames.
+const CLASSES: usize = 8;
+/// Latencies that a class remembers.
+const REMEMBERED: usize = 32;
+/// Latencies that a class needs.
+const NEEDED: usize = 4;
+/// A second request is allowed for each so many reads.
+const READS_PER_HEDGE: u64 = 8;
+
+#[derive(Debug, Default)]
+pub(super) struct Latencies(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    classes: [Class; CLASSES],
+    reads: u64,
+    hedges: u64,
+}
+
+/// The latest latencies of a class, in microseconds, as a ring.
+#[derive(Debug, Default)]
+struct Class {
+    recent: Vec<u32>,
+    next: usize,
+}
+
+impl Class {
+    fn add(&mut self, latency: Duration) {
+        let latency = u32::try_from(latency.as_micros()).unwrap_or(u32::MAX);
+        match self.recent.get_mut(self.next) {
+            Some(oldest) => *oldest = latency,
+            None => self.recent.push(latency),
+        }
+        self.next = (self.next + 1) % REMEMBERED;
+    }
+
+    fn median(&self) -> Option<Duration> {
+        let mut sorted = self.recent.clone();
+        sorted.sort_unstable();
+        let median = sorted.get(sorted.len() / 2)?;
+        (sorted.len() >= NEEDED).then(|| Duration::from_micros((*median).into()))
+    }
+}
+
+/// The class of a read of `frames` frames.
+fn class(frames: u64) -> usize {
+    (frames.max(1).next_power_of_two().trailing_zeros() as usize).min(CLASSES - 1)
+}
+
+impl Latencies {
+    /// The time after which a read gets a second request; `None` while nothing is known of such reads.
+    pub fn hedge_after(&self, frames: u64) -> Option<Duration> {
+        self.0.lock().classes[class(frames)].median().map(|median| median * 2)
+    }
+
+    /// Counts a read.
+    pub fn add_read(&self) {
+        self.0.lock().reads += 1;
+    }
+
+    /// True if a slow read may have a second request, which is counted.
+    pub fn take_hedge(&self) -> bool {
+        let mut state = self.0.lock();
+        let is_allowed = (state.hedges + 1) * READS_PER_HEDGE <= state.reads;
+        state.hedges += u64::from(is_allowed);
+        is_allowed
+    }
+
+    /// Remembers the latency of a first request of a read.
+    pub fn add(&self, frames: u64, latency: Duration) {
+        self.0.lock().classes[class(frames)].add(latency);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_are_slow_after_twice_the_median_of_their_class() {
+        let latencies = Latencies::default();
+        assert_eq!(latencies.hedge_after(1), None);
+        for i in 0..100 {
+            latencies.add(1, Duration::from_millis(if i % 10 == 0 { 200 } else { 20 }));
+        }
+        assert_eq!(latencies.hedge_after(1), Some(Duration::from_millis(40)));
+        assert_eq!(latencies.hedge_after(2), None);
+        (0..32).for_each(|_| latencies.add(1, Duration::from_millis(5)));
+        assert_eq!(latencies.hedge_after(1), Some(Duration::from_millis(10)));
+        assert_eq!([0, 1, 2, 3, 4, 64, 65, 1 << 40].map(class), [0, 0, 1, 2, 2, 6, 7, 7]);
+    }
+
+    #[test]
+    fn few_reads_get_second_requests() {
+        let latencies = Latencies::default();
+        let mut hedges = 0;
+        for _ in 0..800 {
+            latencies.add_read();
+            hedges += u64::from(latencies.take_hedge());
+        }
+        assert_eq!(hedges, 100);
+    }
+}

@@ -1,0 +1,144 @@
+//! A repository: the versions of one database under a prefix of an object store.
+//!
+//! ```text
+//! PREFIX/versions/<number, 16 hexadecimal digits>      manifests: the versions
+//! PREFIX/objects/<2 digits>/<hash>-<nonce>             extents and node tables
+//! PREFIX/leases/<start>-<random>                       publishers at work
+//! PREFIX/retired/<number>                              objects of removed versions, until they are removed too
+//! PREFIX/clock                                         written for its date: the time of the store's clock
+//! ```
+//!
+//! *Commit.* A manifest is written after everything that it refers to, under the number after the newest version's,
+//! unless there is an object of this name. The version exists from then on, and never changes.
+//!
+//! *Time.* All decisions compare times of the store's clock, as it dates objects.
+
+pub(crate) mod lease;
+mod names;
+mod open;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use keyaki_primitives::Random;
+use object_store::path::Path;
+
+use crate::error::{Error, Result};
+use crate::format::{Manifest, Problem};
+use crate::remote::{Listed, Remote, RequestStats};
+pub(crate) use names::Names;
+
+/// Shortest time for which the objects of a removed version stay. Objects that no version has are found by publishers
+/// in half of it.
+pub(crate) const GRACE_MIN: Duration = Duration::from_secs(24 * 3600);
+
+/// Listings, if the newest version is replaced and removed meanwhile.
+const NEWEST_ATTEMPTS: usize = 5;
+
+/// The versions of one database in an object store. `Clone` returns another handle. All calls block.
+#[derive(Debug, Clone)]
+pub struct Repository {
+    pub(crate) remote: Arc<Remote>,
+    pub(crate) names: Names,
+    /// The URL, for messages.
+    pub(crate) name: Arc<str>,
+}
+
+/// A published version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version {
+    /// Versions are numbered from 1 on, in the order of their publication.
+    pub number: u64,
+    /// Time of the publication by the store's clock, in microseconds since 1970.
+    pub published_us: i64,
+}
+
+impl Repository {
+    /// The versions, oldest first. One request for each 1000.
+    ///
+    /// # Errors
+    /// [`Error::Request`], [`Error::TimedOut`].
+    pub fn versions(&self) -> Result<Vec<Version>> {
+        let repository = self.clone();
+        self.remote.run(async move { repository.list_versions().await })
+    }
+
+    /// The requests of this handle and its clones so far, also those of [devices](crate::VersionDevice).
+    pub fn request_stats(&self) -> RequestStats {
+        self.remote.counters.snapshot()
+    }
+
+    pub(crate) async fn list_versions(&self) -> Result<Vec<Version>> {
+        let listed = self.remote.list(&self.names.versions()).await?;
+        let version = |object: &Listed| {
+            let number = Names::number(&object.path)?;
+            Some(Version { number, published_us: object.modified_us })
+        };
+        let mut versions: Vec<Version> = listed.iter().filter_map(version).collect();
+        versions.sort_by_key(|version| version.number);
+        Ok(versions)
+    }
+
+    /// The newest version, if there is one.
+    pub(crate) async fn newest(&self) -> Result<Option<(Version, Manifest)>> {
+        let mut attempts = 1..NEWEST_ATTEMPTS;
+        loop {
+            let Some(newest) = self.list_versions().await?.pop() else { return Ok(None) };
+            match self.manifest(newest.number).await {
+                // There is a newer one since, and the collector has removed this one.
+                Err(Error::VersionNotFound { .. }) if attempts.next().is_some() => {}
+                manifest => return Ok(Some((newest, manifest?))),
+            }
+        }
+    }
+
+    /// A version.
+    ///
+    /// # Errors
+    /// [`Error::VersionNotFound`], [`Error::Malformed`], [`Error::FormatVersion`]; those of a request.
+    pub(crate) async fn manifest(&self, number: u64) -> Result<Manifest> {
+        let path = self.names.version(number);
+        let decode = |body: bytes::Bytes| match Manifest::decode(&body) {
+            Err(Problem::Damaged(detail)) => Err(detail),
+            decoded => Ok(decoded),
+        };
+        let decoded = self.remote.read(&path, None, decode).await.map_err(|error| match error {
+            Error::Missing { .. } => Error::VersionNotFound { number, repository: self.name.to_string() },
+            error => error,
+        })?;
+        let path = path.to_string();
+        match decoded {
+            Ok(manifest) if manifest.number == number => Ok(manifest),
+            Ok(Manifest { number: found, .. }) => {
+                let detail = format!("it is the manifest of version {found}");
+                Err(Error::Malformed { path, offset: 16, detail })
+            }
+            Err(Problem::Version(found)) => Err(Error::FormatVersion { path, found, supported: Problem::SUPPORTED }),
+            Err(Problem::Malformed(offset, detail)) => Err(Error::Malformed { path, offset, detail }),
+            Err(Problem::Damaged(detail)) => Err(Error::Damaged { path, offset: 0, detail, attempts: 1 }),
+        }
+    }
+
+    /// The time of the store's clock now, in microseconds since 1970.
+    pub(crate) async fn store_time_us(&self) -> Result<i64> {
+        let path = self.names.clock();
+        self.remote.write(&path, bytes::Bytes::from_static(b"clock")).await?;
+        Ok(self.remote.head(&path).await?.modified_us)
+    }
+}
+
+/// A generator of names that are used once: seeded by the clock, the process and the address space.
+pub(crate) fn unique_random() -> Random {
+    let hasher = std::collections::hash_map::RandomState::new();
+    Random::new(std::hash::BuildHasher::hash_one(&hasher, std::process::id()))
+}
+
+/// The path of a prefix in an object store.
+///
+/// # Errors
+/// [`Error::InvalidUrl`].
+pub(crate) fn parse_prefix(prefix: &str) -> Result<Path> {
+    let invalid =
+        |error: object_store::path::Error| Error::InvalidUrl { url: prefix.into(), detail: error.to_string() };
+    Path::parse(prefix).map_err(invalid)
+}

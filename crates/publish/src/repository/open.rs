@@ -1,0 +1,40 @@
+//! Opening a repository: from a URL with the credentials of the environment, or from an object store.
+
+use std::sync::Arc;
+
+use object_store::{ObjectStore, parse_url_opts};
+use url::Url;
+
+use super::{Names, Repository, parse_prefix};
+use crate::error::{Error, Result};
+use crate::remote::{Remote, RequestOptions};
+
+impl Repository {
+    /// The repository at a URL: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
+    /// `file:///directory`. The environment has credentials and settings in the variables of the stores' own tools,
+    /// for example `AWS_ACCESS_KEY_ID` and `AWS_ENDPOINT`. Makes no request.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`], [`Error::StartThread`].
+    pub fn from_url(url: &str) -> Result<Repository> {
+        let invalid = |detail: String| Error::InvalidUrl { url: url.into(), detail };
+        let parsed = Url::parse(url).map_err(|error| invalid(error.to_string()))?;
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok()?;
+            let is_ours = ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
+            Some((name, value.into_string().ok()?)).filter(|_| is_ours)
+        });
+        let (store, prefix) = parse_url_opts(&parsed, variables).map_err(|error| invalid(error.to_string()))?;
+        Repository::open(Arc::from(store), prefix.as_ref(), url, RequestOptions::default())
+    }
+
+    /// The repository under a prefix of an object store; the prefix may be empty. `name` stands for it in messages
+    /// and as the directory of [devices](crate::VersionDevice). Makes no request.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`], [`Error::StartThread`].
+    pub fn open(store: Arc<dyn ObjectStore>, prefix: &str, name: &str, options: RequestOptions) -> Result<Repository> {
+        let names = Names::new(parse_prefix(prefix)?);
+        Ok(Repository { remote: Arc::new(Remote::new(store, options)?), names, name: name.into() })
+    }
+}

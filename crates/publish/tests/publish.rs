@@ -1,0 +1,269 @@
+//! Versions are complete, immutable copies of the database, of which exactly one publisher makes each.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use common::*;
+use keyaki_primitives::Random;
+use keyaki_publish::{Error, PublishOptions, Repository};
+use keyaki_store::{Options, Store};
+use object_store::local::LocalFileSystem;
+
+#[test]
+fn a_version_has_the_rows_of_the_database() {
+    let (faulty, device) = (Faulty::in_memory(), device());
+    let repository = repository(&faulty);
+    let (store, tree) = database(&device, "/db");
+    insert(&tree, 0..3_000, 0);
+    let expected = rows(&store);
+    let first = publish(&repository, &store).unwrap();
+    assert_eq!((first.version.number, first.is_new, first.kept_bytes, first.resumed_bytes), (1, true, 0, 0));
+    insert(&tree, (0..3_000).step_by(7), 1);
+    insert(&tree, 5_000..5_100, 1);
+    let second = publish(&repository, &store).unwrap();
+    assert_eq!(second.version.number, 2);
+    assert_eq!(rows_of(&repository, None), rows(&store));
+    assert_eq!(rows_of(&repository, Some(1)), expected);
+    assert_eq!(repository.versions().unwrap(), [first.version, second.version]);
+    assert_eq!(faulty.paths("leases"), [""; 0]);
+    let missing = repository.open_version(Some(3), &Default::default());
+    assert!(matches!(missing, Err(Error::VersionNotFound { number: 3, .. })), "{missing:?}");
+}
+
+#[test]
+fn a_directory_is_an_object_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("file://{}/shop", directory.path().display());
+    let device = device();
+    let (store, tree) = database(&device, "/db");
+    insert(&tree, 0..2_000, 0);
+    let repository = Repository::from_url(&url).unwrap();
+    let none = repository.open_version(None, &Default::default());
+    assert!(matches!(none, Err(Error::NoVersion { .. })), "{none:?}");
+    publish(&repository, &store).unwrap();
+    insert(&tree, 0..100, 1);
+    assert_eq!(publish(&repository, &store).unwrap().version.number, 2);
+    assert_eq!(rows_of(&Repository::from_url(&url).unwrap(), None), rows(&store));
+    assert_eq!(repository.collect(&Default::default()).unwrap(), Default::default());
+    for url in ["shop", "s3://bucket/shop", "file://host/x"] {
+        let error = Repository::from_url(url);
+        assert!(matches!(&error, Err(Error::InvalidUrl { .. })), "{url}: {error:?}");
+    }
+}
+
+#[test]
+fn a_version_has_new_extents_only_once() {
+    let (faulty, device) = (Faulty::in_memory(), device());
+    let repository = repository(&faulty);
+    let (store, tree) = database(&device, "/db");
+    insert(&tree, 0..20_000, 0);
+    let first = publish(&repository, &store).unwrap();
+    let unchanged = publish(&repository, &store).unwrap();
+    assert!(!unchanged.is_new && unchanged.uploaded_bytes == 0, "{unchanged:?}");
+    assert_eq!(unchanged.version, first.version);
+    // One place of the key space.
+    insert(&tree, 4_000..4_100, 1);
+    let second = publish(&repository, &store).unwrap();
+    assert!(second.uploaded_bytes < first.uploaded_bytes / 4, "{second:?} after {first:?}");
+    assert_eq!(rows_of(&repository, None), rows(&store));
+    assert_eq!(rows_of(&repository, Some(1)).len(), 20_000);
+}
+
+#[test]
+fn a_closed_database_is_published_without_writing_it() {
+    let (faulty, device) = (Faulty::in_memory(), device());
+    let repository = repository(&faulty);
+    let (store, tree) = database(&device, "/db");
+    insert(&tree, 0..1_000, 0);
+    let expected = rows(&store);
+    drop((store, tree));
+    let reader = Store::open_read_only(device.clone(), "/db".as_ref(), options()).unwrap();
+    publish(&repository, &reader).unwrap();
+    assert_eq!(rows_of(&repository, None), expected);
+}
+
+#[test]
+fn an_empty_database_is_published() {
+    let (faulty, device) = (Faulty::in_memory(), device());
+    let store = Store::open(device, "/db".as_ref(), Options::default()).unwrap();
+    let repository = repository(&faulty);
+    publish(&repository, &store).unwrap();
+    let device = open_version(&repository, None);
+    assert_eq!(reader(&device).unwrap().snapshot().sequence(), 0);
+}
+
+#[test]
+fn versions_are_consistent_beside_writers() {
+    let (faulty, device) = (Faulty::in_memory(), device());
+    let repository = repository(&faulty);
+    let (store, tree) = database(&device, "/db");
+    insert(&tree, 0..500, 0);
+    let (next, is_done) = (AtomicU32::new(500), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                let key = next.fetch_add(1, Ordering::Relaxed);
+                insert(&tree, key..key + 1, 0);
+                if key % 200 == 0 {
+                    store.checkpoint().unwrap();
+                }
+            }
+        });
+        for number in 1..6 {
+            let least = next.load(Ordering::Relaxed) as usize - 1;
+            let published = publish(&repository, &store).unwrap();
+            let most = next.load(Ordering::Relaxed) as usize;
+            let rows = rows_of(&repository, Some(published.version.number));
+            assert!((least..=most).contains(&rows.len()), "version {number}: {} rows", rows.len());
+            let is_prefix = (0..).zip(&rows).all(|(key, row)| *row == (u32::to_be_bytes(key).to_vec(), value(key, 0)));
+            assert!(is_prefix, "version {number} has all commits before its last one");
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn another_database_is_refused() {
+    let (faulty, device) = (Faulty::in_memory(), device());
+    let repository = repository(&faulty);
+    let (store, tree) = database(&device, "/db");
+    insert(&tree, 0..10, 0);
+    publish(&repository, &store).unwrap();
+    let (other, _) = database(&device, "/other");
+    let refused = publish(&repository, &other);
+    assert!(matches!(refused, Err(Error::OtherDatabase { .. })), "{refused:?}");
+    assert_eq!(faulty.paths("leases"), [""; 0]);
+}
+
+#[test]
+fn exactly_one_of_several_publishers_wins() {
+    for seed in 0..5 {
+        let (faulty, device) = (Faulty::in_memory(), device());
+        let (store, tree) = database(&device, "/db");
+        insert(&tree, 0..1_000, 0);
+        faulty.set_random(seed, "put", 4, &[Fault::Unavailable, Fault::LostAnswer]);
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let publishers: Vec<_> = (0..4)
+                .map(|_| {
+                    let (repository, store) = (repository(&faulty), store.clone());
+                    scope.spawn(move || publish(&repository, &store))
+                })
+                .collect();
+            publishers.into_iter().map(|publisher| publisher.join().unwrap()).collect()
+        });
+        let new =
+            |result: &keyaki_publish::Result<_>| matches!(result, Ok(keyaki_publish::Published { is_new: true, .. }));
+        assert_eq!(results.iter().filter(|result| new(result)).count(), 1, "seed {seed}: {results:?}");
+        let is_allowed = |result: &keyaki_publish::Result<keyaki_publish::Published>| match result {
+            Ok(published) => published.version.number == 1,
+            Err(error) => matches!(error, Error::Conflict { number: 1 }),
+        };
+        assert!(results.iter().all(is_allowed), "seed {seed}: {results:?}");
+        faulty.set_none();
+        let repository = repository(&faulty);
+        assert_eq!(repository.versions().unwrap().len(), 1);
+        assert_eq!(rows_of(&repository, None), rows(&store));
+    }
+}
+
+#[test]
+fn an_interrupted_publisher_leaves_no_version_and_is_resumed() {
+    let (faulty, device) = (Faulty::in_memory(), device());
+    let repository = repository(&faulty);
+    let (store, tree) = database(&device, "/db");
+    insert(&tree, 0..60_000, 0);
+    // Between objects and manifest.
+    faulty.set(|kind, path| (kind == "put" && path.contains("versions")).then_some(Fault::Denied));
+    let failed = publish(&repository, &store);
+    assert!(matches!(failed, Err(Error::Request { attempts: 1, .. })), "{failed:?}");
+    faulty.set_none();
+    assert!(repository.versions().unwrap().is_empty());
+    // A little changes meanwhile.
+    insert(&tree, 100..110, 1);
+    let resumed = publish(&repository, &store).unwrap();
+    assert!(resumed.resumed_bytes > resumed.uploaded_bytes, "{resumed:?}");
+    assert_eq!(rows_of(&repository, None), rows(&store));
+}
+
+#[test]
+fn an_upload_can_be_ended() {
+    let (faulty, device) = (Faulty::in_memory(), device());
+    let repository = repository(&faulty);
+    let (store, tree) = database(&device, "/db");
+    insert(&tree, 0..60_000, 0);
+    let ended = repository.publish(&store, &PublishOptions { threads: 1 }, &|done, total| {
+        assert!(done > 0 && done <= total);
+        false
+    });
+    assert_eq!(ended.unwrap(), None);
+    assert!(repository.versions().unwrap().is_empty());
+    assert_eq!(faulty.paths("leases"), [""; 0]);
+    let seen = AtomicU32::new(0);
+    let published = repository.publish(&store, &PublishOptions::default(), &|done, total| {
+        seen.fetch_add(u32::from(done == total), Ordering::Relaxed);
+        true
+    });
+    assert!(published.unwrap().unwrap().resumed_bytes > 0);
+    assert!(seen.load(Ordering::Relaxed) > 0, "the last progress is the total");
+}
+
+#[test]
+fn faults_of_every_request_are_survived() {
+    for seed in 0..4 {
+        let (faulty, device) = (Faulty::in_memory(), device());
+        let repository = repository(&faulty);
+        let (store, tree) = database(&device, "/db");
+        let random = parking_lot::Mutex::new(Random::new(seed));
+        faulty.set(move |kind, _| {
+            let mut random = random.lock();
+            let faults: &[Fault] = match kind {
+                "get" => &[Fault::Unavailable, Fault::Truncated, Fault::Flipped, Fault::Shifted],
+                "put" => &[Fault::Unavailable, Fault::LostAnswer],
+                _ => &[Fault::Unavailable],
+            };
+            random.one_in(4).then(|| *random.pick(faults))
+        });
+        for round in 0..3 {
+            insert(&tree, 0..1_000, round);
+            publish(&repository, &store).unwrap();
+            assert_eq!(rows_of(&repository, None), rows(&store));
+            repository.collect(&Default::default()).unwrap();
+        }
+        let stats = repository.request_stats();
+        assert!(stats.retries > 0 && stats.damaged > 0, "{stats:?}");
+        faulty.set_none();
+        assert_eq!(repository.versions().unwrap().len(), 3);
+    }
+}
+
+#[test]
+fn a_crash_of_the_process_is_survived_by_a_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let inner = Arc::new(LocalFileSystem::new_with_prefix(directory.path()).unwrap());
+    let (faulty, device) = (Faulty::new(inner), device());
+    let (store, tree) = database(&device, "/db");
+    let mut versions = Vec::new();
+    for step in 0..12_u32 {
+        insert(&tree, (0..500).map(|key| key * (step + 1)), step.into());
+        // The repository, its lease and its requests end at the n-th write.
+        let repository = repository(&faulty);
+        let writes = AtomicU32::new(0);
+        faulty.set(move |kind, _| {
+            let is_dead = kind == "put" && writes.fetch_add(1, Ordering::Relaxed) >= step;
+            (is_dead || (kind != "put" && kind != "list" && kind != "get" && step < 8)).then_some(Fault::Denied)
+        });
+        if let Ok(published) = publish(&repository, &store) {
+            versions.push((published.version.number, rows(&store)));
+        }
+        faulty.set_none();
+        let numbers: Vec<u64> = repository.versions().unwrap().iter().map(|version| version.number).collect();
+        assert_eq!(numbers, versions.iter().map(|(number, _)| *number).collect::<Vec<_>>(), "step {step}");
+    }
+    assert!(!versions.is_empty() && versions.len() < 12, "{} versions", versions.len());
+    let repository = repository(&faulty);
+    for (number, expected) in versions {
+        assert_eq!(rows_of(&repository, Some(number)), expected);
+    }
+}
