@@ -11,16 +11,16 @@
 //!
 //! *Beside publishers.* The collector asks for the time, lists the objects, then the leases, then the versions. It
 //! removes an object only if it is older than the grace period, and older than half of the shortest grace period
-//! before the start of each living lease. It retires a version only if it is older than each living lease.
+//! before the start of each living lease. It retires a version only if it is ten minutes older than each living lease.
 //!
 //! - *An object of a new version stays.* A publisher refers to (a) objects of the version that was the newest one
 //!   when it began. That version is still the newest one when the manifest is written, or the number is taken: the
-//!   collector never removes the newest version, nor one that is younger than the lease, so the number cannot become
-//!   free. (b) Objects that it has found, at most half of a grace period old when its lease began, and objects that
-//!   it has written later. Either the collector sees the lease; or the lease had ended before, and the later listing
-//!   of versions has the manifest; or the lease began afterwards, and the object is too young for the collector. The
-//!   removal itself may be delayed by any time: objects that the collector has chosen are too old for later
-//!   publishers, so no later version gets them.
+//!   collector never removes the newest version, nor one that appeared after the lease began, so the number cannot
+//!   become free. (b) Objects that it has found, at most half of a grace period old when its lease began, and objects
+//!   that it has written later. Either the collector sees the lease; or the lease had ended before, and the later
+//!   listing of versions has the manifest; or the lease began afterwards, and the object is too young for the
+//!   collector. The removal itself may be delayed by any time: objects that the collector has chosen are too old for
+//!   later publishers, so no later version gets them.
 //! - *A dead lease has no publisher.* The collector removes the lease first, and a publisher that does not find its
 //!   lease, or could not renew it for half an hour, writes no manifest. The only assumption about clocks is that a
 //!   request takes effect within half an hour.
@@ -38,6 +38,9 @@ use crate::remote::Listed;
 use crate::repository::lease::is_alive;
 use crate::repository::{GRACE_MIN, Names, Repository};
 
+/// Time in microseconds by which the date of a manifest can precede its appearance: stores may date an object by the
+/// beginning of its transfer.
+const WRITE_US_MAX: i64 = 600_000_000;
 /// Removals in flight.
 const REMOVALS: usize = 32;
 /// Attempts, if other collectors remove versions meanwhile.
@@ -104,7 +107,7 @@ impl Repository {
         let started_us = alive.iter().filter_map(|lease| Names::lease_start_us(&lease.path)).min();
         let versions = self.list_versions().await?;
         let kept = versions.len().saturating_sub(options.keep.max(1));
-        let is_old = |published_us: i64| started_us.is_none_or(|start| published_us < start);
+        let is_old = |published_us: i64| started_us.is_none_or(|start| published_us + WRITE_US_MAX < start);
         let (mut retired, mut needed) = (Vec::new(), HashSet::new());
         for (i, version) in versions.iter().enumerate() {
             let ids = ids(&self.manifest(version.number).await?);

@@ -5,8 +5,8 @@ mod common;
 use std::path::Path;
 
 use common::*;
+use keyaki_device::OpenMode;
 use keyaki_device::simulated::Simulated;
-use keyaki_device::{Device, OpenMode};
 use keyaki_publish::Error;
 use keyaki_store::key_value::KeyValue;
 

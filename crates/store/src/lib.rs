@@ -34,8 +34,8 @@ pub use base::{
 };
 pub use engine::{
     Backup, BackupMode, BulkWriter, Checked, CheckedTree, CheckpointImage, CommitStats, Damage, DamagedKeys,
-    DamagedPart, ImageExtent, Loaded, MemoryBuilder, MemoryTreeStats, QuarantinedTree, Refreshed, Salvage, SalvagedRows, SalvagedState, SalvagedTree,
-    Savepoint, Store, StoreStats, Submitted, Transaction, Vacuumed,
+    DamagedPart, ImageExtent, Loaded, MemoryBuilder, MemoryTreeStats, QuarantinedTree, Refreshed, Salvage,
+    SalvagedRows, SalvagedState, SalvagedTree, Savepoint, Store, StoreStats, Submitted, Transaction, Vacuumed,
 };
 pub use locator::{Displacement, Goal, LocatorOptions, LocatorStats};
 pub use message::WriteBatch;

@@ -217,12 +217,14 @@ impl Fetcher {
             let keys: Vec<Key> = missing.keys().copied().collect();
             let lookups = keys.chunks(LOOKUP_FRAMES).map(|keys| {
                 let (disk, ids) = (disk.clone(), keys.iter().map(|&key| (key, self.id(key))).collect::<Vec<_>>());
-                let look_up = move || ids.into_iter().filter_map(|(key, id)| Some((key, disk.get(id)?))).collect();
+                let look_up = move || -> Vec<(Key, Frame)> {
+                    ids.into_iter().filter_map(|(key, id)| Some((key, disk.get(id)?))).collect()
+                };
                 self.remote.handle().spawn_blocking(look_up)
             });
             for found in join_all(lookups).await {
                 // A panic of a lookup is a miss.
-                for (key, frame) in Result::<Vec<_>, _>::unwrap_or_default(found) {
+                for (key, frame) in found.unwrap_or_default() {
                     self.counters.disk_hits.add(1);
                     self.finish(key, missing.remove(&key).flatten(), Ok(frame));
                 }
