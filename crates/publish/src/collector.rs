@@ -107,7 +107,10 @@ impl Repository {
         let started_us = alive.iter().filter_map(|lease| Names::lease_start_us(&lease.path)).min();
         let versions = self.list_versions().await?;
         let kept = versions.len().saturating_sub(options.keep.max(1));
-        let is_old = |published_us: i64| started_us.is_none_or(|start| published_us + WRITE_US_MAX < start);
+        // Publishers whose leases are not listed yet have seen the versions before `now_us`.
+        let is_old = |published_us: i64| {
+            published_us < now_us && started_us.is_none_or(|start| published_us + WRITE_US_MAX < start)
+        };
         let (mut retired, mut needed) = (Vec::new(), HashSet::new());
         for (i, version) in versions.iter().enumerate() {
             let ids = ids(&self.manifest(version.number).await?);

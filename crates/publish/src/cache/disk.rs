@@ -14,6 +14,7 @@
 //! time of a file, at most once in ten minutes. Several processes may exceed the limit together by an eighth for each
 //! of them.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -155,7 +156,10 @@ impl DiskCache {
         let mut files = Vec::new();
         for folder in entries(&self.options.directory) {
             let is_new = folder.file_name() == "new";
-            for entry in entries(&folder.path()) {
+            // Files of other programs stay.
+            let ours =
+                entries(&folder.path()).into_iter().filter(|entry| is_ours(&folder.file_name(), &entry.file_name()));
+            for entry in ours {
                 let Ok(metadata) = entry.metadata() else { continue };
                 let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
                 if is_new && used.elapsed().is_ok_and(|age| age > ABANDONED) {
@@ -174,6 +178,20 @@ impl DiskCache {
             && error.kind() != ErrorKind::NotFound
         {
             tracing::warn!(path = %path.display(), %error, "could not remove a file of the cache");
+        }
+    }
+}
+
+/// True for the names of the cache's files: `new/` and 16 hexadecimal digits, or the identifier of an object in the folder of its
+/// first two digits, with the number of a frame.
+fn is_ours(folder: &OsStr, file: &OsStr) -> bool {
+    let (Some(folder), Some(file)) = (folder.to_str(), file.to_str()) else { return false };
+    let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    match file.rsplit_once('-') {
+        None => folder == "new" && file.len() == 16 && is_hex(file),
+        Some((object, frame)) => {
+            let is_object = object.starts_with(folder) && object.split('-').all(is_hex);
+            folder.len() == 2 && is_hex(folder) && is_object && frame.len() == 8 && is_hex(frame)
         }
     }
 }
@@ -205,6 +223,22 @@ mod tests {
         second.insert(id, &frame);
         assert_eq!((first.get(id).as_ref(), second.get(id).as_ref()), (Some(&frame), Some(&frame)));
         assert_eq!(fs::read_dir(directory.path().join("new")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn files_of_other_programs_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let others = ["letters/a.txt", "new/draft", "ab/ab.txt", "notes.txt"].map(|name| directory.path().join(name));
+        for path in &others {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, vec![0; 1 << 20]).unwrap();
+            fs::File::open(path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+        let cache = open(directory.path(), 1);
+        (0..40).for_each(|number| cache.insert(frame(number).0, &frame(number).1));
+        assert!(others.iter().all(|path| path.exists()));
+        let kept = (0..40).filter(|&number| cache.get(frame(number).0).is_some()).count();
+        assert!((1..=8).contains(&kept), "{kept} frames");
     }
 
     #[test]
@@ -255,7 +289,7 @@ mod tests {
         assert_eq!(there, [true, false, false, true, true, true, true, true]);
         assert!(cache.get(id).is_some());
         // What an ended process has left.
-        let left = directory.path().join("new").join("left");
+        let left = directory.path().join("new").join("0123456789abcdef");
         fs::write(&left, b"part").unwrap();
         let file = fs::File::options().write(true).open(&left).unwrap();
         file.set_modified(SystemTime::now() - ABANDONED * 2).unwrap();

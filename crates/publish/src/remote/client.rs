@@ -208,18 +208,24 @@ impl Remote {
     /// # Errors
     /// [`Error::Request`], [`Error::TimedOut`].
     pub async fn create(&self, path: &Path, bytes: Bytes) -> Result<bool> {
-        match self.put(path, &bytes, PutMode::Create).await {
-            Ok(()) => Ok(true),
-            Err(Error::Request { source, .. }) if is_taken(&source) => {
-                // An attempt without an answer may have written it.
-                let found = self.read(path, None, Ok).await;
-                match found {
-                    Ok(found) => Ok(found == bytes),
-                    Err(Error::Missing { .. }) => Ok(false),
-                    Err(error) => Err(error),
-                }
+        let mut different: Option<Bytes> = None;
+        loop {
+            let refused = match self.put(path, &bytes, PutMode::Create).await {
+                Ok(()) => return Ok(true),
+                Err(error) if matches!(&error, Error::Request { source, .. } if is_taken(source)) => error,
+                Err(error) => return Err(error),
+            };
+            // An attempt without an answer may have written it.
+            match self.read(path, None, Ok).await {
+                Ok(found) if found == bytes => return Ok(true),
+                // One answer alone may be damaged.
+                Ok(found) if different.as_ref() == Some(&found) => return Ok(false),
+                Ok(found) if different.is_none() => different = Some(found),
+                // Another request is still under way.
+                Err(Error::Missing { .. }) if different.is_none() => different = Some(Bytes::new()),
+                Ok(_) | Err(Error::Missing { .. }) => return Err(refused),
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(error),
         }
     }
 
