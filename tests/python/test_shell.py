@@ -269,6 +269,36 @@ class Widths(unittest.TestCase):
             terminal.wait_for_exit()
 
 
+class Pipes(unittest.TestCase):
+    """Programs that read the output of the shell, or write its input."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+
+    def run_shell(self, *arguments, **options):
+        command = [tpch.KEYAKI, str(self.directory / "db"), *arguments]
+        return subprocess.run(command, capture_output=True, timeout=120, **options)
+
+    def test_closed_pipes_are_no_errors(self):
+        rows = "SELECT value, repeat('x', 50) FROM generate_series(1, 300000)"
+        for arguments in (["--mode", "csv", "-c", rows], ["--mode", "jsonlines", "-c", rows], ["-c", f"COPY ({rows}) TO STDOUT"]):
+            with self.subTest(arguments=arguments):
+                command = [tpch.KEYAKI, str(self.directory / "db"), *arguments]
+                with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+                    self.assertTrue(process.stdout.readline())
+                    process.stdout.close()
+                    self.assertEqual(process.stderr.read(), b"")
+                    self.assertEqual(process.wait(120), 0)
+
+    def test_scripts_begin_with_marks_and_end_in_transactions(self):
+        script = "\ufeffCREATE TABLE t (a INT); BEGIN; INSERT INTO t VALUES (1);"
+        done = self.run_shell(input=script.encode())
+        self.assertEqual((done.returncode, done.stderr.decode()), (0, "the open transaction is rolled back\n"))
+        self.assertIn(b" 0 ", self.run_shell("-c", "SELECT count(*) FROM t").stdout)
+
+
 class Start(unittest.TestCase):
     """The user's start file."""
 
