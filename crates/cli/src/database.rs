@@ -36,7 +36,7 @@ pub fn is_database(path: &Path) -> bool {
 /// Checks that a path is a directory that may have a database, or does not exist.
 fn check_directory(path: &Path) -> Result<()> {
     let name = path.display();
-    if path.join("data").is_dir() {
+    if path.join("data").is_dir() && path.join("manifest.json").is_file() {
         return Err(Failure::message(format!(
             "\"{name}\" has no database, but the files of a dump: load it with keyaki restore '{name}' DATABASE"
         )));
@@ -130,6 +130,7 @@ mod tests {
         let dump = directory.path().join("dump");
         std::fs::create_dir_all(dump.join("data")).unwrap();
         std::fs::write(dump.join("LOCK"), "").unwrap();
+        std::fs::write(dump.join("manifest.json"), "{}").unwrap();
         assert!(!is_database(&dump));
         let error = open(&dump, Options::default()).unwrap_err().to_string();
         assert!(error.contains("the files of a dump: load it with keyaki restore"), "{error}");

@@ -178,7 +178,10 @@ fn run_input(runtime: &Runtime, runner: &mut Runner, arguments: &InputArguments)
             true => runtime.block_on(script::run(runner, stdin().lock(), "stdin", on_error)).map(drop),
             false => runtime.block_on(commands(runner, &arguments.commands, on_error)),
         };
-        shell::warn_of_rollback(runner);
+        // Other errors are not shown yet.
+        if matches!(result, Ok(()) | Err(Failure::Reported)) {
+            shell::warn_of_rollback(runner);
+        }
         result
     }
 }

@@ -17,9 +17,8 @@ use crate::terminal;
 const SLOW: f64 = 0.25;
 /// Lower bound of the cells for the text of an operator.
 const TEXT_MIN: usize = 24;
-/// Cells for each level of the tree: usually, and if the terminal is narrow.
-const LEVEL: usize = 3;
-const NARROW_LEVEL: usize = 1;
+/// Cells for each level of the tree: usually, and for deeper trees on narrower terminals.
+const LEVELS: [usize; 3] = [3, 2, 1];
 
 /// True for results of EXPLAIN.
 pub fn is_plan(schema: &Schema) -> bool {
@@ -156,8 +155,8 @@ fn drawn(plan: &str, line: Option<usize>, colours: bool) -> Vec<String> {
     let columns = columns(&operators, &share);
     let numbers_width: usize = columns.iter().map(|(_, _, width)| width + 2).sum();
     let depth = operators.iter().map(|operator| operator.depth + 1).max().unwrap_or(0);
-    let is_narrow = line.is_some_and(|line| numbers_width + LEVEL * depth + TEXT_MIN > line);
-    let level = if is_narrow { NARROW_LEVEL } else { LEVEL };
+    let fits = |level: &usize| line.is_none_or(|line| numbers_width + level * depth + TEXT_MIN <= line);
+    let level = LEVELS.into_iter().find(fits).unwrap_or(1);
     let mut lines = Vec::new();
     if !columns.is_empty() {
         let names: String = columns.iter().map(|(name, _, width)| format!("{name:>width$}  ")).collect();
@@ -221,15 +220,14 @@ fn guides(operators: &[Operator], index: usize, level: usize) -> [String; 2] {
         let next = operators[index + 1..].iter().find(|operator| operator.depth <= depth);
         next.is_some_and(|operator| operator.depth == depth)
     };
-    let cells = |text: &str| text.chars().take(level).collect::<String>();
-    let above: String = (1..depth).map(|depth| if continues(depth) { "│  " } else { "   " }).map(cells).collect();
-    let below = if operators.get(index + 1).is_some_and(|next| next.depth > depth) { "│  " } else { "   " };
+    let cells = |text: &str| format!("{:<level$}", text.chars().take(level.max(2) - 1).collect::<String>());
+    let above: String = (1..depth).map(|depth| cells(if continues(depth) { "│" } else { "" })).collect();
+    let below = cells(if operators.get(index + 1).is_some_and(|next| next.depth > depth) { "│" } else { "" });
     let (branch, line) = match (depth, continues(depth)) {
-        (0, _) => ("", ""),
-        (_, true) => ("├─ ", "│  "),
-        (_, false) => ("└─ ", "   "),
+        (0, _) => (String::new(), String::new()),
+        (_, true) => (cells("├─"), cells("│")),
+        (_, false) => (cells("└─"), cells("")),
     };
-    let [branch, line, below] = [branch, line, below].map(cells);
     [format!("{above}{branch}"), format!("{above}{line}{below}")]
 }
 
@@ -282,10 +280,16 @@ mod tests {
                 "  ".repeat(depth)
             )
         };
-        let plan: String = (0..20).map(operator).collect();
-        let lines = drawn(&plan, Some(80), false);
-        assert!(lines.iter().all(|text| width(text) <= 80), "{lines:#?}");
-        assert_eq!(lines.iter().filter(|line| line.contains("expr_0_eval_time=971.123ms")).count(), 20, "{lines:#?}");
+        for depth in [3, 8, 20] {
+            let plan: String = (0..depth).map(operator).collect();
+            let lines = drawn(&plan, Some(80), false);
+            assert!(lines.iter().all(|text| width(text) <= 80), "{lines:#?}");
+            assert_eq!(
+                lines.iter().filter(|line| line.contains("expr_0_eval_time=971.123ms")).count(),
+                depth,
+                "{lines:#?}"
+            );
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod memory_index;
 mod moment;
 pub(crate) mod notifications;
 pub(crate) mod queries;
-mod query_memory;
+pub(crate) mod query_memory;
 mod read_only;
 pub(crate) mod sequences;
 pub(crate) mod sessions;

@@ -42,7 +42,7 @@ const EXCESS: usize = 4;
 /// Merges of partitions hold two batches of each partition. Sorted batches refer to values of many unsorted batches,
 /// whose memory the sorts count: the size of each sorted batch would include all of these.
 #[derive(Debug)]
-pub(super) struct QueryPool {
+pub(crate) struct QueryPool {
     size: usize,
     used: Mutex<Used>,
 }

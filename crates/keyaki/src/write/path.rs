@@ -9,7 +9,8 @@
 //! [`BatchLimits`] or end. Statements in a transaction use write batches, several for many rows. Three other cases need no choice: VALUES of literals, UPDATE and DELETE always use a write batch,
 //! because their rows are in memory; CREATE INDEX always builds in bulk, because a new tree has no other entries.
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, UInt64Array};
+use arrow::compute::take_record_batch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -198,7 +199,9 @@ impl RowBuffer {
     /// The number of buffered rows, or of as many as `limits` allow for rows of this size, if it is smaller.
     pub fn rows_within(&self, limits: BatchLimits) -> usize {
         let bytes: usize = self.batches.iter().map(batch_bytes).sum();
-        self.rows.min(limits.rows).min(limits.bytes / bytes.div_ceil(self.rows.max(1)).max(1)).max(1)
+        // The memory may have ended the buffer after few rows.
+        let rows = if self.next.is_some() { limits.rows } else { self.rows.min(limits.rows) };
+        rows.min(limits.bytes / bytes.div_ceil(self.rows.max(1)).max(1)).max(1)
     }
 
     /// Adds batches of a stream until it ends or the buffer exceeds `limits`, or, if there are limits, further rows do not fit into
@@ -236,7 +239,8 @@ impl RowBuffer {
     fn push_part(&mut self, batch: &RecordBatch) -> Result<usize> {
         let mut rows = batch.num_rows().div_ceil(2);
         loop {
-            match self.push(compact(&batch.slice(0, rows))) {
+            let first = take_record_batch(batch, &UInt64Array::from_iter_values(0..rows as u64))?;
+            match self.push(compact(&first)) {
                 Err(error) if rows > 1 && is_out_of_memory(&error) => rows = rows.div_ceil(2),
                 pushed => return pushed.map(|()| rows),
             }
@@ -254,4 +258,74 @@ impl RowBuffer {
 
 fn is_out_of_memory(error: &Error) -> bool {
     matches!(error.root(), Error::OutOfMemory { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array, StringViewArray};
+    use datafusion::execution::memory_pool::MemoryPool;
+    use futures::executor::block_on;
+
+    use super::*;
+    use crate::engine::query_memory::QueryPool;
+
+    const ROWS: i64 = 4000;
+
+    fn buffer(bytes: usize) -> RowBuffer {
+        let pool: Arc<dyn MemoryPool> = Arc::new(QueryPool::new(bytes));
+        let reservation = MemoryConsumer::new("rows of a test").register(&pool);
+        RowBuffer { batches: Vec::new(), rows: 0, reservation: Some(reservation), next: None }
+    }
+
+    /// A stream of batches with numbers, or with texts.
+    fn stream_of(sizes: &[i64], has_texts: bool) -> SendableRecordBatchStream {
+        let mut start = 0;
+        let batch = |&size: &i64| {
+            let numbers = start..start + size;
+            start += size;
+            let column: ArrayRef = match has_texts {
+                true => Arc::new(StringViewArray::from_iter_values(numbers.map(|n| format!("{n:0>40}")))),
+                false => Arc::new(Int64Array::from_iter_values(numbers)),
+            };
+            RecordBatch::try_from_iter([("c", column)]).unwrap()
+        };
+        let batches: Vec<RecordBatch> = sizes.iter().map(batch).collect();
+        let schema = batches[0].schema();
+        Box::pin(RecordBatchStreamAdapter::new(schema, stream::iter(batches.into_iter().map(Ok))))
+    }
+
+    /// The numbers of rows of the parts.
+    fn parts(mut buffer: RowBuffer, mut rows: SendableRecordBatchStream, limits: BatchLimits) -> Result<Vec<usize>> {
+        let mut parts = Vec::new();
+        loop {
+            let is_last = block_on(buffer.fill(&mut rows, limits))?;
+            assert_eq!(buffer.batches.iter().map(RecordBatch::num_rows).sum::<usize>(), buffer.rows);
+            parts.push(buffer.rows);
+            if is_last {
+                return Ok(parts);
+            }
+            buffer = buffer.another();
+        }
+    }
+
+    #[test]
+    fn rows_that_do_not_fit_into_the_memory_are_the_next_part() {
+        let limits = BatchLimits { rows: 1 << 20, bytes: 1 << 30 };
+        for has_texts in [false, true] {
+            for sizes in [&[ROWS][..], &[ROWS / 4; 4], &[1, ROWS - 2, 1]] {
+                for bytes in [10_000, 30_000, 1 << 20] {
+                    let found = parts(buffer(bytes), stream_of(sizes, has_texts), limits).unwrap();
+                    assert_eq!(found.iter().sum::<usize>(), ROWS as usize, "{sizes:?}, {bytes} bytes: {found:?}");
+                    assert_eq!(found.len() > 1, bytes < 1 << 20, "{sizes:?}, {bytes} bytes: {found:?}");
+                }
+                // Rows that must be in one part, and a row that does not fit.
+                for (bytes, limits) in [(10_000, BatchLimits::none()), (1, limits)] {
+                    let error = parts(buffer(bytes), stream_of(sizes, has_texts), limits).unwrap_err();
+                    assert!(is_out_of_memory(&error), "{error}");
+                }
+            }
+        }
+    }
 }

@@ -36,6 +36,9 @@ pub(crate) type Place = (u64, u64);
 
 /// Bytes of a small tree in the node table, which there are two of.
 const TREE_ENTRY_BYTES: u64 = 1 << 10;
+/// Trees with more rows may get a sample of this many bytes, for which a small file has no space.
+const SMALL_ROWS_MAX: u64 = 8192;
+const SAMPLE_BYTES: u64 = 1 << 20;
 /// A range for a node table of `len` bytes may be longer by this, beside a factor of four.
 const TABLE_EXCESS_MAX: u64 = 1 << 20;
 
@@ -45,13 +48,15 @@ fn is_apt(place: Place, len: u64) -> bool {
 
 impl Shared {
     /// Bytes that the runs of all root buffers need, and bytes that a checkpoint may need beside them: for each tree with messages, a page
-    /// and an index page, and for each tree its entry in the node table.
+    /// and an index page, and for each tree its entry in the node table, and its sample.
     pub fn run_bytes(&self) -> (u64, u64) {
         let state = self.state.read().clone();
-        let buffers = state.trees.range(..TreeId::MEMORY_START).map(|(_, version)| version.buffer_bytes() as u64);
-        buffers.fold((0, 0), |(bytes, excess), buffer| {
+        let trees = state.trees.range(..TreeId::MEMORY_START).map(|(_, version)| version);
+        trees.fold((0, 0), |(bytes, excess), version| {
+            let buffer = version.buffer_bytes() as u64;
             let pages = if buffer > 0 { 2 * self.options.page_bytes as u64 } else { 0 };
-            (bytes + buffer * 3 / 2, excess + pages + TREE_ENTRY_BYTES)
+            let sample = if version.root.rows() > SMALL_ROWS_MAX { SAMPLE_BYTES } else { 0 };
+            (bytes + buffer * 3 / 2, excess + pages + sample + TREE_ENTRY_BYTES)
         })
     }
 

@@ -617,6 +617,9 @@ impl Shared {
             let changes_trees = self.check_commit(&state, batch)?;
             if needs_room && (!has_room || self.files.space.is_small()) {
                 self.make_room(batch)?;
+            } else if needs_room {
+                // Another commit may have made the database small, and large again.
+                self.log.lengthen()?;
             }
             let sequence = self.inserted.load(Ordering::Relaxed) + 1;
             // A commit to memory trees only has a sequence number, but no bytes for the log.

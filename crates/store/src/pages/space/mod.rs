@@ -229,7 +229,8 @@ impl Space {
         let mut free = self.free.lock();
         free.is_small = false;
         let has_reserve = free.slots >= free.reserve_slots();
-        free.is_small = free.is_little(bytes) || !has_reserve && free.is_within(bytes, 2 * free.slot_bytes);
+        let was_small = !has_reserve && free.slots <= 2 && free.is_within(bytes, 2 * free.slot_bytes);
+        free.is_small = free.is_little(bytes) || was_small;
         free.is_small
     }
 
