@@ -1,7 +1,8 @@
 //! The storage engine: opening and recovery, commits, background work, checkpoints, bulk loads and memory trees.
 //!
 //! ```text
-//! store          handles, snapshots, commits, the lock order
+//! store          handles, snapshots, the lock order
+//! commit         batches into the log and the buffers
 //! submitted      commits that wait for their durability
 //! commit_stats   counters and latencies of commits
 //! apply          application of a commit to the buffers and counts of its trees
@@ -35,6 +36,7 @@ mod background;
 mod backup;
 mod bulk_load;
 mod check;
+mod commit;
 mod commit_stats;
 mod conflicts;
 mod flush;
