@@ -5,12 +5,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use keyaki_device::{Buffer, Device, File, OpenMode};
-use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
+use crate::parallel::for_each;
 use crate::reader::{ReadOptions, SUPERBLOCKS, VersionDevice};
 use crate::repository::Repository;
 
@@ -94,35 +94,13 @@ fn copy(version: &VersionDevice, device: &dyn Device, new: &Path, progress: Prog
     let file = device.open(new, OpenMode::CreateNew)?;
     let parts = version.map().parts(PART_BYTES);
     let total = parts.iter().map(|part| part.end - part.start).sum();
-    let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
-    let (is_ended, failed) = (AtomicBool::new(false), Mutex::new(None));
-    let work = || {
-        while !is_ended.load(Ordering::Relaxed)
-            && let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed))
-        {
-            let len = part.end - part.start;
-            let goes_on = match copy_part(&*data, &*file, part.start, len) {
-                Ok(()) => progress(done.fetch_add(len, Ordering::Relaxed) + len, total),
-                Err(error) => {
-                    failed.lock().get_or_insert(error);
-                    false
-                }
-            };
-            if !goes_on {
-                is_ended.store(true, Ordering::Relaxed);
-            }
-        }
+    let done = AtomicU64::new(0);
+    let work = |number: usize| {
+        let (start, len) = (parts[number].start, parts[number].end - parts[number].start);
+        copy_part(&*data, &*file, start, len)?;
+        Ok(progress(done.fetch_add(len, Ordering::Relaxed) + len, total))
     };
-    std::thread::scope(|scope| {
-        let spawn = |_| std::thread::Builder::new().name("keyaki-clone".into()).spawn_scoped(scope, work).ok();
-        let helpers: Vec<_> = (1..THREADS.min(parts.len())).filter_map(spawn).collect();
-        work();
-        for helper in helpers {
-            helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        }
-    });
-    failed.into_inner().map_or(Ok(()), Err)?;
-    if is_ended.into_inner() {
+    if !for_each("keyaki-clone", THREADS, parts.len(), work)? {
         return Ok(None);
     }
     file.sync_data()?;

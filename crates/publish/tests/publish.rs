@@ -47,7 +47,7 @@ fn a_directory_is_an_object_store() {
     assert_eq!(publish(&repository, &store).unwrap().version.number, 2);
     assert_eq!(rows_of(&Repository::from_url(&url).unwrap(), None), rows(&store));
     assert_eq!(repository.collect(&Default::default()).unwrap(), Default::default());
-    for url in ["shop", "ftp://bucket/shop", "file://host/x"] {
+    for url in ["shop", "ftp://bucket/shop", "file://host/x", "memory:///shop"] {
         let error = Repository::from_url(url);
         assert!(matches!(&error, Err(Error::InvalidUrl { .. })), "{url}: {error:?}");
     }

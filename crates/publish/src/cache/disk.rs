@@ -199,14 +199,7 @@ fn is_ours(folder: &OsStr, file: &OsStr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{ObjectId, encode_object};
-
-    fn frame(number: u8) -> (FrameId, Frame) {
-        let payload = vec![number; 4096];
-        let object = ObjectId::of(&payload, 0);
-        let id = FrameId { object, number: 0 };
-        (id, Frame::verified(id, encode_object(object, &payload).into()).unwrap())
-    }
+    use crate::cache::tests::frame;
 
     fn open(directory: &Path, seed: u64) -> DiskCache {
         let options = DiskCacheOptions { directory: directory.into(), bytes_max: 8 * 4104 };

@@ -68,14 +68,7 @@ impl MemoryCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{ObjectId, encode_object};
-
-    fn frame(number: u8) -> (FrameId, Frame) {
-        let payload = vec![number; 4096];
-        let object = ObjectId::of(&payload, 0);
-        let id = FrameId { object, number: 0 };
-        (id, Frame::verified(id, encode_object(object, &payload).into()).unwrap())
-    }
+    use crate::cache::tests::frame;
 
     #[test]
     fn the_frames_used_last_stay() {

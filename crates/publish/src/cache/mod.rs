@@ -50,3 +50,17 @@ impl Frame {
     /// Longest frame in bytes.
     pub const BYTES_MAX: usize = FRAME_BYTES as usize + 8;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::encode_object;
+
+    /// The frame of an object of 4096 equal bytes.
+    pub fn frame(number: u8) -> (FrameId, Frame) {
+        let payload = vec![number; 4096];
+        let object = ObjectId::of(&payload, 0);
+        let id = FrameId { object, number: 0 };
+        (id, Frame::verified(id, encode_object(object, &payload).into()).unwrap())
+    }
+}

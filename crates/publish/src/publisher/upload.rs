@@ -1,7 +1,7 @@
 //! The upload of new extents: threads read, verify and upload one object at a time.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use keyaki_primitives::Random;
@@ -12,6 +12,7 @@ use super::Progress;
 use super::plan::Plan;
 use crate::error::{Error, Result};
 use crate::format::{ObjectEntry, ObjectId, encode_object, stored_bytes};
+use crate::parallel::for_each;
 use crate::repository::{GRACE_MIN, Names, Repository, unique_random};
 
 /// Objects that a publisher may refer to although no version does: by the hash of the payload and the length in the
@@ -52,40 +53,15 @@ impl<'a> Upload<'a> {
     /// Makes the objects of all groups. `None` if `progress` has ended the upload.
     pub fn run(&self, threads: usize, progress: Progress<'_>) -> Result<Option<Vec<ObjectEntry>>> {
         let groups = &self.plan.groups;
-        let (next, is_ended, failed) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::new(None));
         let made: Mutex<Vec<Option<ObjectEntry>>> = Mutex::new(vec![None; groups.len()]);
-        let work = || {
-            while !is_ended.load(Ordering::Relaxed)
-                && let index = next.fetch_add(1, Ordering::Relaxed)
-                && let Some(group) = groups.get(index)
-            {
-                let object = self.object(group);
-                let goes_on = match object {
-                    Ok(object) => {
-                        made.lock()[index] = Some(object);
-                        let (uploaded, resumed) = self.bytes();
-                        progress(uploaded + resumed, self.plan.new_bytes)
-                    }
-                    Err(error) => {
-                        failed.lock().get_or_insert(error);
-                        false
-                    }
-                };
-                if !goes_on {
-                    is_ended.store(true, Ordering::Relaxed);
-                }
-            }
+        let work = |number: usize| {
+            let object = self.object(&groups[number])?;
+            made.lock()[number] = Some(object);
+            let (uploaded, resumed) = self.bytes();
+            Ok(progress(uploaded + resumed, self.plan.new_bytes))
         };
-        std::thread::scope(|scope| {
-            let spawn = |_| std::thread::Builder::new().name("keyaki-publish".into()).spawn_scoped(scope, work).ok();
-            let helpers: Vec<_> = (1..threads.min(groups.len())).filter_map(spawn).collect();
-            work();
-            for helper in helpers {
-                helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            }
-        });
-        failed.into_inner().map_or(Ok(()), Err)?;
-        Ok(if is_ended.into_inner() { None } else { made.into_inner().into_iter().collect() })
+        let is_complete = for_each("keyaki-publish", threads, groups.len(), work)?;
+        Ok(if is_complete { made.into_inner().into_iter().collect() } else { None })
     }
 
     /// Uploads the object of a group, unless there is one with its payload.

@@ -19,6 +19,9 @@ impl Repository {
     pub fn from_url(url: &str) -> Result<Repository> {
         let invalid = |detail: String| Error::InvalidUrl { url: url.into(), detail };
         let parsed = Url::parse(url).map_err(|error| invalid(error.to_string()))?;
+        if parsed.scheme() == "memory" {
+            return Err(invalid("versions in memory end with the program".into()));
+        }
         let variables = std::env::vars_os().filter_map(|(name, value)| {
             let name = name.into_string().ok()?;
             let is_ours = ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
