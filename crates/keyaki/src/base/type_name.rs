@@ -50,6 +50,12 @@ pub(crate) fn type_name(ty: &DataType) -> String {
         | T::FixedSizeList(field, _) => format!("{}[]", type_name(field.data_type())),
         T::Struct(_) => "record".into(),
         T::RunEndEncoded(_, values) => type_name(values.data_type()),
-        T::Map(..) | T::Union(..) => ty.to_string().to_lowercase(),
+        T::Map(entries, _) => match entries.data_type() {
+            T::Struct(fields) if fields.len() == 2 => {
+                format!("map({}, {})", type_name(fields[0].data_type()), type_name(fields[1].data_type()))
+            }
+            _ => "map".into(),
+        },
+        T::Union(..) => "union".into(),
     }
 }

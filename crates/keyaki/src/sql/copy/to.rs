@@ -1,15 +1,19 @@
 //! COPY TO: writes the rows of a query to a file.
 //!
-//! Batches pass through a bounded channel to a thread of the blocking pool, which encodes and writes them to a
-//! temporary file. Standard output, pipes and terminals are written directly. After the end mark `None` the thread syncs the file
-//! and renames it. A channel that closes without an
-//! end mark means that the query failed or the statement was cancelled; the temporary file is then removed.
+//! ```text
+//! query ─► text of each batch, on several threads ─► bounded channel ─► file, on a thread of the blocking pool
+//! ```
+//!
+//! Parquet files are encoded by the last thread. It writes a temporary file, and syncs and renames it after the end
+//! mark `None`. Standard output, pipes and terminals are written directly. A channel that closes without an end mark
+//! means that the query failed or the statement was cancelled; the temporary file is then removed.
 
 use std::fs::{File, Permissions};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -20,7 +24,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 use super::options::{CopyOptions, Format, is_stream_name};
 use super::statement::{Copy, CopyObject};
-use super::write::{Sink, open};
+use super::write::{ParquetSink, Part, Sink, TextEncoder, TextFile, TextSink};
 use crate::base::interrupt::{Decision, Execution, Stage};
 use crate::sql::SqlSession;
 use crate::sql::names::{full_sql, plain_ident, quoted};
@@ -28,8 +32,8 @@ use crate::sql::parse_query;
 use crate::sql::state::StatementState;
 use crate::{Error, Result};
 
-/// Capacity of the channel between query and writer, in batches.
-const BATCHES_AHEAD: usize = 4;
+/// Capacity of the channel to the writer, in batches.
+const PARTS_AHEAD: usize = 4;
 /// Permission bits of the new file, before the umask is applied.
 const PERMISSIONS: u32 = 0o666;
 
@@ -37,34 +41,61 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     let path = PathBuf::from(&copy.path);
     session.files().check(&path)?;
     let target = Output::of(&path)?;
-    copy.options.resolve(&path, true)?;
+    let (format, dialect) = copy.options.resolve(&path, true)?;
     let rows = query(session, copy.object).await?;
-    let (schema, options, decision) = (rows.schema(), copy.options, execution.decision().clone());
-    let write = move |batches| {
-        let target = match target {
-            Output::Stream(path) => {
-                let sink = open(&path, stream(&path)?, &options, &schema)?;
-                let (_, rows) = write(sink, batches, &decision)?;
-                decision.commit()?;
-                decision.reach(Stage::Committed);
-                return Ok(rows);
-            }
-            Output::File(target) => target,
-        };
-        let (file, temporary) = target.create()?;
-        let sink = open(&target.path, file, &options, &schema)?;
-        let (file, rows) = write(sink, batches, &decision)?;
-        file.sync_all().map_err(|error| Error::io("sync", &target.path, error))?;
-        decision.commit()?;
-        target.replace(temporary)?;
-        decision.reach(Stage::Committed);
-        Ok(rows)
+    let (schema, options) = (rows.schema(), copy.options);
+    let has_header = match format {
+        Format::Csv => options.header.unwrap_or(true),
+        Format::Tbl | Format::Json | Format::Parquet => false,
     };
-    session.progress.lock().start(&format!("writing {}", path.display()), None);
     let rows = rows.map(|batch| batch.map_err(Error::from));
-    let written = on_thread(session, path, rows, write).await;
+    session.progress.lock().start(&format!("writing {}", path.display()), None);
+    let decision = execution.decision().clone();
+    let written = if format == Format::Parquet {
+        let open = move |file| ParquetSink::new(file, &options, &schema);
+        on_thread(session, path, rows, move |batches| write_to(target, open, batches, &decision)).await
+    } else {
+        let encoder = match format {
+            Format::Json => TextEncoder::json(&schema)?,
+            _ => TextEncoder::delimited(&schema, dialect)?,
+        };
+        let header = if has_header { encoder.header() } else { String::new() };
+        let compression = options.compression(&path);
+        let open = move |file| {
+            let file = TextFile::new(file, compression).map_err(|error| Error::io("write", Path::new(""), error))?;
+            TextSink::new(file, &header)
+        };
+        let threads = session.engine.base_state.config().target_partitions();
+        let texts = pin!(encoder.encode_all(rows, threads));
+        on_thread(session, path, texts, move |texts| write_to(target, open, texts, &decision)).await
+    };
     session.progress.lock().finish();
     written
+}
+
+/// Writes parts to the target. Returns the number of rows.
+fn write_to<S: Sink>(
+    target: Output,
+    open: impl FnOnce(File) -> Result<S>,
+    parts: Receiver<Option<S::Part>>,
+    decision: &Decision,
+) -> Result<u64> {
+    let target = match target {
+        Output::Stream(path) => {
+            let (_, rows) = write(open(stream(&path)?)?, parts, decision)?;
+            decision.commit()?;
+            decision.reach(Stage::Committed);
+            return Ok(rows);
+        }
+        Output::File(target) => target,
+    };
+    let (file, temporary) = target.create()?;
+    let (file, rows) = write(open(file)?, parts, decision)?;
+    file.sync_all().map_err(|error| Error::io("sync", &target.path, error))?;
+    decision.commit()?;
+    target.replace(temporary)?;
+    decision.reach(Stage::Committed);
+    Ok(rows)
 }
 
 /// Writes rows to a new Parquet file, durably. Returns the number of rows and the bytes of the file.
@@ -83,33 +114,33 @@ pub(in crate::sql) async fn write_parquet(
     // Created here: the thread may begin after the statement has been cancelled and the directory removed.
     let file = File::create_new(path).map_err(|error| Error::io("create", path, error))?;
     let write = move |batches| {
-        let (file, rows) = write(open(&target, file, &options, &schema)?, batches, &decision)?;
+        let (file, rows) = write(ParquetSink::new(file, &options, &schema)?, batches, &decision)?;
         let length = file.sync_all().and_then(|()| file.metadata()).map(|metadata| metadata.len());
         Ok((rows, length.map_err(|error| Error::io("sync", &target, error))?))
     };
     on_thread(session, path.to_path_buf(), rows, write).await
 }
 
-/// Sends batches, and the end mark after them, to `write` on a thread of the blocking pool.
-async fn on_thread<T: Send + 'static>(
+/// Sends parts, and the end mark after them, to `write` on a thread of the blocking pool.
+async fn on_thread<P: Part, T: Send + 'static>(
     session: &SqlSession,
     path: PathBuf,
-    mut rows: impl Stream<Item = Result<RecordBatch>> + Unpin,
-    write: impl FnOnce(Receiver<Option<RecordBatch>>) -> Result<T> + Send + 'static,
+    mut parts: impl Stream<Item = Result<P>> + Unpin,
+    write: impl FnOnce(Receiver<Option<P>>) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let (sender, receiver) = channel(BATCHES_AHEAD);
+    let (sender, receiver) = channel(PARTS_AHEAD);
     let task = tokio::task::spawn_blocking(move || write(receiver));
     let progress = session.progress.lock().clone();
     let mut failed = None;
-    while let Some(batch) = rows.next().await {
-        let count = batch.as_ref().map_or(0, RecordBatch::num_rows) as u64;
-        match batch {
-            Ok(batch) => {
+    while let Some(part) = parts.next().await {
+        match part {
+            Ok(part) => {
+                let rows = part.rows();
                 // A closed channel means that the writer has failed; its error is returned below.
-                if sender.send(Some(batch)).await.is_err() {
+                if sender.send(Some(part)).await.is_err() {
                     break;
                 }
-                progress.advance(count);
+                progress.advance(rows);
             }
             Err(error) => {
                 failed = Some(error);
@@ -153,22 +184,18 @@ async fn query(session: &SqlSession, object: CopyObject) -> Result<SendableRecor
     Ok(session.transaction.watch(&session.engine, rows))
 }
 
-/// Writes batches until the end mark. Returns the file, not yet synced, and the number of rows.
+/// Writes parts until the end mark. Returns the file, not yet synced, and the number of rows.
 ///
 /// # Errors
 /// `Cancelled` if the channel closes without an end mark, or if the statement was cancelled; errors of the sink.
-fn write(
-    mut sink: Box<dyn Sink>,
-    mut batches: Receiver<Option<RecordBatch>>,
-    decision: &Decision,
-) -> Result<(File, u64)> {
+fn write<S: Sink>(mut sink: S, mut parts: Receiver<Option<S::Part>>, decision: &Decision) -> Result<(File, u64)> {
     let mut rows = 0;
     loop {
-        match batches.blocking_recv() {
-            Some(Some(batch)) => {
+        match parts.blocking_recv() {
+            Some(Some(part)) => {
                 decision.check()?;
-                rows += batch.num_rows() as u64;
-                sink.write(&batch)?;
+                rows += part.rows();
+                sink.write(&part)?;
             }
             Some(None) => return Ok((sink.finish()?, rows)),
             None => return Err(Error::Cancelled),

@@ -19,6 +19,8 @@ use crate::base::uuids::{UUID_LEN, uuid_at};
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const SECONDS_PER_DAY: i64 = 86_400;
+/// From here on, `ryu` writes floats with an exponent.
+const RYU_MAX: f64 = 1e13;
 
 /// A column as a source of formatted values.
 pub(crate) enum Formatter<'a> {
@@ -131,19 +133,23 @@ fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
 
 fn integer<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, row: usize, out: &mut String)
 where
-    T::Native: std::fmt::Display,
+    T::Native: itoa::Integer,
 {
-    put(out, format_args!("{}", array.value(row)));
+    out.push_str(itoa::Buffer::new().format(array.value(row)));
 }
 
 /// The fewest digits that identify the float; with an exponent below 1e-5 and from 1e15.
-fn float(value: f64, own: impl std::fmt::Display + std::fmt::LowerExp, out: &mut String) {
+fn float<F: ryu::Float + std::fmt::Display + std::fmt::LowerExp>(value: f64, own: F, out: &mut String) {
     if value.is_nan() {
         out.push_str("NaN");
     } else if value.is_infinite() {
         out.push_str(if value > 0.0 { "Infinity" } else { "-Infinity" });
     } else if value != 0.0 && !(1e-5..1e15).contains(&value.abs()) {
         put(out, format_args!("{own:e}"));
+    } else if (1e-5..RYU_MAX).contains(&value.abs()) {
+        let mut buffer = ryu::Buffer::new();
+        let digits = buffer.format_finite(own);
+        out.push_str(digits.strip_suffix(".0").unwrap_or(digits));
     } else {
         put(out, format_args!("{own}"));
     }
@@ -198,4 +204,50 @@ fn timestamp(micros: i64, utc: bool, out: &mut String) {
         rest.push_str("+00");
     }
     date(days, &rest, out);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text_of(own: impl ryu::Float + std::fmt::Display + std::fmt::LowerExp + Into<f64>) -> String {
+        let mut out = String::new();
+        float(own.into(), own, &mut out);
+        out
+    }
+
+    /// As the standard library writes it, which needs three times as long.
+    fn expected(value: f64, own: impl std::fmt::Display + std::fmt::LowerExp) -> String {
+        match value == 0.0 || (1e-5..1e15).contains(&value.abs()) {
+            true => own.to_string(),
+            false => format!("{own:e}"),
+        }
+    }
+
+    #[test]
+    fn floats_at_the_limits_of_notations() {
+        let limits = [0.0f64, -0.0, 1.0, 100.0, 1e-5, 9.999e-6, 1e13, 9_999_999_999_999.0, 1e15, 0.1, 1e-4, 1.5e14];
+        for value in limits.iter().flat_map(|value| [*value, -value, value.next_up(), value.next_down()]) {
+            assert_eq!(text_of(value), expected(value, value));
+            let single = value as f32;
+            assert_eq!(text_of(single), expected(f64::from(single), single));
+        }
+        let of = |value: f64| text_of(value);
+        assert_eq!([of(1.0), of(-0.0), of(1e15), of(0.00001)], ["1", "-0", "1e15", "0.00001"]);
+        assert_eq!([of(f64::NAN), of(f64::INFINITY), of(f64::NEG_INFINITY)], ["NaN", "Infinity", "-Infinity"]);
+    }
+
+    proptest! {
+        #[test]
+        fn floats_have_the_fewest_digits(value: f64, single: f32, exponent in -8i32..18, digits in 0u32..10_000) {
+            for value in [value, f64::from(digits) * 10f64.powi(exponent)] {
+                prop_assert_eq!(text_of(value), expected(value, value));
+            }
+            for single in [single, digits as f32 * 10f32.powi(exponent)] {
+                prop_assert_eq!(text_of(single), expected(f64::from(single), single));
+            }
+        }
+    }
 }

@@ -7,7 +7,7 @@ use flate2::write::GzEncoder;
 
 use crate::sql::copy::options::Compression;
 
-pub(super) enum TextFile {
+pub(in crate::sql::copy) enum TextFile {
     Plain(File),
     Gzip(GzEncoder<File>),
     Zstd(zstd::Encoder<'static, File>),

@@ -1,18 +1,18 @@
-//! Encoders of COPY TO, one for each format behind the trait [`Sink`].
+//! Formats of COPY TO, behind the trait [`Sink`].
 
 mod compressed;
 mod parquet;
 mod text;
 
 use std::fs::File;
-use std::path::Path;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, TimeUnit};
 
-use compressed::TextFile;
+pub(super) use compressed::TextFile;
+pub(super) use parquet::ParquetSink;
+pub(super) use text::{TextEncoder, TextSink};
 
-use super::options::{CopyOptions, Format};
 use crate::base::arrays::{element_type, is_list, list_of};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::is_uuid;
@@ -20,30 +20,24 @@ use crate::values::cast::cast;
 use crate::values::zone::Zone;
 use crate::{Error, Result};
 
-/// An encoder that writes batches to a file.
-pub(super) trait Sink {
-    /// Encodes a batch. The sink may buffer its rows.
-    fn write(&mut self, batch: &RecordBatch) -> Result<()>;
-    /// Writes buffered rows and the end of the format, and returns the file, not yet synced.
-    fn finish(self: Box<Self>) -> Result<File>;
+/// Rows of a query in the form that a sink takes.
+pub(super) trait Part: Send + 'static {
+    fn rows(&self) -> u64;
 }
 
-/// Opens the sink for `file`. `path` is the name of the target, whose extension may imply the format.
-pub(super) fn open(path: &Path, file: File, options: &CopyOptions, schema: &SchemaRef) -> Result<Box<dyn Sink>> {
-    let (format, dialect) = options.resolve(path, true)?;
-    let text = |file| {
-        let file = TextFile::new(file, options.compression(path));
-        file.map_err(|error| Error::io("write", path, error))
-    };
-    Ok(match format {
-        Format::Parquet => Box::new(parquet::ParquetSink::new(file, options, schema)?),
-        Format::Json => Box::new(text::TextSink::json(text(file)?, schema)?),
-        Format::Csv => {
-            let header = options.header.unwrap_or(true);
-            Box::new(text::TextSink::delimited(text(file)?, schema, dialect, header)?)
-        }
-        Format::Tbl => Box::new(text::TextSink::delimited(text(file)?, schema, dialect, false)?),
-    })
+impl Part for RecordBatch {
+    fn rows(&self) -> u64 {
+        self.num_rows() as u64
+    }
+}
+
+/// Writes rows to a file.
+pub(super) trait Sink {
+    type Part: Part;
+    /// Writes rows, or buffers them.
+    fn write(&mut self, part: &Self::Part) -> Result<()>;
+    /// Writes buffered rows and the end of the format, and returns the file, not yet synced.
+    fn finish(self) -> Result<File>;
 }
 
 /// The type of a table column that can hold the values of a query's column of type `ty`; `None` if there is none.

@@ -20,7 +20,7 @@ use crate::values::zone::Zone;
 /// A row group is flushed at this size to bound memory.
 const ROW_GROUP_BYTES: usize = 128 << 20;
 
-pub(super) struct ParquetSink {
+pub(in crate::sql::copy) struct ParquetSink {
     writer: ArrowWriter<File>,
     schema: SchemaRef,
 }
@@ -58,6 +58,8 @@ fn without_intervals(ty: DataType) -> DataType {
 }
 
 impl Sink for ParquetSink {
+    type Part = RecordBatch;
+
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let columns = batch.columns().iter().zip(self.schema.fields()).map(|(column, field)| {
             let converted = convert(column, field.name())?;
@@ -74,7 +76,7 @@ impl Sink for ParquetSink {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<File> {
+    fn finish(self) -> Result<File> {
         Ok(self.writer.into_inner()?)
     }
 }

@@ -7,124 +7,283 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
+use datafusion::common::runtime::SpawnedTask;
+use futures::{Stream, StreamExt};
 
 use super::compressed::TextFile;
-use super::{Sink, column_type, convert, unsupported};
+use super::{Part, Sink, column_type, convert, unsupported};
 use crate::sql::copy::options::Dialect;
 use crate::write::text::{Formatter, elements_of};
 use crate::{Error, Result};
 
-const BUFFER_BYTES: usize = 1 << 20;
-
-pub(super) struct TextSink {
-    file: TextFile,
+/// Encodes rows. Batches are independent of each other, so that threads share them.
+pub(in crate::sql::copy) struct TextEncoder {
     names: Vec<String>,
     style: Style,
-    buffer: String,
-    value: String,
-    rows: u64,
 }
 
 enum Style {
-    Delimited(Dialect),
+    Delimited(Box<Delimited>),
     /// The column names as JSON strings.
     Json(Vec<String>),
 }
 
-impl TextSink {
-    pub fn delimited(file: TextFile, schema: &SchemaRef, dialect: Dialect, header: bool) -> Result<Self> {
-        let mut sink = TextSink::new(file, schema, Style::Delimited(dialect.clone()))?;
-        if header {
-            for (i, name) in sink.names.iter().enumerate() {
-                if i > 0 {
-                    sink.buffer.push(char::from(dialect.delimiter));
-                }
-                quote_if_needed(name, &dialect, &mut sink.buffer);
-            }
-            sink.buffer.push('\n');
-        }
-        Ok(sink)
+/// A dialect, and what follows from it for each value.
+struct Delimited {
+    dialect: Dialect,
+    /// The bytes that need quotes.
+    is_special: [bool; 256],
+    /// Whether a number can need quotes.
+    checks_numbers: bool,
+}
+
+/// Encoded rows.
+pub(in crate::sql::copy) struct Text {
+    text: String,
+    rows: u64,
+}
+
+impl Part for Text {
+    fn rows(&self) -> u64 {
+        self.rows
+    }
+}
+
+impl TextEncoder {
+    /// # Errors
+    /// `Unsupported` for types that text files cannot have.
+    pub fn delimited(schema: &SchemaRef, dialect: Dialect) -> Result<Self> {
+        TextEncoder::new(schema, Style::Delimited(Box::new(Delimited::new(dialect))))
     }
 
-    pub fn json(file: TextFile, schema: &SchemaRef) -> Result<Self> {
+    /// # Errors
+    /// As of [`TextEncoder::delimited`].
+    pub fn json(schema: &SchemaRef) -> Result<Self> {
         let names = schema.fields().iter().map(|field| {
             let mut name = String::new();
             json_text(field.name(), &mut name);
             name
         });
-        TextSink::new(file, schema, Style::Json(names.collect()))
+        TextEncoder::new(schema, Style::Json(names.collect()))
     }
 
-    fn new(file: TextFile, schema: &SchemaRef, style: Style) -> Result<Self> {
+    fn new(schema: &SchemaRef, style: Style) -> Result<Self> {
         for field in schema.fields() {
             if column_type(field.data_type()).is_none() {
-                let (name, ty) = (field.name(), field.data_type());
-                return Err(unsupported(name, ty));
+                return Err(unsupported(field.name(), field.data_type()));
             }
         }
         let names = schema.fields().iter().map(|field| field.name().clone()).collect();
-        Ok(TextSink { file, names, style, buffer: String::new(), value: String::new(), rows: 0 })
+        Ok(TextEncoder { names, style })
     }
 
-    fn delimited_row(&mut self, row: usize, columns: &[Column<'_>], dialect: &Dialect) -> Result<()> {
-        for (i, column) in columns.iter().enumerate() {
-            if i > 0 {
-                self.buffer.push(char::from(dialect.delimiter));
+    /// The line of the column names.
+    pub fn header(&self) -> String {
+        let mut line = String::new();
+        if let Style::Delimited(format) = &self.style {
+            for (i, name) in self.names.iter().enumerate() {
+                if i > 0 {
+                    line.push(char::from(format.dialect.delimiter));
+                }
+                match format.needs_quotes(name) {
+                    true => quote(name, &format.dialect, &mut line),
+                    false => line.push_str(name),
+                }
             }
-            if column.array.is_null(row) {
-                self.buffer.push_str(null_of(dialect));
-                continue;
-            }
-            self.value.clear();
-            column.formatter.write(row, &mut self.value);
-            if dialect.quote.is_some() {
-                quote_if_needed(&self.value, dialect, &mut self.buffer);
-            } else if needs_quotes(&self.value, dialect) && !self.value.is_empty() {
-                let (name, row) = (&self.names[i], self.rows + 1);
-                let problem =
-                    format!("a tbl file cannot hold a delimiter, a line end or \"{}\" in a value", null_of(dialect));
-                return Err(Error::Import {
-                    path: None,
-                    row: Some(row),
-                    column: Some(name.clone()),
-                    source: Box::new(Error::InvalidFile(problem)),
-                });
-            } else {
-                self.buffer.push_str(&self.value);
-            }
+            line.push('\n');
         }
-        if dialect.trailing_delimiter {
-            self.buffer.push(char::from(dialect.delimiter));
-        }
-        self.buffer.push('\n');
-        Ok(())
+        line
     }
 
-    fn json_row(&mut self, row: usize, columns: &[Column<'_>], names: &[String]) {
-        self.buffer.push('{');
-        for (i, (column, name)) in columns.iter().zip(names).enumerate() {
-            if i > 0 {
-                self.buffer.push(',');
+    /// Encodes the batches of a query on the threads of its runtime, `threads` of them at a time, in their order.
+    pub fn encode_all(
+        self,
+        batches: impl Stream<Item = Result<RecordBatch>>,
+        threads: usize,
+    ) -> impl Stream<Item = Result<Text>> {
+        let encoder = Arc::new(self);
+        let mut rows = 0;
+        let encoded = batches.map(move |batch| {
+            let (encoder, rows_before) = (encoder.clone(), rows);
+            rows += batch.as_ref().map_or(0, RecordBatch::num_rows) as u64;
+            async move {
+                let batch = batch?;
+                let task = SpawnedTask::spawn(async move { encoder.encode(&batch, rows_before) });
+                task.join().await.map_err(|error| Error::task(&error))?
             }
-            self.buffer.push_str(name);
-            self.buffer.push(':');
-            if column.array.is_null(row) {
-                self.buffer.push_str("null");
-                continue;
-            }
-            json_value(&column.formatter, row, &mut self.value, &mut self.buffer);
-        }
-        self.buffer.push_str("}\n");
+        });
+        encoded.buffered(threads.max(1))
     }
 
-    fn flush(&mut self) -> Result<()> {
-        self.file.write_all(self.buffer.as_bytes()).map_err(|error| Error::io("write", Path::new(""), error))?;
-        self.buffer.clear();
-        Ok(())
+    /// Encodes a batch. `rows_before` is the number of rows before it, for messages.
+    fn encode(&self, batch: &RecordBatch, rows_before: u64) -> Result<Text> {
+        let arrays = batch.columns().iter().zip(&self.names).map(|(column, name)| convert(column, name));
+        let arrays = arrays.collect::<Result<Vec<_>>>()?;
+        let columns = arrays.iter().zip(&self.names).map(|(array, name)| Column::new(array, name));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let (mut text, mut value) = (String::new(), String::new());
+        for row in 0..batch.num_rows() {
+            match &self.style {
+                Style::Delimited(format) => {
+                    let failed = |column: usize| self.unquotable(column, rows_before + row as u64 + 1, format);
+                    delimited_row(row, &columns, format, &mut value, &mut text).map_err(failed)?;
+                }
+                Style::Json(names) => json_row(row, &columns, names, &mut value, &mut text),
+            }
+            if row == 0 {
+                text.reserve(text.len() * batch.num_rows());
+            }
+        }
+        Ok(Text { text, rows: batch.num_rows() as u64 })
     }
+
+    /// The error of a value that needs quotes in a format without quotes.
+    fn unquotable(&self, column: usize, row: u64, format: &Delimited) -> Error {
+        let null = format.null();
+        let problem = format!("a tbl file cannot hold a delimiter, a line end or \"{null}\" in a value");
+        Error::Import {
+            path: None,
+            row: Some(row),
+            column: Some(self.names[column].clone()),
+            source: Box::new(Error::InvalidFile(problem)),
+        }
+    }
+}
+
+/// Writes encoded rows.
+pub(in crate::sql::copy) struct TextSink {
+    file: TextFile,
+}
+
+impl TextSink {
+    /// A sink whose file begins with `header`.
+    pub fn new(mut file: TextFile, header: &str) -> Result<Self> {
+        file.write_all(header.as_bytes()).map_err(failed)?;
+        Ok(TextSink { file })
+    }
+}
+
+impl Sink for TextSink {
+    type Part = Text;
+
+    fn write(&mut self, part: &Text) -> Result<()> {
+        self.file.write_all(part.text.as_bytes()).map_err(failed)
+    }
+
+    fn finish(self) -> Result<File> {
+        self.file.finish().map_err(failed)
+    }
+}
+
+fn failed(error: std::io::Error) -> Error {
+    Error::io("write", Path::new(""), error)
+}
+
+struct Column<'a> {
+    /// `None` if the array has no nulls.
+    nulls: Option<&'a ArrayRef>,
+    formatter: Formatter<'a>,
+    is_number: bool,
+}
+
+impl<'a> Column<'a> {
+    fn new(array: &'a ArrayRef, name: &str) -> Result<Self> {
+        let Some(formatter) = Formatter::new(array) else { return Err(unsupported(name, array.data_type())) };
+        let nulls = Some(array).filter(|array| array.null_count() > 0);
+        let is_number = formatter.is_number() || matches!(formatter, Formatter::Float32(_) | Formatter::Float64(_));
+        Ok(Column { nulls, formatter, is_number })
+    }
+
+    fn is_null(&self, row: usize) -> bool {
+        self.nulls.is_some_and(|array| array.is_null(row))
+    }
+}
+
+impl Delimited {
+    fn new(dialect: Dialect) -> Self {
+        let mut is_special = [false; 256];
+        for byte in [Some(dialect.delimiter), dialect.quote, Some(b'\n'), Some(b'\r')].into_iter().flatten() {
+            is_special[usize::from(byte)] = true;
+        }
+        // Digits, signs, exponents, Infinity and NaN.
+        let in_numbers = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+        let checks_numbers = in_numbers(dialect.delimiter)
+            || dialect.quote.is_some_and(in_numbers)
+            || dialect.nulls.first().is_some_and(|null| !null.is_empty());
+        Delimited { dialect, is_special, checks_numbers }
+    }
+
+    /// The text that stands for null.
+    fn null(&self) -> &str {
+        self.dialect.nulls.first().map_or("", String::as_str)
+    }
+
+    /// True if the value without quotes would be read as a different value.
+    fn needs_quotes(&self, value: &str) -> bool {
+        value.is_empty() || value == self.null() || value.bytes().any(|byte| self.is_special[usize::from(byte)])
+    }
+}
+
+/// Appends a row. `value` is scratch space.
+///
+/// # Errors
+/// The number of a column whose value needs quotes in a format that has none.
+fn delimited_row(
+    row: usize,
+    columns: &[Column<'_>],
+    format: &Delimited,
+    value: &mut String,
+    out: &mut String,
+) -> std::result::Result<(), usize> {
+    let dialect = &format.dialect;
+    for (i, column) in columns.iter().enumerate() {
+        if i > 0 {
+            out.push(char::from(dialect.delimiter));
+        }
+        if column.is_null(row) {
+            out.push_str(format.null());
+            continue;
+        }
+        let start = out.len();
+        column.formatter.write(row, out);
+        if (column.is_number && !format.checks_numbers) || !format.needs_quotes(&out[start..]) {
+            continue;
+        }
+        if dialect.quote.is_some() {
+            value.clear();
+            value.push_str(&out[start..]);
+            out.truncate(start);
+            quote(value, dialect, out);
+        } else if out.len() > start {
+            return Err(i);
+        }
+    }
+    if dialect.trailing_delimiter {
+        out.push(char::from(dialect.delimiter));
+    }
+    out.push('\n');
+    Ok(())
+}
+
+/// Appends a JSON object in a line of its own. `text` is scratch space.
+fn json_row(row: usize, columns: &[Column<'_>], names: &[String], text: &mut String, out: &mut String) {
+    out.push('{');
+    for (i, (column, name)) in columns.iter().zip(names).enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        out.push_str(name);
+        out.push(':');
+        match column.is_null(row) {
+            true => out.push_str("null"),
+            false => json_value(&column.formatter, row, text, out),
+        }
+    }
+    out.push_str("}\n");
 }
 
 /// Appends a value that is not null. `text` is scratch space.
@@ -155,52 +314,9 @@ fn json_value(formatter: &Formatter<'_>, row: usize, text: &mut String, out: &mu
     }
 }
 
-struct Column<'a> {
-    array: &'a ArrayRef,
-    formatter: Formatter<'a>,
-}
-
-impl Sink for TextSink {
-    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let arrays = batch.columns().iter().zip(&self.names).map(|(column, name)| convert(column, name));
-        let arrays = arrays.collect::<Result<Vec<_>>>()?;
-        let column = |(array, name): (_, &String)| match Formatter::new(array) {
-            Some(formatter) => Ok(Column { array, formatter }),
-            None => Err(unsupported(name, array.data_type())),
-        };
-        let columns = arrays.iter().zip(&self.names).map(column).collect::<Result<Vec<_>>>()?;
-        let style = std::mem::replace(&mut self.style, Style::Json(Vec::new()));
-        let written = (0..batch.num_rows()).try_for_each(|row| {
-            match &style {
-                Style::Delimited(dialect) => self.delimited_row(row, &columns, dialect)?,
-                Style::Json(names) => self.json_row(row, &columns, names),
-            }
-            self.rows += 1;
-            if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
-        });
-        self.style = style;
-        written
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<File> {
-        self.flush()?;
-        self.file.finish().map_err(|error| Error::io("write", Path::new(""), error))
-    }
-}
-
-/// The text that stands for null.
-fn null_of(dialect: &Dialect) -> &str {
-    dialect.nulls.first().map_or("", String::as_str)
-}
-
-/// True if the value without quotes would be read as a different value.
-fn needs_quotes(value: &str, dialect: &Dialect) -> bool {
-    let special = |byte: u8| byte == dialect.delimiter || byte == b'\n' || byte == b'\r' || Some(byte) == dialect.quote;
-    value.is_empty() || value == null_of(dialect) || value.bytes().any(special)
-}
-
-fn quote_if_needed(value: &str, dialect: &Dialect, out: &mut String) {
-    let Some(quote) = dialect.quote.filter(|_| needs_quotes(value, dialect)) else { return out.push_str(value) };
+/// Appends a value in quotes, or as it is if the dialect has none.
+fn quote(value: &str, dialect: &Dialect, out: &mut String) {
+    let Some(quote) = dialect.quote else { return out.push_str(value) };
     let (quote, escape) = (char::from(quote), char::from(dialect.escape));
     out.push(quote);
     for character in value.chars() {
