@@ -39,12 +39,14 @@ mod notify;
 mod output;
 mod pager;
 mod plot;
+mod program;
 mod remote;
 mod repair;
 mod restore;
 mod run;
 mod serve;
 mod shell;
+mod similar;
 mod terminal;
 mod trace;
 
@@ -56,7 +58,7 @@ use arguments::{Arguments, Command, InputArguments, ShellArguments, SqlArguments
 use failure::{Failure, Result};
 use interrupt::Interrupts;
 use remote::{Address, Remote};
-use run::Runner;
+use run::{Runner, Target};
 use shell::commands::Next;
 use shell::script::{self, OnError};
 use shell::{parameters, report};
@@ -141,7 +143,9 @@ fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupt
     runner.timer = arguments.input.timer;
     runner.open = arguments.open;
     drop(database);
-    run_input(runtime, &mut runner, &arguments.input)
+    let result = run_input(runtime, &mut runner, &arguments.input);
+    // A program that receives results ends first.
+    result.and(runner.redirect(Target::Stdout))
 }
 
 /// `keyaki sql ADDRESS`: the same on a server.
@@ -150,7 +154,9 @@ fn sql(runtime: &Runtime, arguments: &SqlArguments, interrupts: Arc<Interrupts>)
     let remote = runtime.block_on(Remote::connect(address))?;
     let mut runner = Runner::remote(remote, arguments.input.mode, interrupts);
     runner.timer = arguments.input.timer;
-    run_input(runtime, &mut runner, &arguments.input)
+    let result = run_input(runtime, &mut runner, &arguments.input);
+    // A program that receives results ends first.
+    result.and(runner.redirect(Target::Stdout))
 }
 
 fn run_input(runtime: &Runtime, runner: &mut Runner, arguments: &InputArguments) -> Result<()> {

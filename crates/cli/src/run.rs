@@ -21,6 +21,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupt::{Active, Interrupts};
 use crate::output::{Mode, Screen, Style};
 use crate::pager::Pager;
+use crate::program::Program;
 use crate::remote::{CopySource, PlainWriter, Remote, has_password};
 use crate::terminal;
 
@@ -33,6 +34,7 @@ pub enum Target {
     #[default]
     Stdout,
     File(BufWriter<File>),
+    Program(Program),
     /// Rows are formatted and dropped.
     Nowhere,
 }
@@ -201,10 +203,11 @@ impl Runner {
     /// Changes the destination of results.
     ///
     /// # Errors
-    /// If the results so far cannot be written to their file.
+    /// If the results so far cannot be written to their file, or their program fails.
     pub fn redirect(&mut self, target: Target) -> Result<()> {
         match std::mem::replace(&mut self.target, target) {
             Target::File(mut file) => file.flush().map_err(Failure::Output),
+            Target::Program(program) => program.finish(),
             Target::Stdout | Target::Nowhere => Ok(()),
         }
     }
@@ -337,6 +340,7 @@ impl Runner {
     fn writer(&mut self, to_terminal: Option<(usize, usize)>) -> Writer<'_> {
         match (&mut self.target, to_terminal) {
             (Target::File(file), _) => Writer::File(file),
+            (Target::Program(program), _) => Writer::Program(program),
             (Target::Nowhere, _) => Writer::Nowhere(io::sink()),
             (Target::Stdout, Some((_, lines))) if self.interactive => {
                 Writer::Pager(Pager::new(lines.saturating_sub(1)))
@@ -393,6 +397,7 @@ enum Writer<'a> {
     Stdout(BufWriter<io::Stdout>),
     Pager(Pager),
     File(&'a mut BufWriter<File>),
+    Program(&'a mut Program),
     Nowhere(io::Sink),
 }
 
@@ -406,7 +411,7 @@ impl Out<'_> {
     fn finish(self) -> Result<()> {
         match self.writer {
             Writer::Pager(pager) => pager.finish().or_else(|error| ignore_broken_pipe(error).map_err(Failure::Output)),
-            Writer::Stdout(_) | Writer::File(_) | Writer::Nowhere(_) => Ok(()),
+            Writer::Stdout(_) | Writer::File(_) | Writer::Program(_) | Writer::Nowhere(_) => Ok(()),
         }
     }
 
@@ -432,6 +437,7 @@ impl Write for Out<'_> {
             Writer::Stdout(writer) => writer.write(bytes),
             Writer::Pager(writer) => writer.write(bytes),
             Writer::File(writer) => writer.write(bytes),
+            Writer::Program(writer) => writer.write(bytes),
             Writer::Nowhere(writer) => writer.write(bytes),
         }
     }
@@ -441,6 +447,7 @@ impl Write for Out<'_> {
             Writer::Stdout(writer) => writer.flush(),
             Writer::Pager(writer) => writer.flush(),
             Writer::File(writer) => writer.flush(),
+            Writer::Program(writer) => writer.flush(),
             Writer::Nowhere(writer) => writer.flush(),
         }
     }

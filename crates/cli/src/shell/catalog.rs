@@ -8,6 +8,7 @@ use crate::failure::{Failure, Result};
 use crate::output::statements::text_literal;
 use crate::output::table_on;
 use crate::run::Runner;
+use crate::similar::similar;
 use crate::terminal;
 
 pub fn tables(runner: &mut Runner, pattern: Option<&str>) -> Result<()> {
@@ -27,7 +28,7 @@ pub fn tables(runner: &mut Runner, pattern: Option<&str>) -> Result<()> {
     show_list(runner, listed, &[1, 2])
 }
 
-pub fn indexes(runner: &mut Runner, table: Option<&str>) -> Result<()> {
+pub async fn indexes(runner: &mut Runner, table: Option<&str>) -> Result<()> {
     let mut listed = comfy_table::Table::new();
     listed.load_preset(comfy_table::presets::NOTHING).set_header([
         "index",
@@ -52,7 +53,27 @@ pub fn indexes(runner: &mut Runner, table: Option<&str>) -> Result<()> {
             listed.add_row([name, of, method, columns, include, unique.into(), bytes, memory]);
         }
     }
+    if let (Some(table), true) = (table, listed.is_empty())
+        && !runner.session()?.database().tables().iter().any(|info| shown(&info.schema, info.name.clone()) == table)
+    {
+        return Err(missing(runner, "table", table).await);
+    }
     show_list(runner, listed, &[6, 7])
+}
+
+/// The error for a table that does not exist, with the name of one that does.
+pub(super) async fn missing(runner: &mut Runner, kind: &str, name: &str) -> Failure {
+    let sql = format!(
+        "SELECT n.nspname::text, c.relname::text FROM pg_catalog.pg_class c \
+         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+         WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND {OF_USERS}"
+    );
+    // In a failed transaction, the query fails, too.
+    let found = rows(runner, &sql).await.unwrap_or_default();
+    let names: Vec<String> = found.iter().map(|row| shown(text(row, 0), text(row, 1).into())).collect();
+    let hint = similar(name, names.iter().map(String::as_str));
+    let hint = hint.map(|hint| format!(": did you mean {hint}?")).unwrap_or_default();
+    Failure::message(format!("{kind} \"{name}\" does not exist{hint} (.tables lists the tables and views)"))
 }
 
 /// A name with its schema, unless that is `public`.
@@ -94,7 +115,7 @@ pub fn definition(database: &Database, info: &TableInfo) -> (String, String) {
 /// The schemas of temporary objects begin with this prefix.
 const TEMPORARY_PREFIX: &str = "pg_temp_";
 
-pub fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
+pub async fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
     let database = runner.session()?.database().clone();
     // Scripts do not create temporary objects.
     let wanted = |name: &str| table.map_or(!name.starts_with(TEMPORARY_PREFIX), |table| table == name);
@@ -125,7 +146,7 @@ pub fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
         info.foreign_keys.iter().for_each(|key| last.push_str(&format!("{key};\n")));
     }
     match table {
-        Some(table) if !found => Err(Failure::message(format!("table \"{table}\" does not exist"))),
+        Some(table) if !found => Err(missing(runner, "table", table).await),
         _ => runner.show(&(text + &last)),
     }
 }
@@ -213,7 +234,7 @@ pub async fn describe(runner: &mut Runner, name: &str) -> Result<()> {
     );
     let columns = runner.collect(&columns).await?;
     if columns.iter().all(|batch| batch.num_rows() == 0) {
-        return Err(Failure::message(format!("table or view \"{name}\" does not exist (.tables lists them)")));
+        return Err(missing(runner, "table or view", name).await);
     }
     let mut shown = table_on(&columns, runner.screen())?;
     let indexes = format!(

@@ -7,6 +7,7 @@ use super::script::{self, OnError};
 use super::{catalog, dump, files, parameters, server, settings, stats};
 use crate::failure::{Failure, Result};
 use crate::run::Runner;
+use crate::similar::similar;
 
 /// The completion of an argument.
 #[derive(Debug, Clone, Copy)]
@@ -113,11 +114,13 @@ pub const ALL: &[Command] = &[
                   html       an HTML table\n\
                   latex      a LaTeX table", completes: &[Argument::OneOf(MODES)], counts: (0, 2) },
     Command { name: ".nullvalue", arguments: "[TEXT]", summary: "Set the text of NULL; without TEXT, that of the mode", details: "JSON and INSERT statements keep theirs. On terminals with colours, NULL is dimmed in tables and lines.", completes: &[], counts: (0, 1) },
-    Command { name: ".once", arguments: "FILE", summary: "Write the next result to a file", details: "", completes: &[Argument::File], counts: (1, 1) },
+    Command { name: ".once", arguments: "FILE | |COMMAND", summary: "Write the next result to a file, or to a command of the operating system's shell",
+        details: "Examples: .once result.csv and .once |gzip > result.csv.gz",  completes: &[Argument::File], counts: (1, 1) },
     Command { name: ".open", arguments: "DATABASE", summary: "Close this database and open another, or connect to a server",
         details: "The database is created if it does not exist. The options of the command line (--memory, --device, ...) apply to\n\
                   it as well. postgres://user@host:port/database connects to a server (as keyaki sql).", completes: &[Argument::File], counts: (1, 1) },
-    Command { name: ".output", arguments: "[FILE]", summary: "Write results to a file; without FILE, to standard output", details: "", completes: &[Argument::File], counts: (0, 1) },
+    Command { name: ".output", arguments: "[FILE | |COMMAND]", summary: "Write results to a file or to a command; without these, to standard output",
+        details: "The command is one of the operating system's shell. It gets all results until the next .output, or the end of the shell.", completes: &[Argument::File], counts: (0, 1) },
     Command { name: ".parameter", arguments: "set NAME VALUE | unset NAME | list | clear", summary: "Set values of parameters (:NAME, $NAME) in statements",
         details: "A value is one literal: NULL, true, false or a number as it is, any other value as a text. '7' in double quotes (\"'7'\") is\n\
                   the text 7. The option --param NAME=VALUE sets a parameter, too. Names without a value remain in the statement.",
@@ -193,13 +196,17 @@ async fn run_command(runner: &mut Runner, line: &str) -> Result<Next> {
         }
         false => line.trim(),
     };
-    // The rest of the line belongs to another shell, quotes included.
+    // The rest of the line belongs to another shell, or is a statement, quotes included.
     let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    if find(first).is_some_and(|command| command.name == ".shell") {
-        return files::shell(runner, rest.trim()).map(|()| Next::Continue);
-    }
-    if find(first).is_some_and(|command| command.name == ".expert") {
-        return expert(runner, rest.trim()).await.map(|()| Next::Continue);
+    let rest = rest.trim();
+    let name = find(first).map_or("", |command| command.name);
+    match (name, rest.strip_prefix('|')) {
+        (".shell", _) => return files::shell(runner, rest).map(|()| Next::Continue),
+        (".expert", _) => return expert(runner, rest).await.map(|()| Next::Continue),
+        (".once" | ".output", Some(command)) => {
+            return settings::program(runner, command.trim(), name == ".once").map(|()| Next::Continue);
+        }
+        _ => {}
     }
     let words = split(line)?;
     let (name, arguments) = words.split_first().ok_or_else(|| Failure::message("a command is missing"))?;
@@ -237,13 +244,9 @@ async fn expert(runner: &mut Runner, statement: &str) -> Result<()> {
 }
 
 fn unknown(name: &str) -> Failure {
-    let distances = ALL.iter().map(|command| (strsim::damerau_levenshtein(command.name, name), command.name));
-    match distances.min() {
-        Some((distance, similar)) if distance <= 2 => {
-            Failure::message(format!("unknown command \"{name}\": did you mean {similar}? (.help lists the commands)"))
-        }
-        _ => Failure::message(format!("unknown command \"{name}\" (.help lists the commands)")),
-    }
+    let similar = similar(name, ALL.iter().map(|command| command.name));
+    let hint = similar.map(|similar| format!(": did you mean {similar}?")).unwrap_or_default();
+    Failure::message(format!("unknown command \"{name}\"{hint} (.help lists the commands)"))
 }
 
 /// True for commands that change the output of the shell.
@@ -292,8 +295,8 @@ async fn on_database(runner: &mut Runner, name: &str, argument: Option<&str>, ar
             server::list(runner, name, argument).await
         }
         (".tables", pattern) => catalog::tables(runner, pattern),
-        (".schema", table) => catalog::schema(runner, table),
-        (".indexes", table) => catalog::indexes(runner, table),
+        (".schema", table) => catalog::schema(runner, table).await,
+        (".indexes", table) => catalog::indexes(runner, table).await,
         (".databases", _) => catalog::databases(runner),
         (".views", pattern) => catalog::views(runner, pattern).await,
         (".schemas", _) => catalog::schemas(runner).await,

@@ -86,11 +86,10 @@ async fn all(runner: &mut Runner) -> Result<()> {
 /// A table or view without the others. Its foreign keys follow the rows, which may refer to each other.
 async fn one(runner: &mut Runner, table: &str) -> Result<()> {
     let database = runner.session()?.database().clone();
-    let missing = || Failure::message(format!("table \"{table}\" does not exist"));
     let info = database.tables().into_iter().find(|info| shown(&info.schema, info.name.clone()) == table);
-    let info = info.ok_or_else(missing)?;
+    let Some(info) = info else { return Err(catalog::missing(runner, "table", table).await) };
     if info.is_view {
-        return catalog::schema(runner, Some(table));
+        return catalog::schema(runner, Some(table)).await;
     }
     let (before, after) = catalog::definition(&database, &info);
     let given = format!(

@@ -7,11 +7,11 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use comfy_table::{Table, presets};
 
-use super::catalog::{like, show_list, shown};
+use super::catalog::{self, like, show_list, shown};
 use super::complete::{Names, PUBLIC, quoted};
 use super::lexer::{Kind, tokens};
 use crate::connection::Connection;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::remote::plain;
 use crate::run::Runner;
 use crate::terminal;
@@ -202,7 +202,7 @@ async fn schema(runner: &mut Runner, table: Option<&str>) -> Result<()> {
         statements.push(format!("CREATE VIEW {} AS {query}", named(text(row, 0), text(row, 1))));
     }
     match table {
-        Some(table) if statements.is_empty() => Err(Failure::message(format!("table \"{table}\" does not exist"))),
+        Some(table) if statements.is_empty() => Err(catalog::missing(runner, "table", table).await),
         _ => {
             let text: String = statements.iter().chain(&last).map(|statement| format!("{statement};\n")).collect();
             runner.show(&text)

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 
 use crate::failure::{Failure, Result};
 use crate::output::{Mode, Style};
+use crate::program::Program;
 use crate::run::{Runner, Target};
 
 /// `.mode [MODE [TABLE]]`. Separators are those of a mode.
@@ -127,6 +128,19 @@ pub fn output(runner: &mut Runner, path: Option<&str>, is_once: bool) -> Result<
         None => Target::Stdout,
         Some(path) => Target::File(BufWriter::new(File::create(path).map_err(Failure::file(path))?)),
     };
+    set_target(runner, target, is_once)
+}
+
+/// `.output |COMMAND`, `.once |COMMAND`: a program gets all results, or the next one.
+pub fn program(runner: &mut Runner, command: &str, is_once: bool) -> Result<()> {
+    if command.is_empty() {
+        return Err(Failure::message("a command is missing after |"));
+    }
+    let target = Target::Program(Program::start(command)?);
+    set_target(runner, target, is_once)
+}
+
+fn set_target(runner: &mut Runner, target: Target, is_once: bool) -> Result<()> {
     if !is_once {
         runner.next_target = None;
         return runner.redirect(target);

@@ -16,6 +16,7 @@ use crate::failure::{Failure, Result};
 use crate::output::statements::text_literal;
 use crate::remote::CopySource;
 use crate::run::Runner;
+use crate::similar::similar;
 use crate::terminal;
 
 const USAGE: &str = "usage: .import [OPTIONS] FILE TABLE (.help import lists the options)";
@@ -255,10 +256,9 @@ fn unknown(option: &str) -> Failure {
         "--key",
         "--ignore-errors",
     ];
-    let distances = OPTIONS.iter().map(|known| (strsim::damerau_levenshtein(known, option), known));
-    let hint = match distances.min() {
-        Some((distance, similar)) if distance <= 2 => format!("did you mean {similar}?"),
-        _ => format!("available: {}", OPTIONS.join(", ")),
+    let hint = match similar(option, OPTIONS) {
+        Some(similar) => format!("did you mean {similar}?"),
+        None => format!("available: {}", OPTIONS.join(", ")),
     };
     Failure::message(format!("unknown option \"{option}\" of .import ({hint})"))
 }
