@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use keyaki::{Durability, FileAccess};
+use keyaki::{DiskCacheOptions, Durability, FileAccess};
 use keyaki_device::model::DeviceSpec;
 use keyaki_server::{ServerOptions, TlsOptions};
 
 use crate::bars::Bars;
 use crate::device;
 use crate::failure::Result;
+use crate::intervals::parse_interval;
 use crate::output::Mode;
 
 #[derive(Debug, Parser)]
@@ -79,6 +80,9 @@ pub struct InputArguments {
     pub parameters: Vec<(String, String)>,
 }
 
+/// Default limit of the cache for published databases.
+const OBJECT_CACHE_BYTES: u64 = 10 << 30;
+
 /// Options for opening a database.
 #[derive(Debug, Clone, Default, Args)]
 pub struct OpenArguments {
@@ -97,6 +101,12 @@ pub struct OpenArguments {
     /// Open an existing database for reading, also while another process has it open for writing
     #[arg(long)]
     pub readonly: bool,
+    /// Keep pages of a published database in this directory, which several processes can share
+    #[arg(long, value_name = "DIRECTORY")]
+    pub object_cache: Option<PathBuf>,
+    /// Limit of the files in that directory [default: 10G]
+    #[arg(long, value_name = "SIZE", requires = "object_cache")]
+    pub object_cache_size: Option<ByteSize>,
     /// Slow the files down to the speed of a device: array(N ssd), cloud(LATENCY, N iops[, N MB/s]), disk(LATENCY) or nvme
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceSpec>,
@@ -110,6 +120,10 @@ impl OpenArguments {
             memory_bytes: self.memory.map(|size| size.0),
             threads: self.threads.map(usize::from),
             durability: self.durability.into(),
+            object_cache: self.object_cache.clone().map(|directory| DiskCacheOptions {
+                directory,
+                bytes_max: self.object_cache_size.map_or(OBJECT_CACHE_BYTES, |size| size.0 as u64),
+            }),
             progress: Some(Arc::new(Bars::default())),
             ..Default::default()
         };
@@ -149,6 +163,12 @@ pub enum Command {
     Calibrate(CalibrateArguments),
     /// Copy a database to a new directory, and verify all its pages
     Backup(BackupArguments),
+    /// Add the newest state of a database to an object store as a version, which `keyaki URL` opens for reading
+    Publish(PublishArguments),
+    /// List the published versions of a database
+    Versions(VersionsArguments),
+    /// Copy a published version to a new directory, as a database that can be changed
+    Clone(CloneArguments),
     /// Write a database to a directory as SQL scripts and Parquet files
     Dump(DumpArguments),
     /// Create a database from the directory of a dump
@@ -270,6 +290,36 @@ pub struct BackupArguments {
     pub incremental: bool,
     #[command(flatten)]
     pub open: OpenArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct PublishArguments {
+    /// The database
+    pub database: PathBuf,
+    /// The place of its versions: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY
+    pub url: String,
+    /// Remove older versions than the newest N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep: Option<u32>,
+    /// Publish at this interval, e.g. 5m, beside other processes that write, until Ctrl-C
+    #[arg(long, value_name = "INTERVAL", value_parser = parse_interval)]
+    pub every: Option<Duration>,
+    #[command(flatten)]
+    pub open: OpenArguments,
+}
+
+#[derive(Debug, Args)]
+pub struct VersionsArguments {
+    /// The URL of the published database
+    pub url: String,
+}
+
+#[derive(Debug, Args)]
+pub struct CloneArguments {
+    /// The URL of the published database; @N at its end selects version N instead of the newest one
+    pub url: String,
+    /// The directory of the new database, which must not exist or be empty
+    pub directory: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -17,6 +17,9 @@ const HEAD_BYTES: usize = 16;
 /// If the path is a file, with the format of the file and a way to load it; errors of the database.
 pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Database> {
     let path = path.as_ref();
+    if keyaki::is_url(path) {
+        return Ok(Database::open(path, options)?);
+    }
     check_directory(path)?;
     // The shell can change its working directory.
     let path = std::path::absolute(path).map_err(Failure::file(path))?;

@@ -31,6 +31,7 @@ mod expert;
 mod failure;
 mod figure;
 mod interrupt;
+mod intervals;
 mod log;
 mod manual;
 mod misspelt;
@@ -40,6 +41,7 @@ mod output;
 mod pager;
 mod plot;
 mod program;
+mod publish;
 mod remote;
 mod repair;
 mod restore;
@@ -107,6 +109,9 @@ fn start(arguments: Arguments) -> Result<()> {
         Some(Command::Demo(arguments)) => runtime.block_on(demo::run(&arguments)),
         Some(Command::Calibrate(arguments)) => calibrate::run(&arguments),
         Some(Command::Backup(arguments)) => runtime.block_on(backup::run(&arguments, interrupts)),
+        Some(Command::Publish(arguments)) => runtime.block_on(publish::publish(&arguments, interrupts)),
+        Some(Command::Versions(arguments)) => publish::versions(&arguments),
+        Some(Command::Clone(arguments)) => runtime.block_on(publish::clone(&arguments, interrupts)),
         Some(Command::Dump(arguments)) => runtime.block_on(dump::run(&arguments, interrupts)),
         Some(Command::Restore(arguments)) => runtime.block_on(restore::run(&arguments, interrupts)),
         Some(Command::Check(arguments)) => runtime.block_on(check::run(&arguments, interrupts)),
@@ -125,7 +130,8 @@ fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupt
     if arguments.open.readonly && arguments.file.is_none() {
         return Err(Failure::Usage("--readonly requires the directory of a database".into()));
     }
-    if let Some(file) = &arguments.file {
+    let is_local = arguments.file.as_ref().is_some_and(|file| !keyaki::is_url(file));
+    if let Some(file) = arguments.file.as_ref().filter(|_| is_local) {
         misspelt::check(file)?;
     }
     let transient = if arguments.file.is_none() { Some(transient()?) } else { None };
@@ -134,7 +140,7 @@ fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupt
     let _runtime = runtime.enter();
     let options = arguments.open.options()?;
     allocator::fit(options.memory_bytes());
-    let is_new = arguments.file.is_some() && !path.exists();
+    let is_new = is_local && !path.exists();
     let database = database::open(path, options)?;
     if is_new && arguments.input.commands.is_empty() && stdin().is_terminal() {
         eprintln!("new database \"{}\"", path.display());

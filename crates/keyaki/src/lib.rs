@@ -78,7 +78,8 @@ pub use engine::sessions::SessionControl;
 pub use engine::transaction::TransactionStatus;
 pub use session::{
     Appender, ArrowRows, Column, Completion, Connection, Database, MappedRows, Optional, Params, ParamsFromIter,
-    Prepared, Repair, RoleLogin, Row, RowIndex, Rows, Session, Statement, StatsHandle, Transaction, params_from_iter,
+    Prepared, PublishedVersion, Repair, RoleLogin, Row, RowIndex, Rows, Session, Statement, StatsHandle, Transaction,
+    clone_published, is_url, params_from_iter, published_versions,
 };
 pub use sql::POSTGRESQL_VERSION;
 pub use sql::repair::{KeySpan, Repaired, RepairedTable};
@@ -96,4 +97,5 @@ pub use keyaki_exec::{ExecutorOptions, MemoryTrace, Stats};
 pub use keyaki_llc::calibrate::CacheProfile;
 pub use keyaki_llc::governor::{CachePath, Status as CacheGovernorStatus};
 pub use keyaki_llc::software::Tuning;
+pub use keyaki_publish::DiskCacheOptions;
 pub use keyaki_store::{Durability, LocatorStats, MergePolicy, Options as StoreOptions, Store};

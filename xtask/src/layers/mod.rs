@@ -47,8 +47,8 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "crates/cli",
-        "remote < allocator, directories, failure, interrupt, notify, pager, similar, terminal \
-         < bars, connection, database, device, new_database, output, plot, program < arguments, events, expert < configuration, log, manual, misspelt, run < backup, caches, check, dump, figure, repair, restore, serve, \
+        "remote < allocator, directories, failure, interrupt, intervals, notify, pager, similar, terminal \
+         < bars, connection, database, device, new_database, output, plot, program < arguments, events, expert < configuration, log, manual, misspelt, run < backup, caches, check, dump, figure, publish, repair, restore, serve, \
          trace < calibrate < demo, shell",
     ),
 ];

@@ -10,6 +10,7 @@ use std::time::Duration;
 use keyaki_device::Device;
 use keyaki_device::calibrate::Calibration;
 pub use keyaki_exec::ExecutionMode;
+use keyaki_publish::DiskCacheOptions;
 use keyaki_store::Durability;
 
 use crate::base::progress::Progress;
@@ -41,6 +42,8 @@ pub struct Options {
     pub store: Option<keyaki_store::Options>,
     /// Options of the executor; `None` for its defaults.
     pub executor: Option<keyaki_exec::ExecutorOptions>,
+    /// A cache on disk for the pages of published databases; `None` for none.
+    pub object_cache: Option<DiskCacheOptions>,
     /// Initial state of the CPU cache governor (`keyaki.cache_governor`).
     pub cache_governor: CacheGovernor,
     /// Receiver of progress reports while in-memory indexes are built during opening.

@@ -20,6 +20,7 @@
 //! | [`base_state`] | functions and resources of DataFusion |
 //! | [`types`] | types of literals and casts |
 //! | [`read_only`] | databases that are open read-only |
+//! | [`published`] | published versions as databases |
 //! | [`cache`] | control of the CPU caches |
 
 mod base_state;
@@ -28,6 +29,7 @@ mod index_builds;
 mod memory_index;
 mod moment;
 pub(crate) mod notifications;
+pub(crate) mod published;
 pub(crate) mod queries;
 pub(crate) mod query_memory;
 mod read_only;
@@ -53,6 +55,7 @@ use keyaki_device::Device;
 use keyaki_device::calibrate::Calibration;
 use keyaki_device::metered::{Metering, Meters};
 use keyaki_exec::{Executor, MemoryTrace};
+use keyaki_publish::VersionDevice;
 use keyaki_store::{Direction, Durability, KeyRange, Store, TreeId, WriteBatch, block_on};
 use parking_lot::{Mutex, RwLock};
 
@@ -137,6 +140,8 @@ pub(crate) struct Engine {
     unusable: Arc<Unusable>,
     /// Set if the database is open read-only.
     follower: Option<Follower>,
+    /// The device of a published version.
+    pub version: Option<Arc<VersionDevice>>,
     /// Control of the CPU caches.
     pub cache: SharedCache,
     /// Maximum memory of in-memory indexes and locators in bytes, taken from the page cache.
@@ -198,23 +203,41 @@ impl Engine {
     /// Opens a database directory. Creates it if it does not exist, unless `options.must_exist` is set. `compile` compiles
     /// the expressions of a table whose in-memory indexes are built.
     pub fn open(path: &Path, options: Options, compile: Compile) -> Result<Arc<Engine>> {
+        if options.device.is_none()
+            && let Some(url) = path.to_str().filter(|_| published::is_url(path))
+        {
+            let (version, options) = published::open(url, options)?;
+            let path = version.directory().to_path_buf();
+            return Engine::open_on(version.clone(), Some(version), &path, options, compile);
+        }
         let device = device(&options)?;
         if options.must_exist && !exists(&device, path)? {
             return Err(Error::NotFound { kind: ObjectKind::Database, name: path.display().to_string() });
         }
-        Engine::open_on(device, path, options, compile)
+        Engine::open_on(device, None, path, options, compile)
     }
 
     /// Like [`Engine::open`], but fails if the database exists.
     pub fn create(path: &Path, options: Options, compile: Compile) -> Result<Arc<Engine>> {
+        if options.device.is_none() && published::is_url(path) {
+            let what = "databases at URLs, except as copies (create a local database, and publish it)";
+            return Err(Error::Unsupported(what.into()));
+        }
         let device = device(&options)?;
         if exists(&device, path)? {
             return Err(Error::AlreadyExists { kind: ObjectKind::Database, name: path.display().to_string() });
         }
-        Engine::open_on(device, path, Options { must_exist: false, ..options }, compile)
+        Engine::open_on(device, None, path, Options { must_exist: false, ..options }, compile)
     }
 
-    fn open_on(device: Arc<dyn Device>, path: &Path, options: Options, compile: Compile) -> Result<Arc<Engine>> {
+    /// Opens a database on a device. `version`: the same device, if it is a published version.
+    fn open_on(
+        device: Arc<dyn Device>,
+        version: Option<Arc<VersionDevice>>,
+        path: &Path,
+        options: Options,
+        compile: Compile,
+    ) -> Result<Arc<Engine>> {
         let threads = options.threads.unwrap_or_else(default_threads).max(1);
         let memory_bytes = options.memory_bytes();
         if memory_bytes < MEMORY_BYTES_MIN {
@@ -226,6 +249,8 @@ impl Engine {
         }
         let budget = MemoryBudget::divide(memory_bytes);
         let real = device.name() != "simulated";
+        // Measurements of the device and of the CPU's caches have files there.
+        let has_directory = real && device.name() != "object";
         let store_options = store_options(&options);
         let device = Arc::new(Metering::new(device, FILE_KINDS, file_kind));
         let meters = device.meters().clone();
@@ -253,11 +278,12 @@ impl Engine {
             None if real => Some(empty_spill_dir(path)?),
             _ => None,
         };
-        let cache = CacheControl::new(options.cache_governor, real.then_some(path));
-        let calibration_file = (real && options.calibration.is_none()).then(|| path.join(CALIBRATION_FILE));
+        let cache = CacheControl::new(options.cache_governor, has_directory.then_some(path));
+        let calibration_file = (has_directory && options.calibration.is_none()).then(|| path.join(CALIBRATION_FILE));
         let calibration = options
             .calibration
             .or_else(|| calibration_file.as_deref().and_then(read_calibration))
+            .or_else(|| version.as_deref().map(published::calibration))
             .unwrap_or_else(Calibration::assumed);
         let mut engine = Engine {
             cache: Arc::new(cache),
@@ -288,6 +314,7 @@ impl Engine {
             build_times: Mutex::default(),
             unusable: Arc::default(),
             follower,
+            version,
             memory_index_bytes_max,
             rowids: Mutex::default(),
         };
@@ -472,8 +499,16 @@ pub(crate) fn store_options(options: &Options) -> keyaki_store::Options {
 pub(crate) fn device(options: &Options) -> Result<Arc<dyn Device>> {
     match &options.device {
         Some(device) => Ok(device.clone()),
-        None => Ok(keyaki_device::open_default()?),
+        None => default_device(),
     }
+}
+
+/// The device of the operating system's files.
+///
+/// # Errors
+/// If its threads or queues cannot be created.
+pub(crate) fn default_device() -> Result<Arc<dyn Device>> {
+    Ok(keyaki_device::open_default()?)
 }
 
 /// True if a directory contains a database.

@@ -29,9 +29,12 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the database directory, and creates it if it does not exist.
+    /// Opens the database directory, and creates it if it does not exist. The URL of a published database
+    /// (`s3://bucket/shop`, `file:///backups/shop`; with `@` and a number, that version, otherwise the newest one) is opened
+    /// for reading.
     ///
     /// # Errors
+    /// `ObjectStore` for a URL;
     /// `NotFound` with [`Options::must_exist`] and [`Options::read_only`], `NotADatabase`, `FormatVersion`, `Locked` if the database is open
     /// elsewhere, `Corrupt`, `InvalidParameter` if the memory is below the minimum, `Io` and `DiskFull`.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Database> {

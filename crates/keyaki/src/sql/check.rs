@@ -149,11 +149,11 @@ async fn pages(session: &SqlSession, execution: &Execution<'_>, all: bool, table
 ///
 /// # Errors
 /// Errors of the work.
-pub(super) async fn over_pages<T: Send + 'static>(
+pub(super) async fn over_pages<T: Send + 'static, E: Into<Error> + Send + 'static>(
     session: &SqlSession,
     execution: &Execution<'_>,
     phase: &'static str,
-    work: impl FnOnce(&Store, &(dyn Fn(u64, u64) -> bool + Sync)) -> keyaki_store::Result<T> + Send + 'static,
+    work: impl FnOnce(&Store, &(dyn Fn(u64, u64) -> bool + Sync)) -> std::result::Result<T, E> + Send + 'static,
 ) -> Result<T> {
     let (store, decision) = (session.engine.store.clone(), execution.decision().clone());
     let progress = session.progress.lock().clone();
@@ -164,7 +164,7 @@ pub(super) async fn over_pages<T: Send + 'static>(
             decision.check().is_ok()
         })
     });
-    Ok(task.await.map_err(|error| Error::task(&error))??)
+    task.await.map_err(|error| Error::task(&error))?.map_err(Into::into)
 }
 
 /// The trees of the tables, and the others that were checked.

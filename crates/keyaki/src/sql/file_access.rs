@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use crate::engine::published::is_url;
 use crate::{Error, Result};
 
 /// Maximum length of a path, as of Linux.
@@ -38,6 +39,30 @@ impl FileAccess {
         match resolved(path) {
             Some(real) if within(&real) => Ok(()),
             _ => Err(Error::FileAccess { path: path.to_path_buf() }),
+        }
+    }
+
+    /// Checks the URL of an object store, which need not have objects. A restriction can permit URLs, too: all that begin with
+    /// one of its own.
+    ///
+    /// # Errors
+    /// `FileAccess`.
+    pub(crate) fn check_url(&self, url: &str) -> Result<()> {
+        let FileAccess::Within(directories) = self else { return Ok(()) };
+        if let Some(directory) = super::publish::directory_of(url) {
+            return self.check(directory);
+        }
+        // Parts of URLs that stand for others could lead elsewhere.
+        let is_plain = !url.contains("..") && !url.contains('%');
+        let is_within = |permitted: &Path| {
+            let permitted = permitted.to_str().filter(|_| is_url(permitted)).map(|text| text.trim_end_matches('/'));
+            permitted
+                .and_then(|permitted| url.strip_prefix(permitted))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        match is_plain && directories.iter().any(|permitted| is_within(permitted)) {
+            true => Ok(()),
+            false => Err(Error::FileAccess { path: url.into() }),
         }
     }
 

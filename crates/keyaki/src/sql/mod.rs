@@ -1,7 +1,7 @@
 //! Statements: parsing, dispatch and execution.
 //!
 //! [`split`] tokenises a script once and splits it into statements. Statements that sqlparser lacks or parses in
-//! another form (CHECKPOINT, DROP CACHES, ANALYZE, BACKUP, EXPORT, IMPORT, CHECK, VACUUM, COPY, WARM, PIN,
+//! another form (CHECKPOINT, DROP CACHES, ANALYZE, BACKUP, PUBLISH, EXPORT, IMPORT, CHECK, VACUUM, COPY, WARM, PIN,
 //! UNPIN, BEGIN IMMEDIATE, CREATE SEQUENCE, some forms of ALTER) are recognised by their first words and parsed here. sqlparser
 //! parses all others. `dispatch` executes DDL, DML and settings in this folder; DataFusion plans queries, SHOW TABLES and
 //! EXPLAIN. Statements of a few rows by key take the [`short`] path instead: from [`plan_cache`], or as [`prepared`]
@@ -79,6 +79,7 @@ mod plan_cache;
 mod precedence;
 pub(crate) mod prepared;
 mod program_tables;
+mod publish;
 mod qualify;
 mod quantified;
 mod queries;
@@ -150,6 +151,7 @@ enum Parsed {
     Check(check::Check),
     Vacuum(vacuum::Vacuum),
     Backup(backup::Backup),
+    Publish(publish::Publish),
     Export(export::Export),
     Import(export::import::Import),
     Alter(Box<alter::Alter>),
@@ -169,6 +171,7 @@ impl Parsed {
             Parsed::Cache(_) => "execute WARM, PIN and UNPIN",
             Parsed::Check(_) => "execute CHECK",
             Parsed::Backup(_) => "execute BACKUP",
+            Parsed::Publish(_) => "execute PUBLISH",
             Parsed::Export(_) => "execute EXPORT",
             Parsed::Import(_) => "execute IMPORT",
             // These check the relations that they use.
@@ -223,6 +226,7 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
         Parsed::Analyze(table) => analyze::run(session, execution, table.as_ref()).await,
         Parsed::Cache(statement) => cache::run(session, execution, statement).await,
         Parsed::Backup(backup) => Box::pin(backup::run(session, execution, backup)).await,
+        Parsed::Publish(publish) => Box::pin(publish::run(session, execution, publish)).await,
         Parsed::Export(export) => Box::pin(export::run(session, execution, export)).await,
         Parsed::Import(import) => Box::pin(export::import::run(session, execution, import)).await,
         Parsed::Check(check) => Box::pin(check::run(session, execution, check)).await,
@@ -271,6 +275,7 @@ fn parse_any(statement: &Statement<'_>) -> Result<Parsed> {
         ["RESET", "TIME", "ZONE"] if statement.has_tokens(3) => return parse(&split::single("RESET timezone")?),
         ["COPY", ..] => Parsed::Copy(copy::parse(&mut parser)?),
         ["BACKUP", ..] => Parsed::Backup(backup::parse(&mut parser)?),
+        ["PUBLISH", "DATABASE", ..] => Parsed::Publish(publish::parse(&mut parser)?),
         ["EXPORT", ..] => Parsed::Export(export::parse(&mut parser)?),
         ["IMPORT", ..] => Parsed::Import(export::import::parse(&mut parser)?),
         ["CHECK", ..] => Parsed::Check(check::parse(&mut parser)?),

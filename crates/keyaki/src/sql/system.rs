@@ -1,8 +1,9 @@
 //! System views: the state of the database as tables. Their names start with the reserved prefix `keyaki_`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use arrow::array::{ArrayRef, BinaryArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{Array, ArrayRef, BinaryArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
@@ -10,6 +11,7 @@ use datafusion::error::Result;
 
 use keyaki_device::Operation;
 use keyaki_device::metered::{Issued, Metered, Meters, OPERATIONS};
+use keyaki_publish::{ReadStats, VersionDevice};
 use keyaki_store::{CommitStats, DamagedKeys, LocatorStats, QuarantinedTree, Snapshot};
 
 use super::info::{self, IndexInfo};
@@ -26,6 +28,7 @@ pub(super) const NAMES: &[&str] = &[
     "keyaki_damaged",
     "keyaki_indexes",
     "keyaki_io",
+    "keyaki_object_store",
     "keyaki_queries",
     "keyaki_sequences",
     "keyaki_store",
@@ -52,6 +55,7 @@ pub(super) fn view(
         "keyaki_damaged" => damaged(engine, catalog)?,
         "keyaki_indexes" => indexes(&info::indexes(engine, catalog, snapshot))?,
         "keyaki_io" => io(&engine.meters)?,
+        "keyaki_object_store" => object_store(engine.version.as_deref())?,
         "keyaki_queries" => super::queries::view(&engine.queries.list(), user)?,
         "keyaki_sequences" => sequences(engine, catalog, authority)?,
         "keyaki_store" => store(engine)?,
@@ -189,6 +193,34 @@ fn sequences(engine: &Engine, catalog: &Catalog, authority: &Authority) -> Resul
 
 /// A kind of file and of requests, and their meter.
 type MeterRow<'m> = (&'m str, Operation, Issued, Metered);
+
+/// The requests to the object store of a published version. No row for other databases.
+fn object_store(version: Option<&VersionDevice>) -> Result<RecordBatch> {
+    let stats: Vec<(u64, ReadStats, Option<Duration>)> =
+        version.map(|version| (version.number(), version.stats(), version.latency())).into_iter().collect();
+    let number = |of: &dyn Fn(&ReadStats) -> u64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(stats.iter().map(|(_, stats, _)| of(stats) as i64)))
+    };
+    let latencies = stats.iter().map(|(.., latency)| latency.map(|latency| latency.as_secs_f64() * 1e3));
+    let versions = stats.iter().map(|(version, ..)| *version as i64);
+    let columns: Vec<(&str, bool, ArrayRef)> = vec![
+        ("version", false, Arc::new(Int64Array::from_iter_values(versions))),
+        ("requests", false, number(&|stats| stats.requests.reads)),
+        ("bytes_read", false, number(&|stats| stats.requests.bytes_read)),
+        ("other_requests", false, number(&|stats| stats.requests.others + stats.requests.writes)),
+        ("retries", false, number(&|stats| stats.requests.retries)),
+        ("second_requests", false, number(&|stats| stats.requests.hedges)),
+        ("failed", false, number(&|stats| stats.requests.damaged)),
+        ("ranges", false, number(&|stats| stats.ranges)),
+        ("frames_fetched", false, number(&|stats| stats.fetched)),
+        ("memory_hits", false, number(&|stats| stats.memory_hits)),
+        ("disk_hits", false, number(&|stats| stats.disk_hits)),
+        ("shared", false, number(&|stats| stats.shared)),
+        ("latency_ms", true, Arc::new(Float64Array::from_iter(latencies))),
+    ];
+    let types: Vec<_> = columns.iter().map(|(name, nullable, of)| (*name, of.data_type().clone(), *nullable)).collect();
+    Ok(RecordBatch::try_new(schema(&types), columns.into_iter().map(|(.., column)| column).collect())?)
+}
 
 /// The requests to the device since the database was opened, for each kind of file and operation that has occurred.
 fn io(meters: &Meters) -> Result<RecordBatch> {

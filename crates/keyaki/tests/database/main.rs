@@ -27,6 +27,7 @@ mod ownership;
 mod plans;
 mod prepared;
 mod privileges;
+mod publish;
 mod queries;
 mod read_only;
 mod repair;

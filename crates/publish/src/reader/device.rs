@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use keyaki_device::{Device, Error, ErrorKind, File, Lock, OpenMode, Operation, Queue, Result};
 
@@ -39,6 +39,11 @@ impl VersionDevice {
     /// The requests and cache hits so far.
     pub fn stats(&self) -> ReadStats {
         self.fetcher.stats()
+    }
+
+    /// The median latency of recent reads of the store, of the shortest ones that there were; `None` before the first one.
+    pub fn latency(&self) -> Option<Duration> {
+        self.fetcher.remote().read_latency()
     }
 
     pub(crate) fn map(&self) -> &DataMap {

@@ -105,6 +105,11 @@ impl Remote {
         })
     }
 
+    /// The median latency of recent reads, of the shortest ones that there were.
+    pub fn read_latency(&self) -> Option<Duration> {
+        self.latencies.shortest()
+    }
+
     /// The runtime of the requests.
     pub fn handle(&self) -> &Handle {
         self.tasks.handle()

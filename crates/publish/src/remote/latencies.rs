@@ -63,6 +63,15 @@ impl Latencies {
         self.0.lock().classes[class(frames)].median().map(|median| median * 2)
     }
 
+    /// The median of the recent latencies of the shortest reads that there were.
+    pub fn shortest(&self) -> Option<Duration> {
+        let state = self.0.lock();
+        let class = state.classes.iter().find(|class| !class.recent.is_empty())?;
+        let mut sorted = class.recent.clone();
+        sorted.sort_unstable();
+        sorted.get(sorted.len() / 2).map(|&median| Duration::from_micros(median.into()))
+    }
+
     /// Counts a read.
     pub fn add_read(&self) {
         self.0.lock().reads += 1;
@@ -89,11 +98,14 @@ mod tests {
     #[test]
     fn reads_are_slow_after_twice_the_median_of_their_class() {
         let latencies = Latencies::default();
-        assert_eq!(latencies.hedge_after(1), None);
+        assert_eq!((latencies.hedge_after(1), latencies.shortest()), (None, None));
+        latencies.add(64, Duration::from_millis(70));
+        assert_eq!((latencies.hedge_after(64), latencies.shortest()), (None, Some(Duration::from_millis(70))));
         for i in 0..100 {
             latencies.add(1, Duration::from_millis(if i % 10 == 0 { 200 } else { 20 }));
         }
         assert_eq!(latencies.hedge_after(1), Some(Duration::from_millis(40)));
+        assert_eq!(latencies.shortest(), Some(Duration::from_millis(20)));
         assert_eq!(latencies.hedge_after(2), None);
         (0..32).for_each(|_| latencies.add(1, Duration::from_millis(5)));
         assert_eq!(latencies.hedge_after(1), Some(Duration::from_millis(10)));

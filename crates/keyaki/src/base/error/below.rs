@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use keyaki_device::{ErrorKind, Operation};
 use keyaki_exec::Error as ExecError;
+use keyaki_publish::Error as PublishError;
 use keyaki_store::Error as StoreError;
 
 use super::{Error, ObjectKind, SqlState, datafusion};
@@ -81,6 +82,30 @@ pub(super) fn sqlstate(error: &StoreError) -> SqlState {
         StoreError::Closed => SqlState::ADMIN_SHUTDOWN,
         StoreError::Overtaken { .. } => SqlState::OBJECT_IN_USE,
         _ => SqlState::INTERNAL_ERROR,
+    }
+}
+
+impl From<PublishError> for Error {
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::Database(error) => error.into(),
+            PublishError::Device(error) => error.into(),
+            other => Error::ObjectStore(other),
+        }
+    }
+}
+
+/// The code of an error of an object store.
+pub(super) fn sqlstate_of_publish(error: &PublishError) -> SqlState {
+    match error {
+        PublishError::InvalidUrl { .. } => SqlState::INVALID_PARAMETER_VALUE,
+        PublishError::NoVersion { .. } | PublishError::VersionNotFound { .. } => SqlState::INVALID_CATALOG_NAME,
+        PublishError::OtherDatabase { .. } => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        PublishError::Conflict { .. } | PublishError::LeaseExpired { .. } => SqlState::OBJECT_IN_USE,
+        PublishError::DirectoryNotEmpty { .. } => SqlState::DUPLICATE_FILE,
+        PublishError::FormatVersion { .. } => SqlState::FEATURE_NOT_SUPPORTED,
+        PublishError::Damaged { .. } | PublishError::Malformed { .. } => SqlState::DATA_CORRUPTED,
+        _ => SqlState::IO_ERROR,
     }
 }
 

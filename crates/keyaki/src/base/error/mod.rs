@@ -614,6 +614,9 @@ pub enum Error {
     /// Another error of the store.
     #[error(transparent)]
     Store(keyaki_store::Error),
+    /// An error of an object store, or of a published version in it.
+    #[error(transparent)]
+    ObjectStore(keyaki_publish::Error),
     /// A bug in Keyaki or in a library: a panicked task, a violated invariant.
     #[error("internal error: {0}")]
     Internal(String),

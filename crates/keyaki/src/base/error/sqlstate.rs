@@ -325,6 +325,7 @@ impl Error {
             Error::Cancelled => SqlState::QUERY_CANCELED,
             Error::Terminated => SqlState::ADMIN_SHUTDOWN,
             Error::Store(error) => below::sqlstate(error),
+            Error::ObjectStore(error) => below::sqlstate_of_publish(error),
             Error::Internal(_) => SqlState::INTERNAL_ERROR,
         }
     }

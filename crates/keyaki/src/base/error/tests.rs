@@ -296,6 +296,11 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
         (Error::Terminated, "57P01", "terminating connection due to administrator command"),
         (Error::DivisionByZero.within("view \"v\""), "22012", "view \"v\": division by zero"),
         (Error::Store(keyaki_store::Error::Closed), "57P01", "the database is closed"),
+        (
+            Error::ObjectStore(keyaki_publish::Error::NoVersion { repository: "s3://b".into() }),
+            "3D000",
+            "\"s3://b\" has no published version",
+        ),
         (Error::Internal("text".into()), "XX000", "internal error: text"),
         (Error::NotFound { kind: ObjectKind::Cursor, name: "c".into() }, "34000", "cursor \"c\" does not exist"),
         (Error::AlreadyExists { kind: ObjectKind::Cursor, name: "c".into() }, "42P03", "cursor \"c\" already exists"),
@@ -449,9 +454,10 @@ fn number(error: &Error) -> usize {
         E::TooManyLocks => 85,
         E::LimitExceeded(_) => 86,
         E::Located { .. } => 87,
+        E::ObjectStore(_) => 88,
     }
 }
-const VARIANTS: usize = 88;
+const VARIANTS: usize = 89;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {
