@@ -111,6 +111,11 @@ fn assemble(module: &Path, folder: &str) -> Result<PathBuf> {
 
 /// Builds a source distribution and a wheel for each processor, checks them, and prints the paths of the wheels.
 pub fn wheel(arguments: &Arguments) -> Result<()> {
+    let chosen = &arguments.processors;
+    let is_own = |processor: &Processor| processor.name() == std::env::consts::ARCH;
+    if arguments.test && !chosen.is_empty() && !chosen.iter().any(is_own) {
+        return Err("--test needs a wheel for the processor of this machine".into());
+    }
     let python = python::environment("python-venv", REQUIREMENTS)?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
     step(Command::new(&python).args(pip).args([MATURIN, TWINE]))?;
@@ -134,7 +139,6 @@ pub fn wheel(arguments: &Arguments) -> Result<()> {
     };
     maturin(&["sdist"])?;
     let sources = only(&wheels, ".tar.gz")?;
-    let chosen = &arguments.processors;
     let processors = Processor::value_variants().iter().filter(|one| chosen.is_empty() || chosen.contains(one));
     for processor in processors {
         let target = processor.target();

@@ -103,6 +103,7 @@ mod tests {
     #[test]
     fn workers_share_the_requests_of_the_client() {
         let options = executor(2);
-        assert_eq!((options.workers, options.queue_depth, options.tasks_in_flight), (2, 256, 1024));
+        assert_eq!((options.workers, options.queue_depth), (2, 256));
+        assert!(options.tasks_in_flight >= 1024);
     }
 }
