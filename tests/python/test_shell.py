@@ -298,6 +298,112 @@ class Pipes(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr.decode()), (0, "the open transaction is rolled back\n"))
         self.assertIn(b" 0 ", self.run_shell("-c", "SELECT count(*) FROM t").stdout)
 
+    def test_programs_receive_results(self):
+        script = """CREATE TABLE t (a INT);
+INSERT INTO t VALUES (1), (2), (3);
+.mode csv
+.once |sort -r > sorted.txt
+SELECT a FROM t ORDER BY a;
+SELECT count(*) AS n FROM t;
+.output |tr a-z A-Z > upper.txt
+SELECT 'abc' AS x;
+SELECT 'def' AS y;
+.output
+.once |head -c 1
+SELECT value FROM generate_series(1, 100000);
+SELECT 'end' AS z;
+"""
+        done = self.run_shell(input=script.encode(), cwd=self.directory)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertEqual((self.directory / "sorted.txt").read_text(), "a\n3\n2\n1\n")
+        self.assertEqual((self.directory / "upper.txt").read_text(), "X\nABC\nY\nDEF\n")
+        self.assertEqual(done.stdout, b"n\n3\nvz\nend\n")
+        failed = self.run_shell("-c", ".once |exit 7", "-c", "SELECT 1")
+        self.assertEqual((failed.returncode, failed.stdout), (1, b""))
+        self.assertIn(b"the command failed (exit status: 7)", failed.stderr)
+        failed = self.run_shell("-c", ".output |exit 7", "-c", "SELECT 1")
+        self.assertEqual(failed.returncode, 1, "reported at the end")
+        self.assertIn(b"a command is missing after |", self.run_shell("-c", ".once |").stderr)
+
+    def test_names_are_suggested(self):
+        self.run_shell("-c", "CREATE TABLE customer (id INT PRIMARY KEY); CREATE VIEW old AS SELECT 1")
+        for command in [".describe custmer", ".schema custmer", ".indexes custmer", ".dump custmer", "\\d custmer"]:
+            with self.subTest(command=command):
+                done = self.run_shell("-c", command)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(b'custmer" does not exist: did you mean customer?', done.stderr)
+        self.assertIn(b'"lineitem" does not exist (.tables', self.run_shell("-c", ".schema lineitem").stderr)
+        self.assertEqual(self.run_shell("-c", ".indexes customer").returncode, 0)
+
+
+class Published(unittest.TestCase):
+    """Versions of a database in a directory."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+        self.url = f"file://{self.directory}/versions"
+        self.shell(self.directory / "db", "-c", "CREATE TABLE t (a INT PRIMARY KEY); INSERT INTO t VALUES (1), (2)")
+
+    def shell(self, *arguments, status=0):
+        done = subprocess.run([tpch.KEYAKI, *map(str, arguments)], capture_output=True, timeout=120)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stdout.decode() if status == 0 else done.stderr.decode()
+
+    def count(self, database):
+        return self.shell(database, "--mode", "list", "-c", ".headers off", "-c", "SELECT count(*) FROM t").strip()
+
+    def test_versions_are_published_read_and_cloned(self):
+        self.assertRegex(self.shell("publish", self.directory / "db", self.url), r"^published version 1: .* uploaded, 0 B kept\n$")
+        same = self.shell("publish", self.directory / "db", self.url)
+        self.assertEqual(same, "version 1 already has this state of the database\n")
+        self.shell(self.directory / "db", "-c", "INSERT INTO t VALUES (3)")
+        self.assertIn("published version 2: ", self.shell("publish", self.directory / "db", self.url, "--keep", "5"))
+        self.assertRegex(self.shell("versions", self.url), r"^ version +published\n +1  20.*Z\n +2  20.*Z\n$")
+        self.assertEqual([self.count(url) for url in (self.url, f"{self.url}@1", f"{self.url}@2")], ["3", "2", "3"])
+        cached = self.shell(self.url, "--object-cache", self.directory / "cache", "-c", "SELECT sum(a) FROM t")
+        self.assertIn("6", cached)
+        self.assertIn("read-only", self.shell(self.url, "-c", "DELETE FROM t", status=1))
+        clone = self.directory / "clone"
+        self.assertIn("cloned version 1 to ", self.shell("clone", f"{self.url}@1", clone))
+        self.shell(clone, "-c", "DELETE FROM t WHERE a = 1")
+        self.assertEqual(self.count(clone), "1")
+        self.assertIn("already exists", self.shell("clone", self.url, clone, status=1))
+
+    def test_problems_are_named(self):
+        self.assertIn("has no published version", self.shell(self.url, "-c", "SELECT 1", status=1))
+        self.assertFalse((self.directory / "versions").exists(), "reading creates nothing")
+        self.assertEqual(self.shell("versions", self.url), "no published versions\n")
+        self.assertIn("invalid URL", self.shell("publish", self.directory / "db", "versions", status=1))
+        self.assertIn("does not exist", self.shell("publish", self.directory / "none", self.url, status=1))
+        self.assertIn("found \"0m\"", self.shell("publish", self.directory / "db", self.url, "--every", "0m", status=2))
+
+    def test_publishing_beside_a_writer(self):
+        with subprocess.Popen(
+            [tpch.KEYAKI, self.directory / "db"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as writer:
+            writer.stdin.write("INSERT INTO t VALUES (10); CHECKPOINT; SELECT 'written';\n")
+            writer.stdin.flush()
+            while "written" not in writer.stdout.readline():
+                pass
+            # Another version each time, until Ctrl-C.
+            command = [tpch.KEYAKI, "publish", str(self.directory / "db"), self.url, "--every", "1s"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as publisher:
+                self.assertIn("published version 1: ", publisher.stdout.readline())
+                writer.stdin.write("INSERT INTO t VALUES (11); CHECKPOINT;\n")
+                writer.stdin.flush()
+                while "published version 2: " not in publisher.stdout.readline():
+                    pass
+                publisher.send_signal(signal.SIGINT)
+                self.assertEqual(publisher.wait(60), 0)
+            done = subprocess.run([*command[:4]], capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("another process writes to the database: publishing its newest checkpoint", done.stderr)
+            writer.stdin.close()
+            self.assertEqual(writer.wait(60), 0)
+        self.assertEqual(self.count(self.url), "4")
+
 
 class Start(unittest.TestCase):
     """The user's start file."""
