@@ -45,7 +45,7 @@ const QUERIES: [&str; 6] = [
 
 fn answers(connection: &Connection) -> Vec<String> {
     let answer = |sql: &&str| {
-        let batches: Vec<_> = connection.query_arrow(*sql, ()).unwrap().map(Result::unwrap).collect();
+        let batches: Vec<_> = connection.query_arrow(sql, ()).unwrap().map(Result::unwrap).collect();
         arrow::util::pretty::pretty_format_batches(&batches).unwrap().to_string()
     };
     QUERIES.iter().map(answer).collect()

@@ -9,16 +9,41 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::runtime::SpawnedTask;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 
 use super::compressed::TextFile;
 use super::{Part, Sink, column_type, convert, unsupported};
 use crate::sql::copy::options::Dialect;
 use crate::write::text::{Formatter, elements_of};
 use crate::{Error, Result};
+
+/// About the longest text of a task in bytes, unless a single row is longer.
+const TEXT_BYTES: usize = 4 << 20;
+/// Memory that is reserved for the rows of a batch if they are as long as the first one, in bytes at most.
+const RESERVED_MAX: usize = 1 << 20;
+
+/// Parts of a batch whose values take about [`TEXT_BYTES`] each.
+fn divided(batch: &RecordBatch) -> Vec<RecordBatch> {
+    let bytes: usize = batch.columns().iter().map(value_bytes).sum();
+    let rows = batch.num_rows();
+    let part = rows.div_ceil(bytes.div_ceil(TEXT_BYTES).max(1)).max(1);
+    match part >= rows {
+        true => vec![batch.clone()],
+        false => (0..rows).step_by(part).map(|start| batch.slice(start, part.min(rows - start))).collect(),
+    }
+}
+
+fn value_bytes(array: &ArrayRef) -> usize {
+    match array.data_type() {
+        DataType::Utf8View => array.as_string_view().total_buffer_bytes_used(),
+        DataType::BinaryView => array.as_binary_view().total_buffer_bytes_used(),
+        // An error means that the length is unknown.
+        _ => array.to_data().get_slice_memory_size().unwrap_or(0),
+    }
+}
 
 /// Encodes rows. Batches are independent of each other, so that threads share them.
 pub(in crate::sql::copy) struct TextEncoder {
@@ -107,7 +132,14 @@ impl TextEncoder {
     ) -> impl Stream<Item = Result<Text>> {
         let encoder = Arc::new(self);
         let mut rows = 0;
-        let encoded = batches.map(move |batch| {
+        let parts = batches.flat_map(|batch| {
+            let parts = match batch {
+                Ok(batch) => divided(&batch).into_iter().map(Ok).collect(),
+                Err(error) => vec![Err(error)],
+            };
+            stream::iter(parts)
+        });
+        let encoded = parts.map(move |batch| {
             let (encoder, rows_before) = (encoder.clone(), rows);
             rows += batch.as_ref().map_or(0, RecordBatch::num_rows) as u64;
             async move {
@@ -135,7 +167,7 @@ impl TextEncoder {
                 Style::Json(names) => json_row(row, &columns, names, &mut value, &mut text),
             }
             if row == 0 {
-                text.reserve(text.len() * batch.num_rows());
+                text.reserve((text.len() * batch.num_rows()).min(RESERVED_MAX));
             }
         }
         Ok(Text { text, rows: batch.num_rows() as u64 })
@@ -331,4 +363,28 @@ fn quote(value: &str, dialect: &Dialect, out: &mut String) {
 fn json_text(value: &str, out: &mut String) {
     // Serialising a string into memory cannot fail.
     out.push_str(&serde_json::to_string(value).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int64Array, StringViewArray};
+
+    use super::*;
+
+    #[test]
+    fn batches_with_long_values_are_divided() {
+        let batch = |length: usize| {
+            let texts = StringViewArray::from_iter_values((0..10).map(|row| format!("{row}").repeat(length)));
+            let numbers = Int64Array::from_iter_values(0..10);
+            RecordBatch::try_from_iter([("n", Arc::new(numbers) as ArrayRef), ("t", Arc::new(texts) as ArrayRef)])
+                .unwrap()
+        };
+        let rows = |length| divided(&batch(length)).iter().map(RecordBatch::num_rows).collect::<Vec<_>>();
+        assert_eq!(rows(1), [10]);
+        assert_eq!(rows(1 << 20), [4, 4, 2]);
+        assert_eq!(rows(8 << 20), [1; 10]);
+        let joined = arrow::compute::concat_batches(&batch(1 << 20).schema(), &divided(&batch(1 << 20))).unwrap();
+        assert_eq!(joined, batch(1 << 20));
+        assert_eq!(divided(&batch(1).slice(0, 0)).len(), 1);
+    }
 }
