@@ -48,6 +48,8 @@ def problems_of_wheel(path):
     yield from sorted(f"unexpected: {name}" for name in foreign)
     if "keyaki.sqlalchemy:KeyakiDialect" not in entries:
         yield "entry point of SQLAlchemy"
+    if "keyaki=keyaki.ibis" not in entries.replace(" ", ""):
+        yield "entry point of Ibis"
 
 
 def problems_of_sources(path):

@@ -15,7 +15,7 @@ import keyaki
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "python.md"
-MODULES = ["keyaki", "keyaki._plan", "keyaki._types", "keyaki.aio"]
+MODULES = ["keyaki", "keyaki._plan", "keyaki._types", "keyaki.aio", "keyaki.ibis"]
 
 
 # Modules of the package that are checked as a whole.

@@ -99,6 +99,7 @@ pub(super) fn replaced(function: &Function) -> Result<Option<Expr>> {
         ("iif" | "if", [condition, value, other]) => {
             call("CASE WHEN NULL THEN NULL ELSE NULL END", [condition.clone(), value.clone(), other.clone()])?
         }
+        ("date", [value]) => call("CAST(NULL AS DATE)", [value.clone()])?,
         ("hex", [bytes]) => call("upper(encode(NULL, 'hex'))", [bytes.clone()])?,
         ("unhex", [text]) => call("decode(NULL, 'hex')", [text.clone()])?,
         ("make_timestamptz", [_, _, _, _, _, _]) => {

@@ -37,7 +37,7 @@ pub(super) const OTHER_FUNCTIONS: [(&str, &str); 14] = [
     ("try_cast", "TRY_CAST(value AS type)"),
 ];
 /// Functions that become other expressions.
-pub(super) const EXPRESSIONS: &str = "age array_lower array_remove array_replace array_upper coalesce date_diff datediff \
+pub(super) const EXPRESSIONS: &str = "age array_lower array_remove array_replace array_upper coalesce date date_diff datediff \
      day dayname dayofweek dayofyear every extract generate_subscripts group_concat hex hour if iif last_day \
      localtime localtimestamp make_timestamptz minute mod mode month monthname num_nonnulls num_nulls \
      overlay percentile_disc position quantile_disc quarter second strftime substring total trim unhex \
