@@ -213,7 +213,7 @@ impl Remote {
     /// # Errors
     /// [`Error::Request`], [`Error::TimedOut`].
     pub async fn create(&self, path: &Path, bytes: Bytes) -> Result<bool> {
-        let mut different: Option<Bytes> = None;
+        let (mut different, mut absences): (Option<Bytes>, u32) = (None, 0);
         loop {
             let refused = match self.put(path, &bytes, PutMode::Create).await {
                 Ok(()) => return Ok(true),
@@ -227,7 +227,11 @@ impl Remote {
                 Ok(found) if different.as_ref() == Some(&found) => return Ok(false),
                 Ok(found) if different.is_none() => different = Some(found),
                 // Another request is still under way.
-                Err(Error::Missing { .. }) if different.is_none() => different = Some(Bytes::new()),
+                Err(Error::Missing { .. }) if absences + 1 < self.options.attempts_max => {
+                    absences += 1;
+                    self.counters.retries.add(1);
+                    sleep(self.wait_after(absences)).await;
+                }
                 Ok(_) | Err(Error::Missing { .. }) => return Err(refused),
                 Err(error) => return Err(error),
             }

@@ -1,12 +1,14 @@
 //! Requests to an object store: retries with backoff, second requests for slow ones, limits, and counters.
 
 mod client;
+mod connect;
 mod counters;
 mod latencies;
 mod options;
 mod tasks;
 
 pub(crate) use client::{Listed, Remote};
+pub(crate) use connect::connect;
 pub(crate) use counters::Counter;
 pub use counters::RequestStats;
 pub use options::RequestOptions;

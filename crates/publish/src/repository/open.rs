@@ -1,13 +1,14 @@
 //! Opening a repository: from a URL with the credentials of the environment, or from an object store.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 
-use object_store::{ObjectStore, parse_url_opts};
+use object_store::ObjectStore;
 use url::Url;
 
 use super::{Names, Repository, parse_prefix};
 use crate::error::{Error, Result};
-use crate::remote::{Remote, RequestOptions};
+use crate::remote::{Remote, RequestOptions, connect};
 
 impl Repository {
     /// The repository at a URL: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
@@ -19,16 +20,9 @@ impl Repository {
     pub fn from_url(url: &str) -> Result<Repository> {
         let invalid = |detail: String| Error::InvalidUrl { url: url.into(), detail };
         let parsed = Url::parse(url).map_err(|error| invalid(error.to_string()))?;
-        if parsed.scheme() == "memory" {
-            return Err(invalid("versions in memory end with the program".into()));
-        }
-        let variables = std::env::vars_os().filter_map(|(name, value)| {
-            let name = name.into_string().ok()?;
-            let is_ours = ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
-            Some((name, value.into_string().ok()?)).filter(|_| is_ours)
-        });
-        let (store, prefix) = parse_url_opts(&parsed, variables).map_err(|error| invalid(error.to_string()))?;
-        Repository::open(Arc::from(store), prefix.as_ref(), url, RequestOptions::default())
+        let variable = |(name, value): (OsString, OsString)| name.into_string().ok().zip(value.into_string().ok());
+        let (store, prefix) = connect(&parsed, std::env::vars_os().filter_map(variable)).map_err(invalid)?;
+        Repository::open(store, prefix.as_ref(), url, RequestOptions::default())
     }
 
     /// The repository under a prefix of an object store; the prefix may be empty. `name` stands for it in messages

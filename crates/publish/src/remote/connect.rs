@@ -1,0 +1,180 @@
+//! The client of the object store at a URL.
+//!
+//! The clients of `object_store` retry failed requests for up to three minutes and abort transfers after 30 seconds by
+//! default. Both are off: [`Remote`](super::Remote) retries, counts and limits requests by itself.
+
+use std::sync::Arc;
+
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreScheme};
+use url::Url;
+
+/// Schemes that [`connect`] accepts, for messages.
+const SCHEMES: &str = "use s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///directory";
+
+/// The object store at a URL and the path in it. `variables` are the names and values of the environment; each client
+/// ignores the variables of other programs. Makes no request. The error is a message.
+pub(crate) fn connect(
+    url: &Url,
+    variables: impl Iterator<Item = (String, String)>,
+) -> Result<(Arc<dyn ObjectStore>, Path), String> {
+    if url.scheme() == "file" && url.host().is_some() {
+        return Err("file URLs of other hosts are not supported (use file:///directory)".into());
+    }
+    let unsupported = |_| format!("scheme \"{}\" is not supported ({SCHEMES})", url.scheme());
+    let (scheme, path) = ObjectStoreScheme::parse(url).map_err(unsupported)?;
+    let store = match scheme {
+        ObjectStoreScheme::Local => Arc::new(LocalFileSystem::new()),
+        ObjectStoreScheme::Memory => return Err("versions in memory end with the program".into()),
+        ObjectStoreScheme::AmazonS3 => amazon_s3(url, variables)?,
+        ObjectStoreScheme::GoogleCloudStorage => google_cloud_storage(url, variables)?,
+        ObjectStoreScheme::MicrosoftAzure => microsoft_azure(url, variables)?,
+        _ => return Err(format!("the server is not a known object store ({SCHEMES})")),
+    };
+    Ok((store, path))
+}
+
+/// Defines a function that makes a client with a builder of `object_store`.
+macro_rules! client {
+    ($function:ident, $feature:literal, $store:literal, $prefix:literal, $builder:ty) => {
+        #[cfg(feature = $feature)]
+        fn $function(
+            url: &Url,
+            variables: impl Iterator<Item = (String, String)>,
+        ) -> Result<Arc<dyn ObjectStore>, String> {
+            let retries = object_store::RetryConfig { max_retries: 0, ..Default::default() };
+            // The limit of a connection stays at 5 seconds.
+            let client = object_store::ClientOptions::new().with_timeout_disabled();
+            let new = <$builder>::new().with_url(url.as_str()).with_retry(retries).with_client_options(client);
+            let ours = variables.filter(|(name, _)| name.starts_with($prefix));
+            let builder = ours.fold(new, |builder, (name, value)| match name.to_ascii_lowercase().parse() {
+                Ok(key) => builder.with_config(key, value),
+                Err(_) => builder,
+            });
+            match builder.build() {
+                Ok(store) => Ok(Arc::new(store)),
+                Err(error) => Err(error.to_string()),
+            }
+        }
+
+        #[cfg(not(feature = $feature))]
+        fn $function(_: &Url, _: impl Iterator<Item = (String, String)>) -> Result<Arc<dyn ObjectStore>, String> {
+            let detail = concat!("the client of ", $store, " is missing (build with the feature \"", $feature, "\")");
+            Err(detail.into())
+        }
+    };
+}
+
+client!(amazon_s3, "aws", "Amazon S3", "AWS_", object_store::aws::AmazonS3Builder);
+client!(google_cloud_storage, "gcp", "Google Cloud Storage", "GOOGLE_", object_store::gcp::GoogleCloudStorageBuilder);
+client!(microsoft_azure, "azure", "Azure Blob Storage", "AZURE_", object_store::azure::MicrosoftAzureBuilder);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(url: &str) -> String {
+        connect(&Url::parse(url).unwrap(), std::iter::empty()).map(|(store, _)| store.to_string()).unwrap_err()
+    }
+
+    #[test]
+    fn refusals_say_what_is_missing() {
+        for url in ["ftp://bucket/shop", "data:shop"] {
+            assert!(refusal(url).contains("is not supported (use s3://"), "{}", refusal(url));
+        }
+        assert!(refusal("http://example.com/shop").contains("not a known object store"));
+        assert!(refusal("file://host/shop").contains("use file:///directory"));
+        assert!(refusal("memory:///shop").contains("end with the program"));
+        let missing = [
+            ("s3://bucket/shop", "Amazon S3", "aws", cfg!(feature = "aws")),
+            ("s3a://bucket/shop", "Amazon S3", "aws", cfg!(feature = "aws")),
+            ("gs://bucket/shop", "Google Cloud Storage", "gcp", cfg!(feature = "gcp")),
+            ("az://bucket/shop", "Azure Blob Storage", "azure", cfg!(feature = "azure")),
+        ];
+        for (url, store, feature, _) in missing.into_iter().filter(|(.., is_there)| !is_there) {
+            let refusal = refusal(url);
+            assert!(refusal.contains(store) && refusal.contains(&format!("\"{feature}\"")), "{refusal}");
+        }
+        assert_eq!(connect(&Url::parse("file:///a/b").unwrap(), std::iter::empty()).unwrap().1.as_ref(), "a/b");
+    }
+
+    /// Each failed request reaches the server once for each attempt that is counted, and its cause is kept.
+    #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
+    mod clients {
+        use std::io::{BufRead, BufReader, Write};
+        use std::net::TcpListener;
+        use std::sync::atomic::{AtomicU64, Ordering};
+        use std::time::Duration;
+
+        use super::*;
+        use crate::error::Error;
+        use crate::remote::{Remote, RequestOptions};
+
+        /// A server that answers each request with status 503. Returns its address and the number of its requests.
+        fn overloaded_server() -> (String, Arc<AtomicU64>) {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let (address, requests) = (listener.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));
+            let count = requests.clone();
+            std::thread::spawn(move || {
+                for stream in listener.incoming() {
+                    let mut stream = stream.unwrap();
+                    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                    while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+                    count.fetch_add(1, Ordering::Relaxed);
+                    let answer = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy";
+                    stream.write_all(answer).unwrap();
+                }
+            });
+            (format!("http://{address}"), requests)
+        }
+
+        fn check(url: &str, variables: impl Fn(&str) -> Vec<(&'static str, String)>) {
+            let (address, requests) = overloaded_server();
+            let variables = variables(&address).into_iter().map(|(name, value)| (name.to_owned(), value));
+            let (store, path) = connect(&Url::parse(url).unwrap(), variables).unwrap();
+            assert_eq!(path.as_ref(), "shop");
+            let options = RequestOptions { attempts_max: 3, backoff: Duration::from_millis(1), ..Default::default() };
+            let remote = Arc::new(Remote::new(store, options).unwrap());
+            let (of_read, of_head) = (remote.clone(), remote.clone());
+            let read = remote.run(async move { of_read.read(&Path::from("shop/clock"), None, Ok).await.map(drop) });
+            let head = remote.run(async move { of_head.head(&Path::from("shop/clock")).await.map(drop) });
+            for result in [read, head] {
+                let Err(Error::Request { attempts: 3, source, .. }) = result else { panic!("{result:?}") };
+                assert!(source.to_string().contains("503"), "{source}");
+            }
+            let stats = remote.counters.snapshot();
+            assert_eq!((stats.reads, stats.others, stats.retries), (3, 3, 4));
+            assert_eq!(requests.load(Ordering::Relaxed), 6);
+        }
+
+        #[cfg(feature = "aws")]
+        #[test]
+        fn requests_to_amazon_s3_are_not_repeated_by_its_client() {
+            check("s3://bucket/shop", |address| {
+                let endpoint = ("AWS_ENDPOINT", address.to_owned());
+                let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| (name, "key".to_owned()));
+                [endpoint, ("AWS_ALLOW_HTTP", "true".into())].into_iter().chain(keys).collect()
+            });
+        }
+
+        #[cfg(feature = "gcp")]
+        #[test]
+        fn requests_to_google_cloud_storage_are_not_repeated_by_its_client() {
+            check("gs://bucket/shop", |address| {
+                let variables = ["GOOGLE_SKIP_SIGNATURE", "GOOGLE_ALLOW_HTTP"].map(|name| (name, "true".to_owned()));
+                [("GOOGLE_BASE_URL", address.to_owned())].into_iter().chain(variables).collect()
+            });
+        }
+
+        #[cfg(feature = "azure")]
+        #[test]
+        fn requests_to_azure_blob_storage_are_not_repeated_by_its_client() {
+            check("az://container/shop", |address| {
+                let variables = ["AZURE_SKIP_SIGNATURE", "AZURE_ALLOW_HTTP"].map(|name| (name, "true".to_owned()));
+                let places = [("AZURE_ENDPOINT", address), ("AZURE_STORAGE_ACCOUNT_NAME", "account")];
+                places.map(|(name, value)| (name, value.to_owned())).into_iter().chain(variables).collect()
+            });
+        }
+    }
+}
