@@ -9,6 +9,9 @@
 //! written to `retired/<number>`, then its manifest is removed. The date of `retired/<number>` begins the grace
 //! period. Objects are removed when no version and no retired version within its grace period has them.
 //!
+//! *Directories.* Files under construction that are older than a day are removed. If their writer lives, it gets an
+//! error and writes again.
+//!
 //! *Beside publishers.* The collector asks for the time, lists the objects, then the leases, then the versions. It
 //! removes an object only if it is older than the grace period, and older than half of the shortest grace period
 //! before the start of each living lease. It retires a version only if it is ten minutes older than each living lease.
@@ -144,6 +147,11 @@ impl Repository {
         let bytes: Vec<u64> = removals.buffer_unordered(REMOVALS).try_collect().await?;
         for marker in ended {
             remote.remove(&marker).await?;
+        }
+        for staged in remote.list(&names.staging()).await? {
+            if staged.modified_us < now_us - GRACE_MIN.as_micros() as i64 {
+                remote.remove(&staged.path).await?;
+            }
         }
         (collected.objects, collected.bytes) = (bytes.len() as u64, bytes.iter().sum());
         Ok(collected)

@@ -29,7 +29,7 @@
 //! The features `aws`, `azure` and `gcp` add the clients of these stores.
 //!
 //! The modules are layers, lowest first; a module uses its own layer and the layers before it:
-//! `error < format, parallel < cache, remote < repository < collector, publisher, reader < copy`.
+//! `error < format, parallel, random < cache, remote < repository < collector, publisher, reader < copy`.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
@@ -41,6 +41,7 @@ mod error;
 mod format;
 mod parallel;
 mod publisher;
+mod random;
 mod reader;
 mod remote;
 mod repository;

@@ -46,7 +46,17 @@ fn a_directory_is_an_object_store() {
     insert(&tree, 0..100, 1);
     assert_eq!(publish(&repository, &store).unwrap().version.number, 2);
     assert_eq!(rows_of(&Repository::from_url(&url).unwrap(), None), rows(&store));
+    // Processes that ended early have left files under construction. Another process is at work.
+    let staging = directory.path().join("shop/new");
+    assert_eq!(std::fs::read_dir(&staging).unwrap().count(), 0);
+    let [old, young] = ["0123456789abcdef", "123456789abcdef0"].map(|name| staging.join(name));
+    std::fs::write(&young, b"part").unwrap();
+    std::fs::write(&old, b"part").unwrap();
+    let two_days_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(2 * 24 * 3600);
+    std::fs::File::options().write(true).open(&old).unwrap().set_modified(two_days_ago).unwrap();
+    assert_eq!(repository.versions().unwrap().len(), 2);
     assert_eq!(repository.collect(&Default::default()).unwrap(), Default::default());
+    assert!(!old.exists() && young.exists());
     for url in ["shop", "ftp://bucket/shop", "file://host/x", "memory:///shop"] {
         let error = Repository::from_url(url);
         assert!(matches!(&error, Err(Error::InvalidUrl { .. })), "{url}: {error:?}");

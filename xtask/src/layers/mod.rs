@@ -33,7 +33,10 @@ const LAYERS: &[(&str, &str)] = &[
     ("crates/vast", "error, key, memory < header, sorted, serial < simd < tree, packed < index < tests"),
     ("crates/store", "base < codec < message < buffer < log < pages < locator < tree < engine < key_value"),
     ("crates/exec", "base < query < runtime < source < operators < executor"),
-    ("crates/publish", "error < format, parallel < cache, remote < repository < collector, publisher, reader < copy"),
+    (
+        "crates/publish",
+        "error < format, parallel, random < remote < cache, repository < collector, publisher, reader < copy",
+    ),
     ("crates/tpch", "table < rows"),
     ("crates/keyaki", "base < values < catalog < engine < table < plan < write < sql < session"),
     (

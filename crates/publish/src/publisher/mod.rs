@@ -23,8 +23,9 @@ use keyaki_store::{CheckpointImage, Store};
 
 use crate::error::{Error, Result};
 use crate::format::{Manifest, ObjectEntry};
+use crate::random::unique_random;
 use crate::repository::lease::Lease;
-use crate::repository::{Repository, Version, unique_random};
+use crate::repository::{Repository, Version};
 use plan::Plan;
 use upload::{Found, Upload, found_objects};
 

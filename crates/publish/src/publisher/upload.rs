@@ -13,7 +13,8 @@ use super::plan::Plan;
 use crate::error::{Error, Result};
 use crate::format::{ObjectEntry, ObjectId, encode_object, stored_bytes};
 use crate::parallel::for_each;
-use crate::repository::{GRACE_MIN, Names, Repository, unique_random};
+use crate::random::unique_random;
+use crate::repository::{GRACE_MIN, Names, Repository};
 
 /// Objects that a publisher may refer to although no version does: by the hash of the payload and the length in the
 /// store.

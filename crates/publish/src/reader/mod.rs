@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use crate::cache::{DiskCache, DiskCacheOptions, MemoryCache};
 use crate::error::{Error, Result};
-use crate::repository::{Repository, unique_random};
+use crate::random::unique_random;
+use crate::repository::Repository;
 pub use device::VersionDevice;
 use fetch::Fetcher;
 pub use fetch::ReadStats;

@@ -5,11 +5,15 @@
 
 use std::sync::Arc;
 
-use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreScheme};
 use url::Url;
 
+use super::directory::Directory;
+use crate::random::unique_random;
+
+/// The folder in a directory with files under construction.
+pub(crate) const STAGING: &str = "new";
 /// Schemes that [`connect`] accepts, for messages.
 const SCHEMES: &str = "use s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///directory";
 
@@ -25,7 +29,7 @@ pub(crate) fn connect(
     let unsupported = |_| format!("scheme \"{}\" is not supported ({SCHEMES})", url.scheme());
     let (scheme, path) = ObjectStoreScheme::parse(url).map_err(unsupported)?;
     let store = match scheme {
-        ObjectStoreScheme::Local => Arc::new(LocalFileSystem::new()),
+        ObjectStoreScheme::Local => Arc::new(Directory::new(path.clone().join(STAGING), unique_random())),
         ObjectStoreScheme::Memory => return Err("versions in memory end with the program".into()),
         ObjectStoreScheme::AmazonS3 => amazon_s3(url, variables)?,
         ObjectStoreScheme::GoogleCloudStorage => google_cloud_storage(url, variables)?,

@@ -3,12 +3,13 @@
 mod client;
 mod connect;
 mod counters;
+mod directory;
 mod latencies;
 mod options;
 mod tasks;
 
 pub(crate) use client::{Listed, Remote};
-pub(crate) use connect::connect;
+pub(crate) use connect::{STAGING, connect};
 pub(crate) use counters::Counter;
 pub use counters::RequestStats;
 pub use options::RequestOptions;

@@ -5,6 +5,7 @@
 //! PREFIX/objects/<2 digits>/<hash>-<nonce>             extents and node tables
 //! PREFIX/leases/<start>-<random>                       publishers at work
 //! PREFIX/retired/<number>                              objects of removed versions, until they are removed too
+//! PREFIX/new/<random>                                  a directory's files under construction
 //! PREFIX/clock                                         written for its date: the time of the store's clock
 //! ```
 //!
@@ -20,7 +21,6 @@ mod open;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keyaki_primitives::Random;
 use object_store::path::Path;
 
 use crate::error::{Error, Result};
@@ -125,12 +125,6 @@ impl Repository {
         self.remote.write(&path, bytes::Bytes::from_static(b"clock")).await?;
         Ok(self.remote.head(&path).await?.modified_us)
     }
-}
-
-/// A generator of names that are used once: seeded by the clock, the process and the address space.
-pub(crate) fn unique_random() -> Random {
-    let hasher = std::collections::hash_map::RandomState::new();
-    Random::new(std::hash::BuildHasher::hash_one(&hasher, std::process::id()))
 }
 
 /// The path of a prefix in an object store.

@@ -3,6 +3,7 @@
 use object_store::path::Path;
 
 use crate::format::ObjectId;
+use crate::remote::STAGING;
 
 /// The prefix of a repository.
 #[derive(Debug, Clone)]
@@ -54,6 +55,11 @@ impl Names {
 
     pub fn retired_version(&self, number: u64) -> Path {
         self.retired().join(format!("{number:016x}"))
+    }
+
+    /// Files under construction, if the store is a directory.
+    pub fn staging(&self) -> Path {
+        self.folder(STAGING)
     }
 
     pub fn clock(&self) -> Path {

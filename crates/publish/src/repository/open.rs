@@ -26,7 +26,9 @@ impl Repository {
     }
 
     /// The repository under a prefix of an object store; the prefix may be empty. `name` stands for it in messages
-    /// and as the directory of [devices](crate::VersionDevice). Makes no request.
+    /// and as the directory of [devices](crate::VersionDevice). Makes no request. Versions survive power failures only
+    /// in stores whose writes are durable: those of [`from_url`](Repository::from_url) are, those of
+    /// [`LocalFileSystem`](object_store::local::LocalFileSystem) are not.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`], [`Error::StartThread`].
