@@ -29,7 +29,7 @@
 //! The features `aws`, `azure` and `gcp` add the clients of these stores.
 //!
 //! The modules are layers, lowest first; a module uses its own layer and the layers before it:
-//! `error < format, parallel, random < cache, remote < repository < collector, publisher, reader < copy`.
+//! `error < format, parallel, random < remote < cache, repository < collector, publisher, reader < copy`.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]

@@ -9,6 +9,9 @@
 //! verify the checksum, so a file that a crash has cut off, or a defect of the disk has changed, is removed and read
 //! again from the store. Nothing is synced: the files are copies.
 //!
+//! *Slow disks.* Readers do not wait for writes. Frames queued for writing take at most [`QUEUED_BYTES_MAX`]; further
+//! frames are not written, and counted.
+//!
 //! *Limit.* A process counts the bytes that it adds. When they may exceed the limit, it lists the directory, and
 //! removes the files that were not used for the longest time, until they take seven eighths of it. A use sets the
 //! time of a file, at most once in ten minutes. Several processes may exceed the limit together by an eighth for each
@@ -27,11 +30,15 @@ use parking_lot::Mutex;
 
 use super::{Frame, FrameId};
 use crate::error::{Error, Result};
+use crate::remote::Counter;
 
 /// A use within this time after the last one does not set the time of a file.
 const USE_INTERVAL: Duration = Duration::from_secs(600);
 /// Age at which a file under construction belongs to a process that has ended.
 const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// Limit of the frames that a handle queues for writing, in bytes.
+const QUEUED_BYTES_MAX: u64 = 64 << 20;
 
 /// A cache of frames in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +46,7 @@ pub struct DiskCacheOptions {
     /// The directory, which is created. Any number of processes may use it, also for different repositories. It has
     /// no other files.
     pub directory: PathBuf,
-    /// Approximate limit of its files in bytes.
+    /// Approximate limit of its files in bytes. Up to 64 MiB of frames in memory wait to be written.
     pub bytes_max: u64,
 }
 
@@ -48,6 +55,10 @@ pub(crate) struct DiskCache {
     options: DiskCacheOptions,
     /// Bytes at the last listing, and those added since.
     bytes: AtomicU64,
+    /// Bytes of the frames that wait to be written, and their limit.
+    queued: AtomicU64,
+    queued_max: u64,
+    skipped: Counter,
     /// Held while files are evicted.
     random: Mutex<Random>,
     evicting: Mutex<()>,
@@ -60,6 +71,27 @@ struct Cached {
     used: SystemTime,
 }
 
+/// A frame that waits to be written. Leaves the queue when it is dropped.
+#[derive(Debug)]
+pub(crate) struct QueuedFrame {
+    cache: Arc<DiskCache>,
+    id: FrameId,
+    frame: Frame,
+}
+
+impl QueuedFrame {
+    /// Adds the frame to the cache.
+    pub fn write(self) {
+        self.cache.insert(self.id, &self.frame);
+    }
+}
+
+impl Drop for QueuedFrame {
+    fn drop(&mut self) {
+        self.cache.queued.fetch_sub(self.frame.bytes() as u64, Ordering::Relaxed);
+    }
+}
+
 impl DiskCache {
     /// Opens the cache, and lists its files.
     ///
@@ -68,8 +100,15 @@ impl DiskCache {
     pub fn open(options: &DiskCacheOptions, random: Random) -> Result<DiskCache> {
         let unusable = |source| Error::CacheDirectory { path: options.directory.clone(), source: Arc::new(source) };
         fs::create_dir_all(options.directory.join("new")).map_err(unusable)?;
-        let (bytes, options) = (AtomicU64::new(0), options.clone());
-        let cache = DiskCache { options, bytes, random: Mutex::new(random), evicting: Mutex::new(()) };
+        let cache = DiskCache {
+            options: options.clone(),
+            bytes: AtomicU64::new(0),
+            queued: AtomicU64::new(0),
+            queued_max: QUEUED_BYTES_MAX,
+            skipped: Counter::default(),
+            random: Mutex::new(random),
+            evicting: Mutex::new(()),
+        };
         cache.evict();
         Ok(cache)
     }
@@ -93,6 +132,21 @@ impl DiskCache {
             let _ = file.set_modified(now);
         }
         Some(frame)
+    }
+
+    /// Queues a frame for writing. `None` if the disk is too slow: too many frames wait.
+    pub fn enqueue(self: &Arc<Self>, id: FrameId, frame: &Frame) -> Option<QueuedFrame> {
+        let added = |queued: u64| Some(queued + frame.bytes() as u64).filter(|&queued| queued <= self.queued_max);
+        if self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added).is_err() {
+            self.skipped.add(1);
+            return None;
+        }
+        Some(QueuedFrame { cache: self.clone(), id, frame: frame.clone() })
+    }
+
+    /// Frames that were not written because too many waited.
+    pub fn skipped(&self) -> u64 {
+        self.skipped.get()
     }
 
     /// Adds a frame. An error is ignored: the frame is in the store.
@@ -193,6 +247,19 @@ fn is_ours(folder: &OsStr, file: &OsStr) -> bool {
             let is_object = object.starts_with(folder) && object.split('-').all(is_hex);
             folder.len() == 2 && is_hex(folder) && is_object && frame.len() == 8 && is_hex(frame)
         }
+    }
+}
+
+#[cfg(test)]
+impl DiskCache {
+    /// Limits the frames that wait to be written.
+    pub fn with_queue(self, queued_max: u64) -> DiskCache {
+        DiskCache { queued_max, ..self }
+    }
+
+    /// Stops writes until the guard is dropped.
+    pub fn stall(&self) -> impl Drop + '_ {
+        self.random.lock()
     }
 }
 

@@ -6,8 +6,8 @@ mod memory;
 use bytes::Bytes;
 
 use crate::format::{FRAME_BYTES, ObjectId};
-pub(crate) use disk::DiskCache;
 pub use disk::DiskCacheOptions;
+pub(crate) use disk::{DiskCache, QueuedFrame};
 pub(crate) use memory::MemoryCache;
 
 /// A frame of an object.

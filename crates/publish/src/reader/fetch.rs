@@ -18,7 +18,7 @@ use futures::future::{FutureExt, Shared, join_all};
 use parking_lot::Mutex;
 
 use super::map::{DataMap, Place};
-use crate::cache::{DiskCache, Frame, FrameId, MemoryCache};
+use crate::cache::{DiskCache, Frame, FrameId, MemoryCache, QueuedFrame};
 use crate::error::{Error, Result};
 use crate::format::{FRAME_BYTES, ObjectEntry, frame_count, stored_range};
 use crate::remote::{Counter, Remote, RequestStats};
@@ -44,6 +44,8 @@ pub struct ReadStats {
     pub shared: u64,
     /// Frames that were found on disk.
     pub disk_hits: u64,
+    /// Frames that were not written to disk, because too many waited to be written.
+    pub disk_skipped: u64,
     /// Frames that were requested from the store, with those between wanted ones.
     pub fetched: u64,
     /// Ranges of objects that were requested, each by one request and its retries.
@@ -124,6 +126,7 @@ impl Fetcher {
             memory_hits: self.counters.memory_hits.get(),
             shared: self.counters.shared.get(),
             disk_hits: self.counters.disk_hits.get(),
+            disk_skipped: self.disk.as_ref().map_or(0, |disk| disk.skipped()),
             fetched: self.counters.fetched.get(),
             ranges: self.counters.ranges.get(),
             memory_bytes: self.memory.bytes() as u64,
@@ -283,15 +286,15 @@ impl Fetcher {
         let mut kept = Vec::new();
         for (number, frame) in (first.1..).zip(frames) {
             let key = (first.0, number);
-            if self.disk.is_some() {
-                kept.push((self.id(key), frame.clone()));
+            if let Some(disk) = &self.disk {
+                kept.extend(disk.enqueue(self.id(key), &frame));
             }
             self.finish(key, run.remove(&key).flatten(), Ok(frame));
         }
-        if let Some(disk) = self.disk.clone() {
-            let insert = move || kept.iter().for_each(|(id, frame)| disk.insert(*id, frame));
+        if !kept.is_empty() {
+            let write = move || kept.into_iter().for_each(QueuedFrame::write);
             // An error is a panic: the frames are not on disk.
-            let _ = self.remote.handle().spawn_blocking(insert).await;
+            let _ = self.remote.handle().spawn_blocking(write).await;
         }
     }
 
@@ -369,7 +372,64 @@ fn runs(missing: Missing, run_max: u64) -> Vec<Missing> {
 
 #[cfg(test)]
 mod tests {
+    use object_store::memory::InMemory;
+    use object_store::path::Path;
+
     use super::*;
+    use crate::cache::DiskCacheOptions;
+    use crate::format::{BLOCK_BYTES, DataRange, Manifest, ObjectId, RESERVED_BYTES, encode_object};
+    use crate::random::unique_random;
+    use crate::remote::RequestOptions;
+
+    /// The fetcher of a version whose data file is `payload`, behind the superblocks.
+    fn fetcher(payload: &[u8], disk: Arc<DiskCache>) -> Arc<Fetcher> {
+        let remote = Arc::new(Remote::new(Arc::new(InMemory::new()), RequestOptions::default()).unwrap());
+        let (id, payload_bytes, names) =
+            (ObjectId::of(payload, 1), payload.len() as u64, Names::new(Path::from("shop")));
+        let (of_task, path, object) = (remote.clone(), names.object(id), encode_object(id, payload).into());
+        remote.run(async move { of_task.write(&path, object).await }).unwrap();
+        let range = DataRange { offset: RESERVED_BYTES, len: payload_bytes, object: 0, start: 0, identity: 0 };
+        let map = DataMap::new(Manifest {
+            number: 1,
+            published_us: 0,
+            nonce: 0,
+            database_id: 0,
+            sequence: 0,
+            data_bytes: RESERVED_BYTES + payload_bytes,
+            superblock: vec![0; BLOCK_BYTES as usize],
+            objects: vec![ObjectEntry { id, payload_bytes }],
+            ranges: vec![range],
+        });
+        Arc::new(Fetcher::new(remote, names, map, MemoryCache::new(0), Some(disk)))
+    }
+
+    #[test]
+    fn readers_and_memory_do_not_depend_on_a_slow_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = DiskCacheOptions { directory: directory.path().into(), bytes_max: 64 << 20 };
+        let disk = Arc::new(DiskCache::open(&options, unique_random()).unwrap().with_queue(40 * (FRAME_BYTES + 8)));
+        let payload: Vec<u8> = (0..100 * FRAME_BYTES).map(|at| (at / FRAME_BYTES + at % 251) as u8).collect();
+        let fetcher = fetcher(&payload, disk.clone());
+        let read_all = || {
+            for start in (0..100 * FRAME_BYTES).step_by(FRAME_BYTES as usize * 10) {
+                let range = RESERVED_BYTES + start..RESERVED_BYTES + start + FRAME_BYTES * 10;
+                let planned = fetcher.plan(std::slice::from_ref(&range)).pop().unwrap();
+                let planned = fetcher.remote().run(planned.wait()).unwrap();
+                let mut out = vec![0; FRAME_BYTES as usize * 10];
+                fetcher.copy(&planned, &mut out);
+                assert!(out[..] == payload[start as usize..][..out.len()]);
+            }
+        };
+        let stalled = disk.stall();
+        read_all();
+        let stats = fetcher.stats();
+        assert_eq!((stats.fetched, stats.disk_skipped, stats.disk_hits), (100, 60, 0));
+        drop(stalled);
+        // The written frames are read from disk as soon as they are there.
+        while fetcher.stats().disk_hits < 40 {
+            read_all();
+        }
+    }
 
     #[test]
     fn near_frames_are_one_run() {
