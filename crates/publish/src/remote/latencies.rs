@@ -2,7 +2,8 @@
 //!
 //! A read that takes longer than twice the median of its class gets a second request. In a store whose reads take 20
 //! ms, and 200 ms one time in ten, slow reads then take 60 ms. At most one read in eight gets a second request, so
-//! that a store that has become slow as a whole does not get twice the load.
+//! that a store that has become slow as a whole does not get twice the load. Reads earn credits for second requests up
+//! to a limit, so that millions of fast reads do not permit millions of second requests.
 
 use std::time::Duration;
 
@@ -14,8 +15,10 @@ const CLASSES: usize = 8;
 const REMEMBERED: usize = 32;
 /// Latencies that a class needs.
 const NEEDED: usize = 4;
-/// A second request is allowed for each so many reads.
+/// Credits that a second request takes. A read earns one.
 const READS_PER_HEDGE: u64 = 8;
+/// Limit of the credits: 64 second requests.
+const CREDITS_MAX: u64 = 64 * READS_PER_HEDGE;
 
 #[derive(Debug, Default)]
 pub(super) struct Latencies(Mutex<State>);
@@ -23,8 +26,7 @@ pub(super) struct Latencies(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     classes: [Class; CLASSES],
-    reads: u64,
-    hedges: u64,
+    credits: u64,
 }
 
 /// The latest latencies of a class, in microseconds, as a ring.
@@ -74,15 +76,16 @@ impl Latencies {
 
     /// Counts a read.
     pub fn add_read(&self) {
-        self.0.lock().reads += 1;
+        let mut state = self.0.lock();
+        state.credits = (state.credits + 1).min(CREDITS_MAX);
     }
 
     /// True if a slow read may have a second request, which is counted.
     pub fn take_hedge(&self) -> bool {
         let mut state = self.0.lock();
-        let is_allowed = (state.hedges + 1) * READS_PER_HEDGE <= state.reads;
-        state.hedges += u64::from(is_allowed);
-        is_allowed
+        let left = state.credits.checked_sub(READS_PER_HEDGE);
+        state.credits = left.unwrap_or(state.credits);
+        left.is_some()
     }
 
     /// Remembers the latency of a first request of a read.
@@ -121,5 +124,14 @@ mod tests {
             hedges += u64::from(latencies.take_hedge());
         }
         assert_eq!(hedges, 100);
+    }
+
+    #[test]
+    fn fast_reads_permit_few_second_requests() {
+        let latencies = Latencies::default();
+        (0..100_000).for_each(|_| latencies.add_read());
+        assert_eq!((0..1000).filter(|_| latencies.take_hedge()).count(), 64);
+        (0..8).for_each(|_| latencies.add_read());
+        assert!(latencies.take_hedge() && !latencies.take_hedge());
     }
 }
