@@ -236,8 +236,32 @@ fn a_long_read_takes_three_requests() {
     assert_eq!(faulty.requested.lock().len(), 3);
 }
 
-/// A version whose data file has one object, made from the documentation of the format.
+/// Transfers of long manifests take longer than the time after which a response must have begun.
+#[test]
+fn long_manifests_have_time_to_arrive() {
+    let faulty = Faulty::in_memory();
+    write_version(&faulty, &[1; 4096], 60_000);
+    let options = RequestOptions { timeout: Duration::from_millis(100), ..requests(3) };
+    let store: Arc<dyn object_store::ObjectStore> = faulty.clone();
+    let repository = Repository::open(store, "bucket/shop", "shop", options).unwrap();
+    let delay = Fault::SlowBody(Duration::from_millis(300));
+    faulty.set(move |kind, path| (kind == "get" && path.contains("versions")).then_some(delay));
+    repository.open_version(None, &ReadOptions::default()).unwrap();
+    // A short one has only that time.
+    write_version(&faulty, &[1; 4096], 0);
+    let error = repository.open_version(None, &ReadOptions::default());
+    assert!(matches!(error, Err(Error::TimedOut { .. })), "{error:?}");
+}
+
+/// A version whose data file has one object, opened.
 fn published_payload(faulty: &Arc<Faulty>, repository: &Repository, payload: &[u8]) -> Arc<VersionDevice> {
+    write_version(faulty, payload, 0);
+    repository.open_version(None, &ReadOptions::default()).unwrap()
+}
+
+/// Writes a version whose data file has one object, and whose manifest lists `unused` others. Made from the
+/// documentation of the format.
+fn write_version(faulty: &Faulty, payload: &[u8], unused: u32) {
     use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed, xxh3_128};
     let (hash, nonce) = (xxh3_128(payload), 5_u64);
     let mut object = Vec::new();
@@ -262,19 +286,22 @@ fn published_payload(faulty: &Arc<Faulty>, repository: &Repository, payload: &[u
     for number in [1, 0, 9, 0, 0, 65_536 + payload.len() as u64] {
         manifest.extend_from_slice(&u64::to_le_bytes(number));
     }
-    manifest.extend_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+    manifest.extend_from_slice(&(1 + unused).to_le_bytes());
+    manifest.extend_from_slice(&[1, 0, 0, 0]);
     manifest.extend_from_slice(&[0; 4096]);
-    manifest.extend_from_slice(&hash.to_le_bytes());
-    manifest.extend_from_slice(&nonce.to_le_bytes());
     let blocks = payload.len() as u64 / 4096;
-    manifest.extend([varint(blocks), varint(16), varint(blocks), varint(0), varint(0), vec![7; 8]].concat());
+    for number in 0..=unused {
+        manifest.extend_from_slice(&(hash + u128::from(number)).to_le_bytes());
+        manifest.extend_from_slice(&nonce.to_le_bytes());
+        manifest.extend(varint(blocks));
+    }
+    manifest.extend([varint(16), varint(blocks), varint(0), varint(0), vec![7; 8]].concat());
     let checksum = xxh3_64(&manifest);
     manifest.extend_from_slice(&checksum.to_le_bytes());
     futures::executor::block_on(async {
         faulty.replace(&path, object).await;
         faulty.replace("bucket/shop/versions/0000000000000001", manifest).await;
     });
-    repository.open_version(None, &ReadOptions::default()).unwrap()
 }
 
 #[test]

@@ -10,6 +10,9 @@
 //! the base doubles with each attempt, and a random half of the wait is left out, so that clients do not return at
 //! the same time. Refused permissions and missing objects are final.
 //!
+//! *Time.* A request has a fixed time and one second for each MiB of its body. If the length of an object is not known
+//! before, its response has the fixed time to begin, and its header has the length.
+//!
 //! *Writes.* If the name of an object that must not be replaced is taken, the client compares the bytes: an earlier
 //! attempt may have succeeded without an answer.
 
@@ -34,6 +37,9 @@ use super::options::RequestOptions;
 use super::tasks::Tasks;
 use crate::error::{Error, Result};
 use crate::format::FRAME_BYTES;
+
+/// A listing has the time of a body of this length: it has one request for each 1000 objects.
+const LISTING_BYTES: u64 = 1 << 30;
 
 /// An object store, with the threads on which requests to it run.
 #[derive(Debug)]
@@ -134,7 +140,7 @@ impl Remote {
         let offset = range.as_ref().map_or(0, |range| range.start);
         self.latencies.add_read();
         let attempt = || self.read_hedged(path, &range, &check);
-        self.attempt("read", path, offset, range.as_ref().map_or(0, |range| range.end - range.start), attempt).await
+        self.attempt("read", path, offset, attempt).await
     }
 
     /// One attempt of a read, with a second request if the first one is slow.
@@ -180,13 +186,12 @@ impl Remote {
     ) -> Result<T, Failure> {
         self.counters.reads.add(1);
         let body = match range {
-            Some(range) => self.store.get_range(path, range.clone()).await,
-            None => match self.store.get(path).await {
-                Ok(response) => response.bytes().await,
-                Err(error) => Err(error),
-            },
+            Some(range) => self.within(range.end - range.start, self.store.get_range(path, range.clone())).await?,
+            None => {
+                let response = self.within(0, self.store.get(path)).await?;
+                self.within(response.meta.size, response.bytes()).await?
+            }
         };
-        let body = body.map_err(Failure::Request)?;
         self.counters.bytes_read.add(body.len() as u64);
         let expected = range.as_ref().map(|range| range.end - range.start);
         let checked = match expected {
@@ -243,10 +248,10 @@ impl Remote {
             self.counters.writes.add(1);
             self.counters.bytes_written.add(bytes.len() as u64);
             let options = PutOptions::from(mode.clone());
-            let put = self.store.put_opts(path, PutPayload::from_bytes(bytes.clone()), options).await;
-            put.map(drop).map_err(Failure::Request)
+            let put = self.store.put_opts(path, PutPayload::from_bytes(bytes.clone()), options);
+            self.within(bytes.len() as u64, put).await.map(drop)
         };
-        self.attempt("write", path, 0, bytes.len() as u64, attempt).await
+        self.attempt("write", path, 0, attempt).await
     }
 
     /// Removes an object. No error if there is none.
@@ -256,9 +261,9 @@ impl Remote {
     pub async fn remove(&self, path: &Path) -> Result<()> {
         let attempt = || async {
             self.counters.others.add(1);
-            self.store.delete(path).await.map_err(Failure::Request)
+            self.within(0, self.store.delete(path)).await
         };
-        match self.attempt("remove", path, 0, 0, attempt).await {
+        match self.attempt("remove", path, 0, attempt).await {
             Err(Error::Missing { .. }) => Ok(()),
             removed => removed,
         }
@@ -271,9 +276,9 @@ impl Remote {
     pub async fn head(&self, path: &Path) -> Result<Listed> {
         let attempt = || async {
             self.counters.others.add(1);
-            self.store.head(path).await.map_err(Failure::Request)
+            self.within(0, self.store.head(path)).await
         };
-        Ok(self.attempt("query", path, 0, 0, attempt).await?.into())
+        Ok(self.attempt("query", path, 0, attempt).await?.into())
     }
 
     /// The metadata of all objects under a prefix, sorted by their paths.
@@ -284,32 +289,38 @@ impl Remote {
         let attempt = || async {
             self.counters.others.add(1);
             let listed = self.store.list(Some(prefix)).map_ok(Listed::from).try_collect::<Vec<Listed>>();
-            listed.await.map_err(Failure::Request)
+            self.within(LISTING_BYTES, listed).await
         };
-        // A listing has one request for each 1000 objects.
-        let mut listed = self.attempt("list", prefix, 0, 1 << 30, attempt).await?;
+        let mut listed = self.attempt("list", prefix, 0, attempt).await?;
         listed.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(listed)
     }
 
-    /// Repeats an attempt at a request of `bytes` bytes from `offset` on, until it succeeds.
+    /// Limits the time of a request of `bytes` bytes.
+    async fn within<T>(
+        &self,
+        bytes: u64,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, Failure> {
+        let limit = self.options.timeout + Duration::from_secs(bytes >> 20);
+        timeout(limit, request).await.map_err(|_| Failure::TimedOut)?.map_err(Failure::Request)
+    }
+
+    /// Repeats an attempt at a request from `offset` on, until it succeeds.
     async fn attempt<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         operation: &'static str,
         path: &Path,
         offset: u64,
-        bytes: u64,
         attempt: impl Fn() -> F,
     ) -> Result<T> {
-        let limit = self.options.timeout + Duration::from_secs(bytes >> 20);
         let mut attempts = 1;
         loop {
             let failure = {
                 let _permit = self.permits.acquire().await.map_err(|_| Error::Cancelled)?;
-                match timeout(limit, attempt()).await {
-                    Ok(Ok(value)) => return Ok(value),
-                    Ok(Err(failure)) => failure,
-                    Err(_) => Failure::TimedOut,
+                match attempt().await {
+                    Ok(value) => return Ok(value),
+                    Err(failure) => failure,
                 }
             };
             if attempts >= self.options.attempts_max || failure.is_final() {

@@ -32,8 +32,10 @@ pub enum Fault {
     Flipped,
     /// The body is another part of the object.
     Shifted,
-    /// The body takes this long.
+    /// The response begins after this time.
     Slow(Duration),
+    /// The body ends this long after the response has begun.
+    SlowBody(Duration),
     /// No answer.
     Hangs,
     /// An error that repetition does not help.
@@ -222,11 +224,20 @@ impl ObjectStore for Faulty {
         let found = self.inner.get_opts(path, options).await?;
         let (meta, range, attributes) = (self.dated(found.meta.clone()), found.range.clone(), found.attributes.clone());
         let mut body = found.bytes().await?;
-        if let Some(fault) = fault {
+        let mut delay = Duration::ZERO;
+        if let Some(Fault::SlowBody(by)) = fault {
+            delay = by;
+        } else if let Some(fault) = fault {
             let whole = self.inner.get_opts(path, GetOptions::default()).await?.bytes().await?;
             body = self.changed(fault, body, &whole);
         }
-        let payload = GetResultPayload::Stream(stream::once(async move { Ok(body) }).boxed());
+        let payload = stream::once(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            Ok(body)
+        });
+        let payload = GetResultPayload::Stream(payload.boxed());
         Ok(GetResult { payload, meta, range, attributes })
     }
 
