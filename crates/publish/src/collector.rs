@@ -6,40 +6,49 @@
 //! because names of objects are never used again.
 //!
 //! *Two steps.* A version beyond the newest ones is *retired*: the ids of the objects that no later version has are
-//! written to `retired/<number>`, then its manifest is removed. The date of `retired/<number>` begins the grace
-//! period. Objects are removed when no version and no retired version within its grace period has them.
+//! written to `retired/<number>-<nonce>`, then its manifest is removed. The date of the list begins the grace period.
+//! Objects are removed when no version and no list within its grace period has them.
 //!
 //! *Directories.* Files under construction that are older than a day are removed. If their writer lives, it gets an
 //! error and writes again.
 //!
-//! *Beside publishers.* The collector asks for the time, lists the objects, then the leases, then the versions. It
-//! removes an object only if it is older than the grace period, and older than half of the shortest grace period
-//! before the start of each living lease. It retires a version only if it is ten minutes older than each living lease.
+//! *Beside publishers.* The collector asks for the time, lists the objects, then the leases. If a lease is dead, it
+//! writes a fence under the next number, and removes the lease. Then it lists the versions. It removes an object only
+//! if it is older than the grace period, and older than half of the shortest grace period before the start of each
+//! living lease. It retires a version only if it is ten minutes older than each living lease, so that the number of a
+//! living publisher does not become free, and never the newest one. It removes fences below the newest version.
 //!
-//! - *An object of a new version stays.* A publisher refers to (a) objects of the version that was the newest one
-//!   when it began. That version is still the newest one when the manifest is written, or the number is taken: the
-//!   collector never removes the newest version, nor one that appeared after the lease began, so the number cannot
-//!   become free. (b) Objects that it has found, at most half of a grace period old when its lease began, and objects
-//!   that it has written later. Either the collector sees the lease; or the lease had ended before, and the later
-//!   listing of versions has the manifest; or the lease began afterwards, and the object is too young for the
-//!   collector. The removal itself may be delayed by any time: objects that the collector has chosen are too old for
-//!   later publishers, so no later version gets them.
-//! - *A dead lease has no publisher.* The collector removes the lease first, and a publisher that does not find its
-//!   lease, or could not renew it for half an hour, writes no manifest. The only assumption about clocks is that a
-//!   request takes effect within half an hour.
+//! *No object of the newest version is removed.* A publisher refers to (a) objects of the version that was the newest
+//! one when it began, (b) objects that it has found, at most half of a grace period old when its lease began, and (c)
+//! objects that it has written later.
+//!
+//! - *Its lease is not listed.* Either it had ended before: the later listing of versions has the manifest. Or the
+//!   lease began afterwards: the objects (b) and (c) are too young for the collector. The removal itself may be
+//!   delayed by any time: objects that the collector has chosen are too old for later publishers.
+//! - *Its lease is alive.* The objects (b) and (c) are too young.
+//! - *Its lease is dead.* The publisher may be suspended, or its last request may be on its way, for any time. It has
+//!   read the highest number at most half an hour after its lease began, by the store's clock, and gives up otherwise.
+//!   The lease was found dead later than that, so the publisher's number is at most the one after the highest number
+//!   that the collector finds. After the write of the fence, the publisher's number is taken, or below a version: a
+//!   number becomes free only when there is a newer version, which is never removed before a still newer one appears.
+//!   So its manifest is in the listing that follows, or is refused, or is not the newest version.
+//! - *Objects (a).* The collector keeps them until that version is retired. There is a newer version then, whose number
+//!   is that of the publisher, or higher.
+//!
+//! A version that appears below the newest one may lack objects. No publisher builds on it, `open_version` opens it
+//! only by its number, and reads of a missing object fail. Its publisher retires it as soon as it can. The proof needs
+//! no clock but the store's, and no limit of the time that a request takes.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{Error, Result};
 use crate::format::{Manifest, ObjectId};
 use crate::remote::Listed;
 use crate::repository::lease::is_alive;
-use crate::repository::{GRACE_MIN, Names, Repository};
+use crate::repository::{GRACE_MIN, Names, Numbers, Repository};
 
 /// Time in microseconds by which the date of a manifest can precede its appearance: stores may date an object by the
 /// beginning of its transfer.
@@ -48,7 +57,6 @@ const WRITE_US_MAX: i64 = 600_000_000;
 const REMOVALS: usize = 32;
 /// Attempts, if other collectors remove versions meanwhile.
 const ATTEMPTS: usize = 5;
-const MAGIC: [u8; 8] = *b"KEYAKIRT";
 
 /// What [`Repository::collect`] keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,11 +112,14 @@ impl Repository {
         let objects = remote.list(&names.objects()).await?;
         let (alive, dead): (Vec<Listed>, Vec<Listed>) =
             remote.list(&names.leases()).await?.into_iter().partition(|lease| is_alive(lease, now_us));
+        if !dead.is_empty() {
+            self.fence().await?;
+        }
         for lease in &dead {
             remote.remove(&lease.path).await?;
         }
         let started_us = alive.iter().filter_map(|lease| Names::lease_start_us(&lease.path)).min();
-        let versions = self.list_versions().await?;
+        let Numbers { versions, fences } = self.numbers().await?;
         let kept = versions.len().saturating_sub(options.keep.max(1));
         // Publishers whose leases are not listed yet have seen the versions before `now_us`.
         let is_old = |published_us: i64| {
@@ -116,18 +127,21 @@ impl Repository {
         };
         let (mut retired, mut needed) = (Vec::new(), HashSet::new());
         for (i, version) in versions.iter().enumerate() {
-            let ids = ids(&self.manifest(version.number).await?);
+            let manifest = self.manifest(version.number).await?;
             match i < kept && is_old(version.published_us) {
-                true => retired.push((version.number, ids)),
-                false => needed.extend(ids),
+                true => retired.push(manifest),
+                false => needed.extend(ids(&manifest)),
             }
         }
         let mut collected = Collected { versions: retired.len() as u64, ..Collected::default() };
         // An object of several of them belongs to the newest one.
-        for (number, ids) in retired.into_iter().rev() {
-            let own: Vec<ObjectId> = ids.into_iter().filter(|id| needed.insert(*id)).collect();
-            remote.write(&names.retired_version(number), encode(&own)).await?;
-            remote.remove(&names.version(number)).await?;
+        for manifest in retired.into_iter().rev() {
+            let own: Vec<ObjectId> = ids(&manifest).filter(|id| needed.insert(*id)).collect();
+            self.retire(&manifest, &own).await?;
+        }
+        let newest = versions.last().map_or(0, |version| version.number);
+        for fence in fences.into_iter().filter(|&fence| fence < newest) {
+            remote.remove(&names.version(fence)).await?;
         }
         let mut ended = Vec::new();
         for marker in remote.list(&names.retired()).await? {
@@ -156,58 +170,8 @@ impl Repository {
         (collected.objects, collected.bytes) = (bytes.len() as u64, bytes.iter().sum());
         Ok(collected)
     }
-
-    /// The objects of a retired version. None if another collector has removed the list, since the objects were
-    /// removed before.
-    async fn retired_ids(&self, marker: &Listed) -> Result<Vec<ObjectId>> {
-        match self.remote.read(&marker.path, None, |body| decode(&body)).await {
-            Err(Error::Missing { .. }) => Ok(Vec::new()),
-            ids => ids,
-        }
-    }
 }
 
-fn ids(manifest: &Manifest) -> Vec<ObjectId> {
-    manifest.objects.iter().map(|object| object.id).collect()
-}
-
-/// The contents of `retired/<number>`: magic, ids, and the xxh3 of the bytes before.
-fn encode(ids: &[ObjectId]) -> Bytes {
-    let mut out = MAGIC.to_vec();
-    for id in ids {
-        out.extend_from_slice(&id.hash.to_le_bytes());
-        out.extend_from_slice(&id.nonce.to_le_bytes());
-    }
-    let checksum = xxh3_64(&out);
-    out.extend_from_slice(&checksum.to_le_bytes());
-    out.into()
-}
-
-fn decode(bytes: &[u8]) -> Result<Vec<ObjectId>, String> {
-    let sound = bytes.split_last_chunk::<8>().filter(|(contents, sum)| xxh3_64(contents) == u64::from_le_bytes(**sum));
-    let ids = sound.and_then(|(contents, _)| contents.strip_prefix(&MAGIC));
-    let ids = ids.filter(|ids| ids.len().is_multiple_of(24)).ok_or("checksum mismatch")?;
-    let id = |bytes: &[u8]| {
-        let (hash, nonce) = bytes.split_first_chunk::<16>()?;
-        Some(ObjectId { hash: u128::from_le_bytes(*hash), nonce: u64::from_le_bytes(nonce.try_into().ok()?) })
-    };
-    Ok(ids.chunks_exact(24).filter_map(id).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_of_retired_objects_are_read_back() {
-        let ids: Vec<ObjectId> = (0..5).map(|i| ObjectId { hash: 1 << (i * 20), nonce: i }).collect();
-        let bytes = encode(&ids);
-        assert_eq!(decode(&bytes), Ok(ids));
-        assert_eq!(decode(&encode(&[])), Ok(Vec::new()));
-        for at in 0..bytes.len() {
-            let mut changed = bytes.to_vec();
-            changed[at] ^= 4;
-            assert!(decode(&changed).is_err() && decode(&bytes[..at]).is_err());
-        }
-    }
+fn ids(manifest: &Manifest) -> impl Iterator<Item = ObjectId> {
+    manifest.objects.iter().map(|object| object.id)
 }

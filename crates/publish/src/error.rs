@@ -90,11 +90,11 @@ pub enum Error {
         /// The repository.
         repository: String,
     },
-    /// Another publisher added a version meanwhile. Nothing was published. The next attempt reuses the uploaded
-    /// objects.
-    #[error("another process published version {number} meanwhile (publish again)")]
+    /// Another publisher added a version meanwhile, or a collector has taken the number of the version away, because
+    /// some lease had expired. Nothing was published. The next attempt reuses the uploaded objects.
+    #[error("another process took version number {number} meanwhile (publish again)")]
     Conflict {
-        /// Number of the other version.
+        /// The number.
         number: u64,
     },
     /// The publisher's lease expired: publishing took longer than a week, or the lease was deleted. Nothing was

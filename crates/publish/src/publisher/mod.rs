@@ -1,13 +1,20 @@
 //! Publishing a checkpoint.
 //!
 //! ```text
-//! lease ─► newest version ─► image of the database ─► plan: extents that it has, groups of the others
-//!   ─► objects (several threads: read, verify, upload) ─► lease alive? ─► manifest, if absent ─► end of the lease
+//! lease ─► numbers, newest version ─► lease young? ─► image of the database ─► plan: extents that it has, groups of
+//! the others ─► objects (several threads: read, verify, upload) ─► lease alive? ─► manifest, if absent
+//!   ─► newest version? ─► end of the lease
 //! ```
 //!
-//! *Conflicts.* The number of a version follows that of the newest version when the publisher began. So a manifest
-//! refers only to objects of that version and to objects that the publisher has written or found, and exactly one of
-//! several publishers gets the number. The others upload nothing again: the next attempt finds their objects.
+//! *Conflicts.* The number of a version follows the highest one when the publisher began. So a manifest refers only to
+//! objects of the version that was the newest one and to objects that the publisher has written or found, and exactly
+//! one of several publishers gets the number. The others upload nothing again: the next attempt finds their objects.
+//!
+//! *Suspended publishers.* A publisher can be suspended at any time for any time, and its request can arrive late. If
+//! the collector has found its lease dead meanwhile, there is a fence under its number or a newer version, so its
+//! version is not the newest one: see [`collector`](crate::collector). After the manifest was written, the publisher
+//! therefore lists the versions. If there is a newer one, its own may lack objects: it retires it and reports a
+//! conflict.
 //!
 //! *Crashes.* Before the manifest is written, no version refers to the new objects. The next publisher finds them by
 //! the hash in their names, if they are younger than half of the shortest grace period; otherwise the
@@ -22,7 +29,7 @@ use bytes::Bytes;
 use keyaki_store::{CheckpointImage, Store};
 
 use crate::error::{Error, Result};
-use crate::format::{Manifest, ObjectEntry};
+use crate::format::{Manifest, ObjectEntry, ObjectId};
 use crate::random::unique_random;
 use crate::repository::lease::Lease;
 use crate::repository::{Repository, Version};
@@ -72,7 +79,7 @@ impl Repository {
     /// # Errors
     /// [`Error::Conflict`], [`Error::OtherDatabase`], [`Error::LeaseExpired`]; [`Error::Database`] for a damaged
     /// page; those of requests. There is no new version then, except that one may appear if no attempt to write its
-    /// manifest was answered.
+    /// manifest was answered, or if the listing afterwards failed.
     pub fn publish(
         &self,
         store: &Store,
@@ -105,7 +112,11 @@ impl Repository {
         progress: Progress<'_>,
     ) -> Result<Option<Prepared>> {
         let repository = self.clone();
-        let newest = self.remote.run(async move { repository.newest().await })?;
+        let (numbers, newest, now_us) = self.remote.run(async move {
+            let (numbers, newest) = repository.newest().await?;
+            Ok((numbers, newest, repository.store_time_us().await?))
+        })?;
+        lease.check_start(now_us)?;
         let image = store.checkpoint_image()?;
         let base = newest.as_ref().map(|(_, manifest)| manifest);
         if base.is_some_and(|base| base.database_id != image.database_id()) {
@@ -126,7 +137,7 @@ impl Repository {
         let upload = Upload::new(self, &image, &plan, &found);
         let Some(objects) = upload.run(options.threads, progress)? else { return Ok(None) };
         let (uploaded_bytes, resumed_bytes) = upload.bytes();
-        let number = newest.as_ref().map_or(0, |(version, _)| version.number) + 1;
+        let number = numbers.next();
         let manifest = manifest(&image, &plan, base, &objects, number);
         let (version, is_new, sequence) = (Version { number, published_us: 0 }, true, image.sequence());
         let kept_bytes = plan.kept_bytes;
@@ -141,17 +152,33 @@ impl Repository {
         if let Err(error) = checked {
             return (Err(error), true);
         }
-        let path = self.names.version(number);
-        let (remote, bytes, of_write) = (self.remote.clone(), Bytes::from(manifest.encode()), path.clone());
-        match self.remote.run(async move { remote.create(&of_write, bytes).await }) {
+        let (remote, bytes, path) = (self.remote.clone(), Bytes::from(manifest.encode()), self.names.version(number));
+        match self.remote.run(async move { remote.create(&path, bytes).await }) {
             Ok(true) => {
-                // The version exists, whatever happens to this request.
-                let head = self.remote.run(async move { repository.remote.head(&path).await });
-                let published_us = head.map_or(manifest.published_us, |head| head.modified_us);
-                (Ok(Some(Published { version: Version { number, published_us }, ..published })), true)
+                let confirmed = self.remote.run(async move { repository.confirm(manifest).await });
+                (confirmed.map(|version| Some(Published { version, ..published })), true)
             }
             Ok(false) => (Err(Error::Conflict { number }), true),
             Err(error) => (Err(error), false),
+        }
+    }
+}
+
+impl Repository {
+    /// Checks that a version that was written is the newest one. Otherwise retires it: it may lack objects.
+    async fn confirm(&self, manifest: Manifest) -> Result<Version> {
+        let versions = self.numbers().await?.versions;
+        match versions.last() {
+            Some(newest) if newest.number > manifest.number => {
+                let ids: Vec<ObjectId> = manifest.objects.iter().map(|object| object.id).collect();
+                if let Err(error) = self.retire(&manifest, &ids).await {
+                    tracing::warn!(%error, number = manifest.number, "could not remove an old version");
+                }
+                Err(Error::Conflict { number: newest.number })
+            }
+            Some(newest) if newest.number == manifest.number => Ok(*newest),
+            // A version is removed only if there is a newer one: another program has removed it.
+            _ => Err(Error::VersionNotFound { number: manifest.number, repository: self.name.to_string() }),
         }
     }
 }

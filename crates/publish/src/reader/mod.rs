@@ -52,7 +52,7 @@ impl Repository {
             match number {
                 Some(number) => repository.manifest(number).await,
                 None => {
-                    let newest = repository.newest().await?.map(|(_, manifest)| manifest);
+                    let newest = repository.newest().await?.1.map(|(_, manifest)| manifest);
                     newest.ok_or_else(|| Error::NoVersion { repository: repository.name.to_string() })
                 }
             }

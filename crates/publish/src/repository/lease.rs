@@ -2,7 +2,9 @@
 //!
 //! A lease is an object whose name has the time at which its publisher began, and whose date is the last sign of life
 //! of the publisher, which writes it again every ten minutes. A lease that was not written for an hour is dead: the
-//! collector removes it before it acts. A publisher that could not renew its lease for half an hour gives up.
+//! collector writes a [fence](super::numbers) and removes it before it acts. A publisher that could not renew its
+//! lease for half an hour gives up. This saves work and is not needed for safety: clocks and timers of a publisher that
+//! was suspended can be wrong.
 //!
 //! As long as a lease lives, the collector removes no version that was published after the lease began, and no object
 //! that the publisher may have found or written. See [`collector`](crate::collector).
@@ -81,18 +83,31 @@ impl Lease {
         Ok(Lease { remote, path, started_us, renewed, renewals })
     }
 
+    /// Checks that the lease began at most half an hour before a time of the store's clock: it cannot have been found
+    /// dead before this time.
+    ///
+    /// # Errors
+    /// [`Error::LeaseExpired`].
+    pub fn check_start(&self, now_us: i64) -> Result<()> {
+        let is_young = now_us - self.started_us <= RENEWAL_MAX.as_micros() as i64;
+        if is_young { Ok(()) } else { Err(self.expired()) }
+    }
+
+    fn expired(&self) -> Error {
+        Error::LeaseExpired { path: self.path.to_string() }
+    }
+
     /// Checks that the lease lives. Blocks.
     ///
     /// # Errors
     /// [`Error::LeaseExpired`], those of requests.
     pub fn check(&self) -> Result<()> {
-        let expired = || Error::LeaseExpired { path: self.path.to_string() };
         let (remote, path) = (self.remote.clone(), self.path.clone());
         match self.remote.run(async move { remote.head(&path).await }) {
-            Err(Error::Missing { .. }) => return Err(expired()),
+            Err(Error::Missing { .. }) => return Err(self.expired()),
             found => found?,
         };
-        if self.renewed.lock().elapsed() > RENEWAL_MAX { Err(expired()) } else { Ok(()) }
+        if self.renewed.lock().elapsed() > RENEWAL_MAX { Err(self.expired()) } else { Ok(()) }
     }
 
     /// Removes the lease: its publisher has ended, and none of its requests is under way.

@@ -1,22 +1,24 @@
 //! A repository: the versions of one database under a prefix of an object store.
 //!
 //! ```text
-//! PREFIX/versions/<number, 16 hexadecimal digits>      manifests: the versions
+//! PREFIX/versions/<number, 16 hexadecimal digits>      manifests: the versions; fences
 //! PREFIX/objects/<2 digits>/<hash>-<nonce>             extents and node tables
 //! PREFIX/leases/<start>-<random>                       publishers at work
-//! PREFIX/retired/<number>                              objects of removed versions, until they are removed too
+//! PREFIX/retired/<number>-<nonce>                      objects of removed versions, until they are removed too
 //! PREFIX/new/<random>                                  a directory's files under construction
 //! PREFIX/clock                                         written for its date: the time of the store's clock
 //! ```
 //!
-//! *Commit.* A manifest is written after everything that it refers to, under the number after the newest version's,
-//! unless there is an object of this name. The version exists from then on, and never changes.
+//! *Commit.* A manifest is written after everything that it refers to, under the number after the highest one, unless
+//! there is an object of this name. The version exists from then on, and never changes.
 //!
 //! *Time.* All decisions compare times of the store's clock, as it dates objects.
 
 pub(crate) mod lease;
 mod names;
+mod numbers;
 mod open;
+mod retired;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +27,10 @@ use object_store::path::Path;
 
 use crate::error::{Error, Result};
 use crate::format::{Manifest, Problem};
-use crate::remote::{Listed, Remote, RequestStats};
+use crate::remote::{Remote, RequestStats};
 pub(crate) use names::Names;
+use numbers::FENCE;
+pub(crate) use numbers::Numbers;
 
 /// Shortest time for which the objects of a removed version stay. Objects that no version has are found by publishers
 /// in half of it.
@@ -60,7 +64,7 @@ impl Repository {
     /// [`Error::Request`], [`Error::TimedOut`].
     pub fn versions(&self) -> Result<Vec<Version>> {
         let repository = self.clone();
-        self.remote.run(async move { repository.list_versions().await })
+        self.remote.run(async move { Ok(repository.numbers().await?.versions) })
     }
 
     /// The requests of this handle and its clones so far, also those of [devices](crate::VersionDevice).
@@ -68,26 +72,16 @@ impl Repository {
         self.remote.counters.snapshot()
     }
 
-    pub(crate) async fn list_versions(&self) -> Result<Vec<Version>> {
-        let listed = self.remote.list(&self.names.versions()).await?;
-        let version = |object: &Listed| {
-            let number = Names::number(&object.path)?;
-            Some(Version { number, published_us: object.modified_us })
-        };
-        let mut versions: Vec<Version> = listed.iter().filter_map(version).collect();
-        versions.sort_by_key(|version| version.number);
-        Ok(versions)
-    }
-
-    /// The newest version, if there is one.
-    pub(crate) async fn newest(&self) -> Result<Option<(Version, Manifest)>> {
+    /// The numbers that are taken, and the newest version, if there is one.
+    pub(crate) async fn newest(&self) -> Result<(Numbers, Option<(Version, Manifest)>)> {
         let mut attempts = 1..NEWEST_ATTEMPTS;
         loop {
-            let Some(newest) = self.list_versions().await?.pop() else { return Ok(None) };
+            let numbers = self.numbers().await?;
+            let Some(newest) = numbers.newest() else { return Ok((numbers, None)) };
             match self.manifest(newest.number).await {
                 // There is a newer one since, and the collector has removed this one.
                 Err(Error::VersionNotFound { .. }) if attempts.next().is_some() => {}
-                manifest => return Ok(Some((newest, manifest?))),
+                manifest => return Ok((numbers, Some((newest, manifest?)))),
             }
         }
     }
@@ -98,16 +92,18 @@ impl Repository {
     /// [`Error::VersionNotFound`], [`Error::Malformed`], [`Error::FormatVersion`]; those of a request.
     pub(crate) async fn manifest(&self, number: u64) -> Result<Manifest> {
         let path = self.names.version(number);
+        let not_found = || Error::VersionNotFound { number, repository: self.name.to_string() };
         let decode = |body: bytes::Bytes| match Manifest::decode(&body) {
+            _ if body[..] == FENCE => Ok(None),
             Err(Problem::Damaged(detail)) => Err(detail),
-            decoded => Ok(decoded),
+            decoded => Ok(Some(decoded)),
         };
         let decoded = self.remote.read(&path, None, decode).await.map_err(|error| match error {
-            Error::Missing { .. } => Error::VersionNotFound { number, repository: self.name.to_string() },
+            Error::Missing { .. } => not_found(),
             error => error,
         })?;
         let path = path.to_string();
-        match decoded {
+        match decoded.ok_or_else(not_found)? {
             Ok(manifest) if manifest.number == number => Ok(manifest),
             Ok(Manifest { number: found, .. }) => {
                 let detail = format!("it is the manifest of version {found}");

@@ -53,8 +53,9 @@ impl Names {
         self.folder("retired")
     }
 
-    pub fn retired_version(&self, number: u64) -> Path {
-        self.retired().join(format!("{number:016x}"))
+    /// The list of the objects of a retired version, whose manifest has a random number.
+    pub fn retired_version(&self, number: u64, nonce: u64) -> Path {
+        self.retired().join(format!("{number:016x}-{nonce:016x}"))
     }
 
     /// Files under construction, if the store is a directory.
@@ -66,7 +67,7 @@ impl Names {
         self.folder("clock")
     }
 
-    /// The number of a version or a retired version; `None` for other objects.
+    /// The number of a version or a fence; `None` for other objects.
     pub fn number(path: &Path) -> Option<u64> {
         let name = path.filename()?;
         let number = u64::from_str_radix(name, 16).ok()?;
