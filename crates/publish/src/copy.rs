@@ -2,6 +2,10 @@
 //!
 //! As a backup, a clone is written under the name `data.new`, with holes between the extents. It gets the name `data`
 //! when it is complete and durable.
+//!
+//! *Exclusion.* A clone holds the lock of the file `LOCK`, as databases do, and looks at the directory with the lock
+//! held. `LOCK` is never removed: of two processes that lock it, one could have opened the removed file and the other
+//! one a new file, and each would remove or rename the other's `data.new`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -40,8 +44,9 @@ impl Repository {
     /// threads, and ends the copy by returning false: the result is `None` then. Blocks.
     ///
     /// # Errors
-    /// [`Error::DirectoryNotEmpty`]; those of [`Repository::open_version`] and of reads; [`Error::Device`]. The
-    /// directory has no database then, unless only its last sync failed.
+    /// [`Error::DirectoryNotEmpty`]; those of [`Repository::open_version`] and of reads; [`Error::Device`], also if
+    /// another clone into the directory is under way. The directory has no database then, and only the file `LOCK`,
+    /// unless only its last sync failed.
     pub fn clone_version(
         &self,
         number: Option<u64>,
@@ -68,7 +73,6 @@ impl Repository {
         if !matches!(copied, Ok(Some(_))) {
             // The first error says more than one of the removal.
             let _ = device.remove(&new);
-            let _ = device.remove(&directory.join("LOCK"));
         }
         copied
     }
@@ -77,7 +81,11 @@ impl Repository {
 /// Creates the directory, or checks that it is empty.
 fn prepare(device: &dyn Device, directory: &Path) -> Result<()> {
     if !device.exists(directory)? {
-        device.create_dir(directory)?;
+        match device.create_dir(directory) {
+            // Another clone has made it.
+            Err(error) if error.is_exists() => {}
+            created => created?,
+        }
         if let Some(parent) = directory.parent() {
             // The parent of a relative path of one component is the current directory.
             device.sync_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?;

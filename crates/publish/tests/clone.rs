@@ -3,6 +3,7 @@
 mod common;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::*;
 use keyaki_device::OpenMode;
@@ -71,11 +72,11 @@ fn a_failed_clone_leaves_no_database() {
     let target = Path::new("/clone");
     let ended = repository.clone_version(None, &device, target, &|_, _| false).unwrap();
     assert_eq!(ended, None);
-    assert!(device.list(target).unwrap().is_empty());
+    assert_eq!(device.list(target).unwrap(), ["LOCK"]);
     faulty.set(|kind, path| (kind == "get" && path.contains("objects")).then_some(Fault::Denied));
     let failed = repository.clone_version(None, &device, target, &|_, _| true);
     assert!(matches!(failed, Err(Error::Device(_))), "{failed:?}");
-    assert!(device.list(target).unwrap().is_empty());
+    assert_eq!(device.list(target).unwrap(), ["LOCK"]);
     faulty.set_none();
     // What a process that died has left.
     device.open(&target.join("data.new"), OpenMode::CreateNew).unwrap();
@@ -84,4 +85,43 @@ fn a_failed_clone_leaves_no_database() {
     assert!(matches!(again, Err(Error::DirectoryNotEmpty { .. })), "{again:?}");
     let (clone, _) = database(&device, "/clone");
     assert_eq!(KeyValue::open(&clone, TREE).unwrap().get(&1_u32.to_be_bytes()).unwrap(), Some(value(1, 0)));
+}
+
+/// Clones that end early beside others: whoever holds the lock removes no file that another one uses.
+#[test]
+fn one_of_several_clones_makes_the_database() {
+    let (faulty, device) = (Faulty::in_memory(), device());
+    let repository = repository(&faulty);
+    let (store, tree) = database(&device, "/db");
+    insert(&tree, 0..2_000, 0);
+    publish(&repository, &store).unwrap();
+    let expected = rows(&store);
+    let directory = tempfile::tempdir().unwrap();
+    let local = keyaki_device::open_default().unwrap();
+    for round in 0..20 {
+        let target = directory.path().join(round.to_string());
+        let successes = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for number in 0..6 {
+                let (repository, local, target, successes) = (&repository, &local, &target, &successes);
+                scope.spawn(move || {
+                    for attempt in 0..5 {
+                        // Most end early.
+                        let goes_on = (number + attempt + round) % 4 == 0;
+                        match repository.clone_version(None, local, target, &|_, _| goes_on) {
+                            Ok(Some(_)) => _ = successes.fetch_add(1, Ordering::Relaxed),
+                            Ok(None) | Err(Error::DirectoryNotEmpty { .. }) => {}
+                            Err(Error::Device(error)) if error.is_locked() => {}
+                            Err(error) => panic!("round {round}: {error}"),
+                        }
+                    }
+                });
+            }
+        });
+        let is_there = local.exists(&target.join("data")).unwrap();
+        assert_eq!(u32::from(is_there), successes.into_inner(), "round {round}");
+        if is_there {
+            assert_eq!(rows(&database(&local, target.to_str().unwrap()).0), expected, "round {round}");
+        }
+    }
 }
