@@ -341,7 +341,12 @@ impl Catalog {
                     index.tree = memory_tree();
                 }
                 let statistics = documents.get(&DocumentKind::Statistics.key(&def.name));
-                let statistics: Option<TableStatistics> = statistics.map(|d| parse("statistics", d)).transpose()?;
+                let statistics = statistics.and_then(|document| {
+                    let parsed: Result<TableStatistics> = parse("statistics", document);
+                    // Results do not depend on them. Earlier versions have written infinite numbers, which JSON has not.
+                    let table = &def.name;
+                    parsed.inspect_err(|error| tracing::warn!(%table, %error, "the statistics are not readable")).ok()
+                });
                 catalog.tables.insert(def.name.clone(), Arc::new(Table::new(def, statistics.map(Arc::new))?));
             } else if kind == Some("view") {
                 let view: ViewDef = parse(key, document)?;

@@ -28,6 +28,23 @@ async fn closed_and_opened_again() {
 }
 
 #[tokio::test]
+async fn statistics_of_infinite_numbers_are_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let database = Database::open(dir.path(), options()).unwrap();
+        let session = database.session();
+        let script = "CREATE TABLE t (i BIGINT PRIMARY KEY, d DOUBLE PRECISION, r REAL);
+             INSERT INTO t SELECT value, CASE value % 4 WHEN 0 THEN 'Infinity' WHEN 1 THEN '-Infinity' WHEN 2 THEN 'NaN' ELSE value::TEXT END::DOUBLE PRECISION,
+             CASE value % 3 WHEN 0 THEN 'Infinity' WHEN 1 THEN '-Infinity' ELSE '1.5' END::REAL FROM generate_series(1, 100) AS g(value);
+             ANALYZE";
+        session.execute(script).await.unwrap();
+    }
+    let database = Database::open(dir.path(), options()).unwrap();
+    assert_eq!(one_number(&database, "SELECT count(*) FROM t WHERE d = 'Infinity' AND r < 0").await, 8);
+    assert_eq!(one_number(&database, "SELECT count(*) FROM t WHERE d < 10 AND r > 2").await, 9);
+}
+
+#[tokio::test]
 async fn rowids_continue_after_reopening() {
     let dir = tempfile::tempdir().unwrap();
     for n in 1..=3 {

@@ -10,8 +10,8 @@ use arrow::datatypes::{
 use datafusion::common::ScalarValue;
 
 /// Returns the image of a value: numbers as such (decimals scaled), booleans as 0 and 1, dates in days, timestamps in
-/// microseconds, times of day in microseconds, text, bytes and UUIDs as the integer of their first 8 bytes. Returns `None` for null, NaN, and types that no
-/// column has.
+/// microseconds, times of day in microseconds, text, bytes and UUIDs as the integer of their first 8 bytes. Returns `None` for null, for floats that are
+/// not finite (statistics are stored as JSON, which has no such numbers), and for types that no column has.
 ///
 /// The value must have its column's Arrow type; text and bytes may have any representation.
 pub fn image(value: &ScalarValue) -> Option<f64> {
@@ -21,8 +21,8 @@ pub fn image(value: &ScalarValue) -> Option<f64> {
         ScalarValue::Int16(value) => value.map(f64::from),
         ScalarValue::Int32(value) | ScalarValue::Date32(value) => value.map(f64::from),
         ScalarValue::Int64(value) => value.map(|value| value as f64),
-        ScalarValue::Float32(value) => value.map(f64::from).filter(|value| !value.is_nan()),
-        ScalarValue::Float64(value) => value.filter(|value| !value.is_nan()),
+        ScalarValue::Float32(value) => value.map(f64::from).filter(|value| value.is_finite()),
+        ScalarValue::Float64(value) => value.filter(|value| value.is_finite()),
         ScalarValue::Decimal128(value, _, scale) => value.map(|value| scaled(value, *scale)),
         ScalarValue::Utf8(value) | ScalarValue::LargeUtf8(value) | ScalarValue::Utf8View(value) => {
             value.as_ref().map(|value| leading(value.as_bytes()))
@@ -38,7 +38,7 @@ pub fn image(value: &ScalarValue) -> Option<f64> {
     }
 }
 
-/// Images of the values of a column; `None` for null and NaN.
+/// Images of the values of a column, as of [`image`].
 pub(crate) fn images(array: &ArrayRef) -> Vec<Option<f64>> {
     macro_rules! numbers {
         ($ty:ty, $image:expr) => {
@@ -53,9 +53,9 @@ pub(crate) fn images(array: &ArrayRef) -> Vec<Option<f64>> {
         DataType::Date32 => numbers!(Date32Type, f64::from),
         DataType::Int64 => numbers!(Int64Type, |value| value as f64),
         DataType::Float32 => {
-            array.as_primitive::<Float32Type>().iter().map(|v| v.map(f64::from).filter(|v| !v.is_nan())).collect()
+            array.as_primitive::<Float32Type>().iter().map(|v| v.map(f64::from).filter(|v| v.is_finite())).collect()
         }
-        DataType::Float64 => array.as_primitive::<Float64Type>().iter().map(|v| v.filter(|v| !v.is_nan())).collect(),
+        DataType::Float64 => array.as_primitive::<Float64Type>().iter().map(|v| v.filter(|v| v.is_finite())).collect(),
         DataType::Decimal128(_, scale) => numbers!(Decimal128Type, |value| scaled(value, *scale)),
         DataType::Timestamp(TimeUnit::Microsecond, _) => numbers!(TimestampMicrosecondType, |value| value as f64),
         DataType::Utf8View => array.as_string_view().iter().map(|v| v.map(|v| leading(v.as_bytes()))).collect(),
@@ -106,6 +106,11 @@ mod tests {
             assert!(known.is_sorted(), "{:?}: {known:?}", array.data_type());
         }
         assert_eq!(image(&ScalarValue::try_from(&DataType::Int64).expect("null")), None);
-        assert_eq!(image(&ScalarValue::Float64(Some(f64::NAN))), None);
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let array = ScalarValue::Float64(Some(value)).to_array().expect("a float");
+            assert_eq!((image(&ScalarValue::Float64(Some(value))), images(&array)), (None, vec![None]));
+            let array = ScalarValue::Float32(Some(value as f32)).to_array().expect("a float");
+            assert_eq!((image(&ScalarValue::Float32(Some(value as f32))), images(&array)), (None, vec![None]));
+        }
     }
 }
