@@ -4,10 +4,11 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use common::*;
 use keyaki_primitives::Random;
-use keyaki_publish::{Error, PublishOptions, Repository};
+use keyaki_publish::{CollectOptions, Error, PublishOptions, Repository, RequestOptions};
 use keyaki_store::{KeyRange, Options, Store};
 use object_store::local::LocalFileSystem;
 
@@ -234,7 +235,8 @@ fn faults_of_every_request_are_survived() {
             let mut random = random.lock();
             let faults: &[Fault] = match kind {
                 "get" => &[Fault::Unavailable, Fault::Truncated, Fault::Flipped, Fault::Shifted],
-                "put" => &[Fault::Unavailable, Fault::LostAnswer],
+                "put" | "delete" => &[Fault::Unavailable, Fault::LostAnswer],
+                "list" => &[Fault::Unavailable, Fault::Truncated],
                 _ => &[Fault::Unavailable],
             };
             random.one_in(4).then(|| *random.pick(faults))
@@ -243,13 +245,66 @@ fn faults_of_every_request_are_survived() {
             insert(&tree, 0..1_000, round);
             publish(&repository, &store).unwrap();
             assert_eq!(rows_of(&repository, None), rows(&store));
-            repository.collect(&Default::default()).unwrap();
+            faulty.pass(Duration::from_secs(2 * 24 * 3600));
+            let collected = repository.collect(&CollectOptions { keep: 1, ..Default::default() }).unwrap();
+            assert_eq!(collected.versions, u64::from(round > 0), "seed {seed}");
         }
         let stats = repository.request_stats();
         assert!(stats.retries > 0 && stats.damaged > 0, "{stats:?}");
         faulty.set_none();
-        assert_eq!(repository.versions().unwrap().len(), 3);
+        assert_eq!(repository.versions().unwrap().len(), 1);
+        assert_eq!(faulty.paths("leases"), [""; 0]);
+        // A listing that fails in the middle, and removals whose answers are lost, lose nothing.
+        assert_eq!(rows_of(&repository, None), rows(&store));
     }
+}
+
+#[test]
+fn failed_requests_for_metadata_publish_and_remove_nothing() {
+    let (faulty, device) = (Faulty::in_memory(), device());
+    let (store, tree) = database(&device, "/db");
+    insert(&tree, 0..500, 0);
+    let quick = RequestOptions { timeout: Duration::from_millis(20), attempts_max: 2, ..requests(1) };
+    let inner: Arc<dyn object_store::ObjectStore> = faulty.clone();
+    let own = Repository::open(inner, "bucket/shop", "shop", quick).unwrap();
+    for (kind, fault) in [
+        ("head", Fault::Denied),
+        ("head", Fault::Hangs),
+        ("head", Fault::Unavailable),
+        ("list", Fault::Denied),
+        ("list", Fault::Hangs),
+        ("list", Fault::Truncated),
+    ] {
+        faulty.set(move |of, _| (of == kind).then_some(fault));
+        let text = format!("{kind}: {fault:?}");
+        let (published, collected) = (publish(&own, &store), own.collect(&Default::default()));
+        for error in [published.map(drop).unwrap_err(), collected.map(drop).unwrap_err()] {
+            let is_right = match fault {
+                Fault::Hangs => matches!(error, Error::TimedOut { attempts: 2, .. }),
+                Fault::Denied => matches!(error, Error::Request { attempts: 1, .. }),
+                _ => matches!(error, Error::Request { attempts: 2, .. }),
+            };
+            assert!(is_right, "{text}: {error:?}");
+        }
+        if kind == "list" {
+            assert!(own.versions().is_err() && own.open_version(None, &Default::default()).is_err(), "{text}");
+        }
+        faulty.set_none();
+        assert_eq!(repository(&faulty).versions().unwrap().len(), 0, "{text}");
+    }
+    // Removals that fail leave files, and no error for a publisher.
+    faulty.set(|kind, _| (kind == "delete").then_some(Fault::Denied));
+    publish(&own, &store).unwrap();
+    assert_eq!(faulty.paths("leases").len(), 1);
+    // A removal whose answer is lost is repeated, and finds nothing.
+    let count = AtomicU32::new(0);
+    let is_first = move |kind: &str| kind == "delete" && count.fetch_add(1, Ordering::Relaxed) == 0;
+    faulty.set(move |kind, _| is_first(kind).then_some(Fault::LostAnswer));
+    faulty.pass(Duration::from_secs(2 * 3600));
+    own.collect(&Default::default()).unwrap();
+    faulty.set_none();
+    assert_eq!(faulty.paths("leases"), [""; 0]);
+    assert_eq!(rows_of(&own, None), rows(&store));
 }
 
 #[test]
@@ -266,7 +321,7 @@ fn a_crash_of_the_process_is_survived_by_a_directory() {
         let writes = AtomicU32::new(0);
         faulty.set(move |kind, _| {
             let is_dead = kind == "put" && writes.fetch_add(1, Ordering::Relaxed) >= step;
-            (is_dead || (kind != "put" && kind != "list" && kind != "get" && step < 8)).then_some(Fault::Denied)
+            (is_dead || (kind == "delete" && step < 8)).then_some(Fault::Denied)
         });
         if let Ok(published) = publish(&repository, &store) {
             versions.push((published.version.number, rows(&store)));

@@ -11,7 +11,8 @@
 //! the same time. Refused permissions and missing objects are final.
 //!
 //! *Time.* A request has a fixed time and one second for each MiB of its body. If the length of an object is not known
-//! before, its response has the fixed time to begin, and its header has the length.
+//! before, its response has the fixed time to begin, and its header has the length. A listing consists of a request for
+//! each 1000 objects, each of which has the fixed time.
 //!
 //! *Writes.* If the name of an object that must not be replaced is taken, the client compares the bytes: an earlier
 //! attempt may have succeeded without an answer.
@@ -37,9 +38,6 @@ use super::options::RequestOptions;
 use super::tasks::Tasks;
 use crate::error::{Error, Result};
 use crate::format::FRAME_BYTES;
-
-/// A listing has the time of a body of this length: it has one request for each 1000 objects.
-const LISTING_BYTES: u64 = 1 << 30;
 
 /// An object store, with the threads on which requests to it run.
 #[derive(Debug)]
@@ -288,8 +286,11 @@ impl Remote {
     pub async fn list(&self, prefix: &Path) -> Result<Vec<Listed>> {
         let attempt = || async {
             self.counters.others.add(1);
-            let listed = self.store.list(Some(prefix)).map_ok(Listed::from).try_collect::<Vec<Listed>>();
-            self.within(LISTING_BYTES, listed).await
+            let (mut listed, mut objects) = (Vec::new(), self.store.list(Some(prefix)));
+            while let Some(object) = self.within(0, objects.try_next()).await? {
+                listed.push(Listed::from(object));
+            }
+            Ok(listed)
         };
         let mut listed = self.attempt("list", prefix, 0, attempt).await?;
         listed.sort_by(|a, b| a.path.cmp(&b.path));

@@ -26,7 +26,7 @@ pub enum Fault {
     Unavailable,
     /// The request takes effect, and the answer is an error.
     LostAnswer,
-    /// The body ends early.
+    /// The body ends early, or a listing fails in the middle.
     Truncated,
     /// A bit of the body is flipped.
     Flipped,
@@ -42,7 +42,7 @@ pub enum Fault {
     Denied,
 }
 
-/// Decides about a request: its kind (`"get"`, `"put"`, `"list"`, `"delete"`), and its path.
+/// Decides about a request: its kind (`"get"`, `"head"`, `"put"`, `"list"`, `"delete"`), and its path.
 pub type Decide = dyn Fn(&str, &str) -> Option<Fault> + Send + Sync;
 
 pub struct Faulty {
@@ -208,6 +208,9 @@ impl ObjectStore for Faulty {
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
         if options.head {
+            if self.before("head", path).await?.is_some() {
+                return Err(Faulty::unavailable());
+            }
             let found = self.inner.get_opts(path, options).await?;
             return Ok(GetResult { meta: self.dated(found.meta.clone()), ..found });
         }
@@ -244,9 +247,19 @@ impl ObjectStore for Faulty {
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         // One at a time, in the test's thread of control.
         let paths: Vec<Path> = futures::executor::block_on(locations.filter_map(|path| async { path.ok() }).collect());
-        if let Some(path) = paths.iter().find(|path| self.fault("delete", path.as_ref()).is_some()) {
-            let error = Faulty::unavailable();
-            tracing::debug!(%path, "removal fails");
+        let fault = paths.iter().find_map(|path| Some((path, self.fault("delete", path.as_ref())?)));
+        let failure = match fault {
+            None => None,
+            Some((path, Fault::Denied)) => Some(Faulty::denied(path)),
+            Some((_, Fault::LostAnswer)) => {
+                paths.iter().for_each(|path| _ = self.dates.lock().remove(path));
+                let removed = self.inner.delete_stream(stream::iter(paths.clone().into_iter().map(Ok)).boxed());
+                futures::executor::block_on(removed.for_each(|_| async {}));
+                Some(Faulty::unavailable())
+            }
+            Some(_) => Some(Faulty::unavailable()),
+        };
+        if let Some(error) = failure {
             return stream::once(async move { Err(error) }).boxed();
         }
         paths.iter().for_each(|path| _ = self.dates.lock().remove(path));
@@ -256,11 +269,22 @@ impl ObjectStore for Faulty {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         self.lists.fetch_add(1, Ordering::Relaxed);
         let path = prefix.map(ToString::to_string).unwrap_or_default();
-        if self.fault("list", &path).is_some() {
-            return stream::once(async { Err(Faulty::unavailable()) }).boxed();
+        let fault = self.fault("list", &path);
+        match fault {
+            None | Some(Fault::Truncated) => {}
+            Some(Fault::Hangs) => return stream::pending().boxed(),
+            Some(Fault::Denied) => {
+                let error = Faulty::denied(&Path::from(path));
+                return stream::once(async move { Err(error) }).boxed();
+            }
+            Some(_) => return stream::once(async { Err(Faulty::unavailable()) }).boxed(),
         }
         let listed = futures::executor::block_on(self.inner.list(prefix).collect::<Vec<_>>());
-        let dated: Vec<_> = listed.into_iter().map(|meta| meta.map(|meta| self.dated(meta))).collect();
+        let mut dated: Vec<_> = listed.into_iter().map(|meta| meta.map(|meta| self.dated(meta))).collect();
+        if fault == Some(Fault::Truncated) {
+            dated.truncate(dated.len() / 2);
+            dated.push(Err(Faulty::unavailable()));
+        }
         stream::iter(dated).boxed()
     }
 
