@@ -429,6 +429,20 @@ fn processes_share_the_cache_on_disk() {
 }
 
 #[test]
+fn opening_a_version_cleans_its_cache_up_in_the_background() {
+    let Shop { repository, .. } = shop(500);
+    let directory = tempfile::tempdir().unwrap();
+    let left = directory.path().join("new").join("0123456789abcdef");
+    std::fs::create_dir(directory.path().join("new")).unwrap();
+    std::fs::File::create(&left).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let disk = Some(DiskCacheOptions { directory: directory.path().into(), bytes_max: 64 << 20 });
+    let _device = repository.open_version(None, &ReadOptions { memory_bytes: 0, disk }).unwrap();
+    while left.exists() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn damaged_manifests_are_refused() {
     let Shop { faulty, repository, .. } = shop(500);
     let path = faulty.paths("versions").pop().unwrap();

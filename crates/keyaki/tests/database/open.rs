@@ -40,7 +40,7 @@ async fn statistics_of_infinite_numbers_are_stored() {
         session.execute(script).await.unwrap();
     }
     let database = Database::open(dir.path(), options()).unwrap();
-    assert_eq!(one_number(&database, "SELECT count(*) FROM t WHERE d = 'Infinity' AND r < 0").await, 8);
+    assert_eq!(one_number(&database, "SELECT count(*) FROM t WHERE d = 'Infinity' AND r < 0").await, 9);
     assert_eq!(one_number(&database, "SELECT count(*) FROM t WHERE d < 10 AND r > 2").await, 9);
 }
 

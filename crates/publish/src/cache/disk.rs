@@ -12,8 +12,8 @@
 //! *Slow disks.* Readers do not wait for writes. Frames queued for writing take at most [`QUEUED_BYTES_MAX`]; further
 //! frames are not written, and counted.
 //!
-//! *Limit.* A process counts the bytes that it adds. When they may exceed the limit, it lists the directory, and
-//! removes the files that were not used for the longest time, until they take seven eighths of it. A use sets the
+//! *Limit.* A process lists the directory when it has opened the cache, in the background, and counts the bytes that it
+//! adds. When they may exceed the limit, it lists the directory again, and removes the files that were not used for the longest time, until they take seven eighths of it. A use sets the
 //! time of a file, at most once in ten minutes. Several processes may exceed the limit together by an eighth for each
 //! of them.
 
@@ -93,14 +93,14 @@ impl Drop for QueuedFrame {
 }
 
 impl DiskCache {
-    /// Opens the cache, and lists its files.
+    /// Opens the cache. Its files are not listed before [`DiskCache::evict`].
     ///
     /// # Errors
     /// [`Error::CacheDirectory`].
     pub fn open(options: &DiskCacheOptions, random: Random) -> Result<DiskCache> {
         let unusable = |source| Error::CacheDirectory { path: options.directory.clone(), source: Arc::new(source) };
         fs::create_dir_all(options.directory.join("new")).map_err(unusable)?;
-        let cache = DiskCache {
+        Ok(DiskCache {
             options: options.clone(),
             bytes: AtomicU64::new(0),
             queued: AtomicU64::new(0),
@@ -108,9 +108,7 @@ impl DiskCache {
             skipped: Counter::default(),
             random: Mutex::new(random),
             evicting: Mutex::new(()),
-        };
-        cache.evict();
-        Ok(cache)
+        })
     }
 
     /// Reads a frame. A damaged file is removed.
@@ -186,8 +184,9 @@ impl DiskCache {
         written
     }
 
-    /// Removes the files that were not used for the longest time, if the files exceed the limit.
-    fn evict(&self) {
+    /// Lists the files, and removes those that were not used for the longest time if they exceed the limit. Takes 1.5
+    /// seconds for 100,000 files.
+    pub fn evict(&self) {
         let Some(_evicting) = self.evicting.try_lock() else { return };
         let mut files = self.list();
         let mut bytes: u64 = files.iter().map(|file| file.bytes).sum();
@@ -355,6 +354,9 @@ mod tests {
         file.set_modified(SystemTime::now() - ABANDONED * 2).unwrap();
         let smaller = DiskCacheOptions { bytes_max: 3 * 4104, ..cache.options.clone() };
         let smaller = DiskCache::open(&smaller, Random::new(3)).unwrap();
+        // Opening lists nothing.
+        assert!(left.exists());
+        smaller.evict();
         assert!(!left.exists());
         assert!(smaller.list().len() <= 3 && smaller.get(id).is_some());
     }

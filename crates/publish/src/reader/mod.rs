@@ -59,6 +59,9 @@ impl Repository {
         })?;
         let open = |options| DiskCache::open(options, unique_random()).map(Arc::new);
         let disk = options.disk.as_ref().map(open).transpose()?;
+        if let Some(disk) = disk.clone() {
+            self.remote.handle().spawn_blocking(move || disk.evict());
+        }
         let (number, memory) = (manifest.number, MemoryCache::new(options.memory_bytes));
         let (map, names) = (DataMap::new(manifest), self.names.clone());
         let fetcher = Arc::new(Fetcher::new(self.remote.clone(), names, map, memory, disk));
