@@ -61,7 +61,11 @@ pub async fn report(runner: &mut Runner, path: &Path) -> Result<()> {
 
 /// The remedy for damage.
 fn hint(database: &Path) -> String {
-    let database = database.display();
+    let shown = database.display();
+    if keyaki::is_url(database) {
+        return format!("open an older version ('{shown}@N'; keyaki versions '{shown}'), or publish to another URL");
+    }
+    let database = shown;
     format!("restore a backup, or salvage the intact rows: keyaki repair '{database}' NEW_DATABASE")
 }
 

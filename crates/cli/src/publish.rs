@@ -1,6 +1,6 @@
 //! `keyaki publish`, `keyaki versions` and `keyaki clone`: databases in object stores.
 
-use std::io::{Write, stdout};
+use std::io::{Write, stderr, stdout};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -26,6 +26,7 @@ pub async fn publish(arguments: &PublishArguments, interrupts: Arc<Interrupts>) 
     drop(database);
     let keep = arguments.keep.map(|keep| format!(" KEEP {keep}")).unwrap_or_default();
     let statement = format!("PUBLISH DATABASE TO '{}'{keep}", arguments.url.replace('\'', "''"));
+    let mut is_first = true;
     loop {
         let start = Instant::now();
         let published = runner.collect(&statement).await;
@@ -35,9 +36,11 @@ pub async fn publish(arguments: &PublishArguments, interrupts: Arc<Interrupts>) 
         match published {
             Ok(published) => runner.say(&shown(&published))?,
             Err(Failure::Cancelled) => return Err(Failure::Cancelled),
+            Err(failure) if is_first => return Err(failure),
             // The store may be reachable again at the next time.
-            Err(failure) => eprintln!("error: {failure}"),
+            Err(failure) => tell(&format!("error: {failure}")),
         }
+        is_first = false;
         let mut active = interrupts.activate();
         let rest = interval.saturating_sub(start.elapsed());
         if active.unless_pressed(tokio::time::sleep(rest)).await.is_none() {
@@ -54,11 +57,16 @@ fn open(arguments: &PublishArguments) -> Result<Database> {
     let options = keyaki::Options { must_exist: true, read_only, ..arguments.open.options()? };
     match database::open(&arguments.database, options.clone()) {
         Err(Failure::Database(error)) if !read_only && matches!(error.root(), Error::Locked { .. }) => {
-            eprintln!("another process writes to the database: publishing its newest checkpoint");
+            tell("another process writes to the database: publishing its newest checkpoint");
             database::open(&arguments.database, keyaki::Options { read_only: true, ..options })
         }
         opened => opened,
     }
+}
+
+/// Writes a line to standard error, which may be closed.
+fn tell(line: &str) {
+    let _ = writeln!(stderr(), "{line}");
 }
 
 /// A sentence about the row of PUBLISH DATABASE.
@@ -67,9 +75,10 @@ fn shown(published: &[RecordBatch]) -> String {
         published.iter().map(|batch| batch.column(column).as_primitive::<Int64Type>().value(0) as u64).sum()
     };
     let [version, uploaded, kept, removed] = [1, 2, 3, 4].map(number);
-    let mut text = match uploaded {
-        0 => format!("version {version} already has this state of the database"),
-        uploaded => format!("published version {version}: {} uploaded, {} kept", bytes(uploaded), bytes(kept)),
+    let is_new = published.iter().any(|batch| batch.column(5).as_boolean().value(0));
+    let mut text = match is_new {
+        false => format!("version {version} already has this state of the database"),
+        true => format!("published version {version}: {} uploaded, {} kept", bytes(uploaded), bytes(kept)),
     };
     if removed > 0 {
         let plural = if removed == 1 { "" } else { "s" };

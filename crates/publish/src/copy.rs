@@ -1,11 +1,11 @@
 //! Clones: a version as a local database that can be written.
 //!
-//! As a backup, a clone is written under the name `data.new`, with holes between the extents. It gets the name `data`
+//! A clone is written under the name `data.clone`, which no database has, with holes between the extents. It gets the name `data`
 //! when it is complete and durable.
 //!
 //! *Exclusion.* A clone holds the lock of the file `LOCK`, as databases do, and looks at the directory with the lock
 //! held. `LOCK` is never removed: of two processes that lock it, one could have opened the removed file and the other
-//! one a new file, and each would remove or rename the other's `data.new`.
+//! one a new file, and each would remove or rename the other's `data.clone`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,9 @@ const PART_BYTES: u64 = 4 << 20;
 /// Threads that read and write parts.
 const THREADS: usize = 8;
 /// Files that an interrupted clone leaves.
-const REMAINS: [&str; 2] = ["LOCK", "data.new"];
+const REMAINS: [&str; 2] = ["LOCK", NEW];
+/// The data file of a clone under construction: the store makes no new database beside it.
+const NEW: &str = "data.clone";
 
 /// The result of [`Repository::clone_version`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +60,7 @@ impl Repository {
         prepare(&**device, directory)?;
         let _lock = device.lock(&directory.join("LOCK"))?;
         prepare(&**device, directory)?;
-        let new = directory.join("data.new");
+        let new = directory.join(NEW);
         if device.exists(&new)? {
             device.remove(&new)?;
         }

@@ -90,6 +90,16 @@ pub enum Error {
         /// The repository.
         repository: String,
     },
+    /// The newest version has more commits than the database: this is an older copy of it.
+    #[error(
+        "version {number} in \"{repository}\" has newer commits than this database (publish copies to another URL)"
+    )]
+    OlderState {
+        /// Number of the newest version.
+        number: u64,
+        /// The repository.
+        repository: String,
+    },
     /// Another publisher added a version meanwhile, or a collector has taken the number of the version away, because
     /// some lease had expired. Nothing was published. The next attempt reuses the uploaded objects.
     #[error("another process took version number {number} meanwhile (publish again)")]

@@ -79,7 +79,7 @@ fn a_failed_clone_leaves_no_database() {
     assert_eq!(device.list(target).unwrap(), ["LOCK"]);
     faulty.set_none();
     // What a process that died has left.
-    device.open(&target.join("data.new"), OpenMode::CreateNew).unwrap();
+    device.open(&target.join("data.clone"), OpenMode::CreateNew).unwrap();
     repository.clone_version(None, &device, target, &|_, _| true).unwrap().unwrap();
     let again = repository.clone_version(None, &device, target, &|_, _| true);
     assert!(matches!(again, Err(Error::DirectoryNotEmpty { .. })), "{again:?}");

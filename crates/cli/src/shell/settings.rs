@@ -124,6 +124,9 @@ pub(super) fn unescaped(text: &str) -> Result<String> {
 
 /// `.output [FILE]`, `.once FILE`: the destination of all results, or of the next one.
 pub fn output(runner: &mut Runner, path: Option<&str>, is_once: bool) -> Result<()> {
+    if let Some(command) = path.and_then(|path| path.strip_prefix('|')) {
+        return program(runner, command.trim(), is_once);
+    }
     let target = match path {
         None => Target::Stdout,
         Some(path) => Target::File(BufWriter::new(File::create(path).map_err(Failure::file(path))?)),

@@ -203,9 +203,10 @@ impl Engine {
     /// Opens a database directory. Creates it if it does not exist, unless `options.must_exist` is set. `compile` compiles
     /// the expressions of a table whose in-memory indexes are built.
     pub fn open(path: &Path, options: Options, compile: Compile) -> Result<Arc<Engine>> {
-        if options.device.is_none()
-            && let Some(url) = path.to_str().filter(|_| published::is_url(path))
-        {
+        if let Some(url) = path.to_str().filter(|_| published::is_url(path)) {
+            if options.device.is_some() {
+                return Err(Error::Unsupported("a device for a database at a URL".into()));
+            }
             let (version, options) = published::open(url, options)?;
             let path = version.directory().to_path_buf();
             return Engine::open_on(version.clone(), Some(version), &path, options, compile);
@@ -219,7 +220,7 @@ impl Engine {
 
     /// Like [`Engine::open`], but fails if the database exists.
     pub fn create(path: &Path, options: Options, compile: Compile) -> Result<Arc<Engine>> {
-        if options.device.is_none() && published::is_url(path) {
+        if published::is_url(path) {
             let what = "databases at URLs, except as copies (create a local database, and publish it)";
             return Err(Error::Unsupported(what.into()));
         }

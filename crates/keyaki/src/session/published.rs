@@ -30,7 +30,8 @@ pub fn is_url(path: impl AsRef<Path>) -> bool {
 /// # Errors
 /// `ObjectStore`.
 pub fn published_versions(url: &str) -> Result<Vec<PublishedVersion>> {
-    let versions = Repository::from_url(url)?.versions()?;
+    // The number of a version selects none of them.
+    let versions = Repository::from_url(published::split_version(url).0)?.versions()?;
     let version = |Version { number, published_us }| PublishedVersion { number, published_us };
     Ok(versions.into_iter().map(version).collect())
 }

@@ -49,11 +49,12 @@ impl FileAccess {
     /// `FileAccess`.
     pub(crate) fn check_url(&self, url: &str) -> Result<()> {
         let FileAccess::Within(directories) = self else { return Ok(()) };
-        if let Some(directory) = super::publish::directory_of(url) {
-            return self.check(directory);
-        }
         // Parts of URLs that stand for others could lead elsewhere.
-        let is_plain = !url.contains("..") && !url.contains('%');
+        let is_plain =
+            !url.contains("..") && !url.contains(['%', '\\', '?', '#']) && !url.contains(|c: char| c.is_control());
+        if let Some(directory) = super::publish::directory_of(url).filter(|_| is_plain) {
+            return self.check(directory).map_err(|_| Error::FileAccess { path: url.into() });
+        }
         let is_within = |permitted: &Path| {
             let permitted = permitted.to_str().filter(|_| is_url(permitted)).map(|text| text.trim_end_matches('/'));
             permitted
@@ -177,5 +178,38 @@ mod tests {
         assert!(FileAccess::All.check(&other.join("secret")).is_ok());
         assert!(FileAccess::Within(Vec::new()).check(&allowed).is_err());
         assert!(access.check(&allowed.join("a/".repeat(1_000_000))).is_err());
+    }
+
+    #[test]
+    fn urls_below_permitted_directories_and_urls() {
+        let directory = tempfile::tempdir().unwrap();
+        let allowed = directory.path().join("allowed");
+        std::fs::create_dir(&allowed).unwrap();
+        let access = FileAccess::Within(vec![allowed.clone(), PathBuf::from("s3://bucket/shop/")]);
+        let shown = allowed.display();
+        for url in [
+            format!("file://{shown}"),
+            format!("FILE://{shown}/a"),
+            "s3://bucket/shop".into(),
+            "s3://bucket/shop/x".into(),
+        ] {
+            assert!(access.check_url(&url).is_ok(), "{url}");
+            assert!(FileAccess::Within(Vec::new()).check_url(&url).is_err() && FileAccess::All.check_url(&url).is_ok());
+        }
+        for rest in ["/../secret", "/%2e%2e/secret", "/..\\secret", "/.\t./secret", "?x", "#x", "/a\nb"] {
+            assert!(access.check_url(&format!("file://{shown}{rest}")).is_err(), "{rest}");
+            assert!(access.check_url(&format!("s3://bucket/shop{rest}")).is_err(), "{rest}");
+        }
+        for url in [
+            "s3://bucket/shopping",
+            "s3://other/shop",
+            "gs://bucket/shop",
+            "file:allowed",
+            "file://localhost/allowed",
+            "allowed",
+            "",
+        ] {
+            assert!(access.check_url(url).is_err(), "{url}");
+        }
     }
 }

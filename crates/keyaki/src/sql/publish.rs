@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array, StringArray};
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, StringArray};
 use datafusion::sql::sqlparser::parser::Parser;
 use keyaki_publish::{CollectOptions, PublishOptions, Repository};
 use keyaki_store::Store;
@@ -12,6 +12,7 @@ use super::check::over_pages;
 use super::transaction::check_outside;
 use super::{Outcome, SqlSession, syntax};
 use crate::base::interrupt::Execution;
+use crate::engine::published::split_version;
 use crate::{Error, Result};
 
 /// The repository, and the number of versions that stay.
@@ -46,11 +47,18 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Publish> {
 }
 
 /// Executes the statement. The result is one row: the URL, the number of the version, the bytes that were uploaded,
-/// those that the version before has, and the number of versions that were removed.
+/// those that the version before has, the number of versions that were removed, and whether the version is new.
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, publish: Publish) -> Result<Outcome> {
     check_outside(session, "PUBLISH")?;
     let Publish { url, keep } = publish;
     session.files().check_url(&url)?;
+    if split_version(&url).1.is_some() {
+        return Err(Error::InvalidParameter {
+            name: "URL".into(),
+            value: url,
+            expected: "a URL without @ and a number at its end, which stand for a version".into(),
+        });
+    }
     let (target, decision) = (url.clone(), execution.decision().clone());
     let work = move |store: &Store, progress: &(dyn Fn(u64, u64) -> bool + Sync)| -> Result<_> {
         let repository = Repository::from_url(&target)?;
@@ -72,16 +80,21 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, publish
     let numbers = [published.version.number, published.uploaded_bytes, resumed_or_kept, removed];
     let [version, bytes, kept_bytes, removed] =
         numbers.map(|number| Arc::new(Int64Array::from(vec![number as i64])) as ArrayRef);
+    let is_new: ArrayRef = Arc::new(BooleanArray::from(vec![published.is_new]));
     Outcome::of_columns([
         ("url", url),
         ("version", version),
         ("bytes", bytes),
         ("kept_bytes", kept_bytes),
         ("removed_versions", removed),
+        ("is_new", is_new),
     ])
 }
 
-/// The directory of a URL `file://…`.
+/// The directory of a URL `file:///…`.
 pub(super) fn directory_of(url: &str) -> Option<&Path> {
-    url.strip_prefix("file://").map(Path::new)
+    let scheme = url.get(..FILE.len()).filter(|scheme| scheme.eq_ignore_ascii_case(FILE));
+    scheme.map(|_| Path::new(&url[FILE.len()..])).filter(|path| path.is_absolute())
 }
+
+const FILE: &str = "file://";

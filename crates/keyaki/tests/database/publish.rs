@@ -167,7 +167,8 @@ fn statements_and_urls_are_checked() {
         assert_eq!(state(sql), SqlState::SYNTAX_ERROR, "{sql}");
     }
     assert_eq!(state("PUBLISH DATABASE TO 'file:///x' KEEP 0"), SqlState::INVALID_PARAMETER_VALUE);
-    for url in ["shop", "ftp://host/shop", "memory:///", ""] {
+    let escaping = format!("{url}/%2e%2e/other");
+    for url in ["shop", "ftp://host/shop", "memory:///", "", "file:shop", "file:///", "file:///a@1", &escaping] {
         assert_eq!(state(&format!("PUBLISH DATABASE TO '{url}'")), SqlState::INVALID_PARAMETER_VALUE, "{url}");
     }
     shop.execute("BEGIN", ()).unwrap();
@@ -182,6 +183,22 @@ fn statements_and_urls_are_checked() {
     assert_eq!(failed(&format!("{url}@7")).to_string(), format!("version 7 does not exist in \"{url}\""));
     let created = keyaki::Database::create(&url, Options::default()).unwrap_err();
     assert_eq!(created.sqlstate(), SqlState::FEATURE_NOT_SUPPORTED);
+    let device = Some(keyaki_device::open_default().unwrap());
+    let with_device = keyaki::Database::open(&url, Options { device, ..Options::default() }).unwrap_err();
+    assert_eq!(with_device.sqlstate(), SqlState::FEATURE_NOT_SUPPORTED);
+    // An older copy does not become the newest version.
+    let copy = directory.path().join("older");
+    clone_published(&url, &copy, &|_, _| true).unwrap();
+    shop.execute("DELETE FROM orders WHERE id = 5", ()).unwrap();
+    publish(&shop, &format!("PUBLISH DATABASE TO '{url}'"));
+    let error = open(&copy).unwrap().execute(&format!("PUBLISH DATABASE TO '{url}'"), ()).unwrap_err();
+    assert_eq!(error.sqlstate(), SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "{error}");
+    // A clone that was interrupted is no empty database.
+    let unfinished = directory.path().join("unfinished");
+    std::fs::create_dir(&unfinished).unwrap();
+    std::fs::write(unfinished.join("data.clone"), "part").unwrap();
+    assert_eq!(open(&unfinished).unwrap_err().sqlstate(), SqlState::INVALID_CATALOG_NAME);
+    assert_eq!(clone_published(&url, &unfinished, &|_, _| true).unwrap().0, 2);
     // Versions of one database stay together.
     let other = open(directory.path().join("other")).unwrap();
     let error = other.execute(&format!("PUBLISH DATABASE TO '{url}'"), ()).unwrap_err();

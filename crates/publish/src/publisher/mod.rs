@@ -77,7 +77,7 @@ impl Repository {
     /// the upload by returning false: the result is `None` then. Blocks.
     ///
     /// # Errors
-    /// [`Error::Conflict`], [`Error::OtherDatabase`], [`Error::LeaseExpired`]; [`Error::Database`] for a damaged
+    /// [`Error::Conflict`], [`Error::OtherDatabase`], [`Error::OlderState`], [`Error::LeaseExpired`]; [`Error::Database`] for a damaged
     /// page; those of requests. There is no new version then, except that one may appear if no attempt to write its
     /// manifest was answered, or if the listing afterwards failed.
     pub fn publish(
@@ -121,6 +121,11 @@ impl Repository {
         let base = newest.as_ref().map(|(_, manifest)| manifest);
         if base.is_some_and(|base| base.database_id != image.database_id()) {
             return Err(Error::OtherDatabase { repository: self.name.to_string() });
+        }
+        if let Some((version, base)) = &newest
+            && base.sequence > image.sequence()
+        {
+            return Err(Error::OlderState { number: version.number, repository: self.name.to_string() });
         }
         let plan = Plan::new(&image, base);
         if let Some((version, base)) = &newest

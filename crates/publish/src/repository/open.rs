@@ -13,12 +13,14 @@ use crate::remote::{Remote, RequestOptions, connect};
 impl Repository {
     /// The repository at a URL: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
     /// `file:///directory`. The environment has credentials and settings in the variables of the stores' own tools,
-    /// for example `AWS_ACCESS_KEY_ID` and `AWS_ENDPOINT`. Makes no request.
+    /// for example `AWS_ACCESS_KEY_ID` and `AWS_ENDPOINT`. A URL has no part that could be read in another way: no query,
+    /// fragment, backslash, control character, and no `.`, `..` or escape of these. Makes no request.
     ///
     /// # Errors
     /// [`Error::InvalidUrl`], [`Error::StartThread`].
     pub fn from_url(url: &str) -> Result<Repository> {
         let invalid = |detail: String| Error::InvalidUrl { url: url.into(), detail };
+        check(url).map_err(invalid)?;
         let parsed = Url::parse(url).map_err(|error| invalid(error.to_string()))?;
         let variable = |(name, value): (OsString, OsString)| name.into_string().ok().zip(value.into_string().ok());
         let (store, prefix) = connect(&parsed, std::env::vars_os().filter_map(variable)).map_err(invalid)?;
@@ -35,5 +37,58 @@ impl Repository {
     pub fn open(store: Arc<dyn ObjectStore>, prefix: &str, name: &str, options: RequestOptions) -> Result<Repository> {
         let names = Names::new(parse_prefix(prefix)?);
         Ok(Repository { remote: Arc::new(Remote::new(store, options)?), names, name: name.into() })
+    }
+}
+
+/// Checks that a URL means what it says.
+fn check(url: &str) -> Result<(), String> {
+    let Some((scheme, path)) = url.split_once("://") else {
+        return Err("it has no scheme, such as file:///directory or s3://bucket/prefix".into());
+    };
+    if let Some(character) = url.chars().find(|c| c.is_control() || ['\\', '?', '#'].contains(c)) {
+        return Err(format!("it contains {character:?}"));
+    }
+    let lower = path.to_ascii_lowercase();
+    if ["%2e", "%2f", "%5c", "%0", "%1"].iter().any(|escape| lower.contains(escape)) {
+        return Err("it contains escapes of dots, slashes or control characters".into());
+    }
+    if path.split('/').any(|part| part == "." || part == "..") {
+        return Err("it contains the parts \".\" or \"..\"".into());
+    }
+    if scheme.eq_ignore_ascii_case("file") && (!path.starts_with('/') || path.trim_matches('/').is_empty()) {
+        return Err("it names no directory (use file:///directory)".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_have_one_meaning() {
+        for url in ["file:///a/b", "s3://bucket", "s3://bucket/a%20b/c", "file:///a b", "gs://b/..a/b..", "file:///ä"]
+        {
+            assert_eq!(check(url), Ok(()), "{url}");
+        }
+        for url in [
+            "shop",
+            "file:a",
+            "file:/a",
+            "file://",
+            "file:///",
+            "file://localhost/a",
+            "file:///a/../b",
+            "file:///a/%2E%2e/b",
+            "file:///a/..\\b",
+            "file:///a/.\t./b",
+            "file:///a%2fb",
+            "file:///a?b",
+            "s3://bucket/a#b",
+            "s3://bucket/./a",
+            "s3://bucket/%0aa",
+        ] {
+            assert!(check(url).is_err(), "{url}");
+        }
     }
 }

@@ -100,7 +100,9 @@ pub(super) fn sqlstate_of_publish(error: &PublishError) -> SqlState {
     match error {
         PublishError::InvalidUrl { .. } => SqlState::INVALID_PARAMETER_VALUE,
         PublishError::NoVersion { .. } | PublishError::VersionNotFound { .. } => SqlState::INVALID_CATALOG_NAME,
-        PublishError::OtherDatabase { .. } => SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        PublishError::OtherDatabase { .. } | PublishError::OlderState { .. } => {
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
+        }
         PublishError::Conflict { .. } | PublishError::LeaseExpired { .. } => SqlState::OBJECT_IN_USE,
         PublishError::DirectoryNotEmpty { .. } => SqlState::DUPLICATE_FILE,
         PublishError::FormatVersion { .. } => SqlState::FEATURE_NOT_SUPPORTED,
