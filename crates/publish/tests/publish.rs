@@ -193,10 +193,16 @@ fn an_interrupted_publisher_leaves_no_version_and_is_resumed() {
     assert!(matches!(failed, Err(Error::Request { attempts: 1, .. })), "{failed:?}");
     faulty.set_none();
     assert!(repository.versions().unwrap().is_empty());
-    // A little changes meanwhile.
-    insert(&tree, 100..110, 1);
     let resumed = publish(&repository, &store).unwrap();
     assert!(resumed.resumed_bytes > 0, "{resumed:?}");
+    assert_eq!(rows_of(&repository, None), rows(&store));
+    // A change between an interrupted publisher and the next one.
+    faulty.set(|kind, path| (kind == "put" && path.contains("versions")).then_some(Fault::Denied));
+    insert(&tree, 100..110, 1);
+    assert!(publish(&repository, &store).is_err());
+    faulty.set_none();
+    insert(&tree, 110..120, 1);
+    assert_eq!(publish(&repository, &store).unwrap().version.number, 2);
     assert_eq!(rows_of(&repository, None), rows(&store));
 }
 
