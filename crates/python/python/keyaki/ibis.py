@@ -14,7 +14,6 @@ a schema of Keyaki.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 import ibis
@@ -73,7 +72,7 @@ class Backend(
 
     @property
     def version(self) -> str:
-        return importlib.metadata.version("keyaki")
+        return _keyaki.VERSION
 
     @property
     def current_database(self) -> str:
