@@ -54,8 +54,9 @@ class Backend(
     supports_temporary_tables = True
     supports_create_or_replace = False
 
-    def do_connect(self, path: str | PathLike[str] = ":memory:", **options: Any) -> None:
+    def do_connect(self, database: str | PathLike[str] | None = None, **options: Any) -> None:
         """Opens a database; `options` are those of `keyaki.connect()`."""
+        path = ":memory:" if database is None else database
         self.con = _keyaki.connect(path, autocommit=True, frames=False, **options)
 
     @classmethod
