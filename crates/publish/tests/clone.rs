@@ -87,7 +87,7 @@ fn a_failed_clone_leaves_no_database() {
     assert_eq!(KeyValue::open(&clone, TREE).unwrap().get(&1_u32.to_be_bytes()).unwrap(), Some(value(1, 0)));
 }
 
-/// Clones that end early beside others: whoever holds the lock removes no file that another one uses.
+/// A clone that ends early removes no file that another clone uses.
 #[test]
 fn one_of_several_clones_makes_the_database() {
     let (faulty, device) = (Faulty::in_memory(), device());

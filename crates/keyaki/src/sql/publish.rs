@@ -46,8 +46,8 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Publish> {
     Ok(Publish { url, keep: keep.transpose()? })
 }
 
-/// Executes the statement. The result is one row: the URL, the number of the version, the bytes that were uploaded,
-/// those that the version before has, the number of versions that were removed, and whether the version is new.
+/// Executes the statement. The result is one row: the URL, the number of the version, the bytes uploaded, the bytes
+/// that the version before has already, the number of removed versions, and whether the version is new.
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, publish: Publish) -> Result<Outcome> {
     check_outside(session, "PUBLISH")?;
     let Publish { url, keep } = publish;

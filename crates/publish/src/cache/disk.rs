@@ -184,8 +184,8 @@ impl DiskCache {
         written
     }
 
-    /// Lists the files, and removes those that were not used for the longest time if they exceed the limit. Takes 1.5
-    /// seconds for 100,000 files.
+    /// Lists the files. If they exceed the limit, removes the least recently used files. Takes 1.5 seconds for 100,000
+    /// files.
     pub fn evict(&self) {
         let Some(_evicting) = self.evicting.try_lock() else { return };
         let mut files = self.list();

@@ -25,7 +25,7 @@ type Entries = BTreeMap<OsString, Entry>;
 struct State {
     /// The bytes of files, and whether they were synced.
     bodies: Vec<(Vec<u8>, bool)>,
-    /// The entries of directories: those that programs see, and those that were synced.
+    /// The entries of directories: the ones that programs see, and the ones that were synced.
     seen: HashMap<PathBuf, Entries>,
     synced: HashMap<PathBuf, Entries>,
     /// Calls until the power fails.
