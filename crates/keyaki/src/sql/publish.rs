@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Int64Array, StringArray};
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
 use keyaki_publish::{CollectOptions, PublishOptions, Repository};
 use keyaki_store::Store;
@@ -24,7 +25,6 @@ pub(super) struct Publish {
 
 /// Parses a statement whose first word is PUBLISH.
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Publish> {
-    use datafusion::sql::sqlparser::keywords::Keyword;
     parser.next_token();
     parser.expect_keywords(&[Keyword::DATABASE, Keyword::TO]).map_err(syntax)?;
     let url = parser.parse_literal_string().map_err(syntax)?;

@@ -7,8 +7,11 @@ use flate2::write::GzEncoder;
 
 use crate::sql::copy::options::Compression;
 
+/// Shorter parts are collected: batches of selective queries are short.
+const BUFFER_BYTES: usize = 128 << 10;
+
 pub(in crate::sql::copy) enum TextFile {
-    Plain(File),
+    Plain { file: File, buffer: Vec<u8> },
     Gzip(GzEncoder<File>),
     Zstd(zstd::Encoder<'static, File>),
 }
@@ -23,22 +26,35 @@ impl TextFile {
                 encoder.include_checksum(true)?;
                 TextFile::Zstd(encoder)
             }
-            _ => TextFile::Plain(file),
+            _ => TextFile::Plain { file, buffer: Vec::new() },
         })
     }
 
     pub fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
         match self {
-            TextFile::Plain(file) => file.write_all(bytes),
+            TextFile::Plain { file, buffer } => {
+                if buffer.len() + bytes.len() > BUFFER_BYTES {
+                    file.write_all(buffer)?;
+                    buffer.clear();
+                }
+                match bytes.len() < BUFFER_BYTES {
+                    true => buffer.extend_from_slice(bytes),
+                    false => file.write_all(bytes)?,
+                }
+                Ok(())
+            }
             TextFile::Gzip(encoder) => encoder.write_all(bytes),
             TextFile::Zstd(encoder) => encoder.write_all(bytes),
         }
     }
 
-    /// Writes the end of the compressed data, and returns the file.
+    /// Writes buffered bytes or the end of the compressed data, and returns the file.
     pub fn finish(self) -> Result<File> {
         match self {
-            TextFile::Plain(file) => Ok(file),
+            TextFile::Plain { mut file, buffer } => {
+                file.write_all(&buffer)?;
+                Ok(file)
+            }
             TextFile::Gzip(encoder) => encoder.finish(),
             TextFile::Zstd(encoder) => encoder.finish(),
         }
