@@ -92,8 +92,26 @@ impl Failure {
                 | E::PermissionDenied { .. }
                 | E::Unauthenticated { .. }
                 | E::UnknownConfigurationKey { .. }
-        )
+        ) || status(error).is_some_and(|status| FINAL_STATUSES.contains(&status))
     }
+}
+
+/// Statuses of answers that repetition does not change: another place, wrong credentials, no permission, no bucket.
+const FINAL_STATUSES: [u16; 4] = [301, 401, 403, 404];
+
+/// The status of an answer that the client of a store does not distinguish, such as that of a refused listing. Its type
+/// is not public, but its message names the status.
+fn status(error: &object_store::Error) -> Option<u16> {
+    let mut next: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = next {
+        next = error.source();
+        // The messages of errors contain those of their causes: the status is in that of the last one.
+        if next.is_none() {
+            let message = error.to_string();
+            return message.split_once("status code: ")?.1.get(..3)?.parse().ok();
+        }
+    }
+    None
 }
 
 impl Remote {

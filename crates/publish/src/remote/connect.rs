@@ -18,68 +18,76 @@ pub(crate) const STAGING: &str = "new";
 const SCHEMES: &str = "use s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///directory";
 
 /// The object store at a URL and the path in it. `variables` are the names and values of the environment; each client
-/// ignores the variables of other programs. Makes no request. The error is a message.
+/// ignores the variables of other programs. `settings` have such names too, and take precedence. Makes no request. The
+/// error is a message.
 pub(crate) fn connect(
     url: &Url,
     variables: impl Iterator<Item = (String, String)>,
+    settings: &[(String, String)],
 ) -> Result<(Arc<dyn ObjectStore>, Path), String> {
     if url.scheme() == "file" && url.host().is_some() {
         return Err("file URLs of other hosts are not supported (use file:///directory)".into());
     }
     let unsupported = |_| format!("scheme \"{}\" is not supported ({SCHEMES})", url.scheme());
     let (scheme, path) = ObjectStoreScheme::parse(url).map_err(unsupported)?;
-    let store = match scheme {
+    let has_store = |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    if let Some((name, _)) = settings.iter().find(|(name, _)| !has_store(name)) {
+        return Err(format!("unknown setting \"{name}\": names begin with {}", PREFIXES.join(", ")));
+    }
+    let store: Arc<dyn ObjectStore> = match scheme {
         ObjectStoreScheme::Local => Arc::new(Directory::new(path.clone().join(STAGING), unique_random())),
         ObjectStoreScheme::Memory => return Err("versions in memory end with the program".into()),
-        ObjectStoreScheme::AmazonS3 => amazon_s3(url, variables)?,
-        ObjectStoreScheme::GoogleCloudStorage => google_cloud_storage(url, variables)?,
-        ObjectStoreScheme::MicrosoftAzure => microsoft_azure(url, variables)?,
+        ObjectStoreScheme::AmazonS3 => amazon_s3(url, variables, settings)?,
+        ObjectStoreScheme::GoogleCloudStorage => google_cloud_storage(url, variables, settings)?,
+        ObjectStoreScheme::MicrosoftAzure => microsoft_azure(url, variables, settings)?,
         _ => return Err(format!("the server is not a known object store ({SCHEMES})")),
     };
     Ok((store, path))
 }
 
+/// The beginnings of the names of variables and settings.
+const PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
+
 /// Defines a function that makes a client with a builder of `object_store`.
 macro_rules! client {
-    ($function:ident, $feature:literal, $store:literal, $prefix:literal, $builder:ty) => {
-        #[cfg(feature = $feature)]
+    ($function:ident, $prefix:expr, $builder:ty) => {
         fn $function(
             url: &Url,
             variables: impl Iterator<Item = (String, String)>,
+            settings: &[(String, String)],
         ) -> Result<Arc<dyn ObjectStore>, String> {
             let retries = object_store::RetryConfig { max_retries: 0, ..Default::default() };
             // The limit of a connection stays at 5 seconds.
             let client = object_store::ClientOptions::new().with_timeout_disabled();
             let new = <$builder>::new().with_url(url.as_str()).with_retry(retries).with_client_options(client);
             let ours = variables.filter(|(name, _)| name.starts_with($prefix));
-            let builder = ours.fold(new, |builder, (name, value)| match name.to_ascii_lowercase().parse() {
+            let mut builder = ours.fold(new, |builder, (name, value)| match name.to_ascii_lowercase().parse() {
                 Ok(key) => builder.with_config(key, value),
                 Err(_) => builder,
             });
+            // Those of other stores are for other URLs.
+            for (name, value) in settings.iter().filter(|(name, _)| name.starts_with($prefix)) {
+                let key = name.to_ascii_lowercase().parse();
+                builder = builder.with_config(key.map_err(|_| format!("unknown setting \"{name}\""))?, value);
+            }
             match builder.build() {
                 Ok(store) => Ok(Arc::new(store)),
                 Err(error) => Err(error.to_string()),
             }
         }
-
-        #[cfg(not(feature = $feature))]
-        fn $function(_: &Url, _: impl Iterator<Item = (String, String)>) -> Result<Arc<dyn ObjectStore>, String> {
-            let detail = concat!("the client of ", $store, " is missing (build with the feature \"", $feature, "\")");
-            Err(detail.into())
-        }
     };
 }
 
-client!(amazon_s3, "aws", "Amazon S3", "AWS_", object_store::aws::AmazonS3Builder);
-client!(google_cloud_storage, "gcp", "Google Cloud Storage", "GOOGLE_", object_store::gcp::GoogleCloudStorageBuilder);
-client!(microsoft_azure, "azure", "Azure Blob Storage", "AZURE_", object_store::azure::MicrosoftAzureBuilder);
+client!(amazon_s3, PREFIXES[0], object_store::aws::AmazonS3Builder);
+client!(google_cloud_storage, PREFIXES[1], object_store::gcp::GoogleCloudStorageBuilder);
+client!(microsoft_azure, PREFIXES[2], object_store::azure::MicrosoftAzureBuilder);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn refusal(url: &str) -> String {
-        connect(&Url::parse(url).unwrap(), std::iter::empty()).map(|(store, _)| store.to_string()).unwrap_err()
+        connect(&Url::parse(url).unwrap(), std::iter::empty(), &[]).map(|(store, _)| store.to_string()).unwrap_err()
     }
 
     #[test]
@@ -90,21 +98,25 @@ mod tests {
         assert!(refusal("http://example.com/shop").contains("not a known object store"));
         assert!(refusal("file://host/shop").contains("use file:///directory"));
         assert!(refusal("memory:///shop").contains("end with the program"));
-        let missing = [
-            ("s3://bucket/shop", "Amazon S3", "aws", cfg!(feature = "aws")),
-            ("s3a://bucket/shop", "Amazon S3", "aws", cfg!(feature = "aws")),
-            ("gs://bucket/shop", "Google Cloud Storage", "gcp", cfg!(feature = "gcp")),
-            ("az://bucket/shop", "Azure Blob Storage", "azure", cfg!(feature = "azure")),
-        ];
-        for (url, store, feature, _) in missing.into_iter().filter(|(.., is_there)| !is_there) {
-            let refusal = refusal(url);
-            assert!(refusal.contains(store) && refusal.contains(&format!("\"{feature}\"")), "{refusal}");
+        let file = Url::parse("file:///a/b").unwrap();
+        assert_eq!(connect(&file, std::iter::empty(), &[]).unwrap().1.as_ref(), "a/b");
+    }
+
+    #[test]
+    fn unknown_settings_are_refused() {
+        let with = |url: &str, name: &str| {
+            let settings = [(name.to_owned(), "us-west-2".to_owned())];
+            connect(&Url::parse(url).unwrap(), std::iter::empty(), &settings).map(drop)
+        };
+        assert_eq!(with("s3://bucket/shop", "AWS_REGION"), Ok(()));
+        assert_eq!(with("file:///a/b", "AWS_REGION"), Ok(()));
+        for name in ["AWS_RETGION", "REGION", "aws_region"] {
+            let refusal = with("s3://bucket/shop", name).unwrap_err();
+            assert!(refusal.contains(&format!("unknown setting \"{name}\"")), "{refusal}");
         }
-        assert_eq!(connect(&Url::parse("file:///a/b").unwrap(), std::iter::empty()).unwrap().1.as_ref(), "a/b");
     }
 
     /// Each failed request reaches the server once for each attempt that is counted, and its cause is kept.
-    #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
     mod clients {
         use std::io::{BufRead, BufReader, Write};
         use std::net::TcpListener;
@@ -136,7 +148,7 @@ mod tests {
         fn check(url: &str, variables: impl Fn(&str) -> Vec<(&'static str, String)>) {
             let (address, requests) = overloaded_server();
             let variables = variables(&address).into_iter().map(|(name, value)| (name.to_owned(), value));
-            let (store, path) = connect(&Url::parse(url).unwrap(), variables).unwrap();
+            let (store, path) = connect(&Url::parse(url).unwrap(), variables, &[]).unwrap();
             assert_eq!(path.as_ref(), "shop");
             let options = RequestOptions { attempts_max: 3, backoff: Duration::from_millis(1), ..Default::default() };
             let remote = Arc::new(Remote::new(store, options).unwrap());
@@ -152,7 +164,6 @@ mod tests {
             assert_eq!(requests.load(Ordering::Relaxed), 6);
         }
 
-        #[cfg(feature = "aws")]
         #[test]
         fn requests_to_amazon_s3_are_not_repeated_by_its_client() {
             check("s3://bucket/shop", |address| {
@@ -162,7 +173,6 @@ mod tests {
             });
         }
 
-        #[cfg(feature = "gcp")]
         #[test]
         fn requests_to_google_cloud_storage_are_not_repeated_by_its_client() {
             check("gs://bucket/shop", |address| {
@@ -171,7 +181,6 @@ mod tests {
             });
         }
 
-        #[cfg(feature = "azure")]
         #[test]
         fn requests_to_azure_blob_storage_are_not_repeated_by_its_client() {
             check("az://container/shop", |address| {

@@ -19,12 +19,22 @@ impl Repository {
     /// # Errors
     /// [`Error::InvalidUrl`], [`Error::StartThread`].
     pub fn from_url(url: &str) -> Result<Repository> {
+        Repository::from_url_with(url, &[], RequestOptions::default())
+    }
+
+    /// The repository at a URL, as [`from_url`](Repository::from_url). `settings` are names and values that take
+    /// precedence over the variables of the environment with these names.
+    ///
+    /// # Errors
+    /// [`Error::InvalidUrl`], also if no store has a setting of this name; [`Error::StartThread`].
+    pub fn from_url_with(url: &str, settings: &[(String, String)], options: RequestOptions) -> Result<Repository> {
         let invalid = |detail: String| Error::InvalidUrl { url: url.into(), detail };
         check(url).map_err(invalid)?;
         let parsed = Url::parse(url).map_err(|error| invalid(error.to_string()))?;
         let variable = |(name, value): (OsString, OsString)| name.into_string().ok().zip(value.into_string().ok());
-        let (store, prefix) = connect(&parsed, std::env::vars_os().filter_map(variable)).map_err(invalid)?;
-        Repository::open(store, prefix.as_ref(), url, RequestOptions::default())
+        let variables = std::env::vars_os().filter_map(variable);
+        let (store, prefix) = connect(&parsed, variables, settings).map_err(invalid)?;
+        Repository::open(store, prefix.as_ref(), url, options)
     }
 
     /// The repository under a prefix of an object store; the prefix may be empty. `name` stands for it in messages

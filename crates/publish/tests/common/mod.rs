@@ -15,6 +15,7 @@ use keyaki_publish::{PublishOptions, Published, ReadOptions, Repository, Request
 use keyaki_store::key_value::KeyValue;
 use keyaki_store::{Direction, Options, Store, TreeId};
 
+#[allow(unused_imports, reason = "each test file uses a part of it")]
 pub use faulty::{Fault, Faulty};
 
 pub const TREE: TreeId = TreeId::new(2);
