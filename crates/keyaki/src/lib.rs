@@ -64,7 +64,7 @@ pub use base::interrupt::InterruptHandle;
 pub use base::json_fields::{JsonType, json_type};
 pub use base::notices::{Notice, Severity};
 pub use base::options::{
-    CacheGovernor, ExecutionMode, Isolation, JoinMode, Options, PlanCacheMode, SessionOptions, Switch,
+    CacheGovernor, ExecutionMode, Isolation, JoinMode, Options, PlanCacheMode, Prices, SessionOptions, Switch,
 };
 pub use base::progress::{NoProgress, Progress};
 pub use base::to_sql::{ToSql, ToSqlOutput};

@@ -25,6 +25,9 @@ pub use markdown::{Arguments as MeasurementsArguments, run as measurements};
 const ALL: &str = "all";
 /// Packages of the shells that `bench shell` runs beside ours.
 const SHELLS: &str = "benches/shell/requirements.txt";
+/// Packages of `bench publish`.
+const STORE: &str = "benches/publish/requirements.txt";
+const OBJECT_SERVER: &str = "keyaki-object-server";
 /// Name of the file that describes the run, beside the rows.
 const RUN_FILE: &str = "run.json";
 
@@ -45,6 +48,8 @@ enum Program {
     ScriptWithPeers(&'static str),
     /// Like `Script`, with the shells of the peers.
     ScriptWithShells(&'static str),
+    /// Like `ScriptWithPeers`, with the server of objects.
+    ScriptWithStore(&'static str),
     /// A package of `benches/`.
     Package(&'static str),
     /// Like `Package`, with a Python interpreter that has the packages of the peers.
@@ -53,7 +58,7 @@ enum Program {
     ScriptWithModule(&'static str),
 }
 
-static BENCHES: [Bench; 13] = [
+static BENCHES: [Bench; 14] = [
     Bench { name: "demo", program: Program::Keyaki("demo"), defaults: &[("--scale", "1")] },
     Bench { name: "tpch", program: Program::ScriptWithPeers("benches/tpch/bench.py"), defaults: &[("--scale", "1")] },
     Bench { name: "joins", program: Program::Script("benches/joins/bench.py"), defaults: &[("--scale", "1")] },
@@ -67,6 +72,11 @@ static BENCHES: [Bench; 13] = [
         name: "python",
         program: Program::ScriptWithModule("benches/python/bench.py"),
         defaults: &[("--rows", "1000000"), ("--append-rows", "10000000")],
+    },
+    Bench {
+        name: "publish",
+        program: Program::ScriptWithStore("benches/publish/bench.py"),
+        defaults: &[("--scale", "1")],
     },
     Bench { name: "server", program: Program::Script("benches/server/bench.py"), defaults: &[("--scale", "1")] },
     Bench {
@@ -101,6 +111,7 @@ Benches and their default sizes:
   load      loading lineitem with a primary key and two indexes, against DuckDB (--scale 1)
   oltp      small statements by key, against SQLite and DuckDB; bulk inserts, against SQLite (--rows 1000000)
   python    the Python package against sqlite3 and DuckDB: import, point SELECTs, results as frames, appending (--rows 1000000 --append-rows 10000000)
+  publish   a database in an object store with 20 ms latency, against DuckDB and DataFusion over Parquet (--scale 1)
   server    clients of `keyaki serve` (pgbench, COPY, results, idle connections; --cold: lookups in ten times the memory), against PostgreSQL (--scale 1)
   shell     the shell against those of sqlite3 and DuckDB: start, small statements, CSV files, long tables (--rows 1000000 --printed-rows 100000)
   store     the key-value store against RocksDB, redb, fjall and LMDB: inserts, gets, scans, upserts, recovery, indexes; small files, against a file system (--keys 20000000 --files 3000000)
@@ -181,6 +192,13 @@ fn run_one(bench: &Bench, options: &[String], json: Option<&Path>) -> Result<()>
             command
         }
         Program::ScriptWithShells(path) => python::script_in("shell-venv", SHELLS, &Programs::build(true)?, path)?,
+        Program::ScriptWithStore(path) => {
+            let mut command = python::script_in("store-venv", STORE, &Programs::build(true)?, path)?;
+            step(&mut cargo(&["build", "--release", "--package", OBJECT_SERVER]))?;
+            command.env("KEYAKI_OBJECT_SERVER", target().join("release").join(OBJECT_SERVER));
+            command.env("KEYAKI_PEERS", build_package("keyaki-peers")?);
+            command
+        }
         Program::Package(package) => Command::new(build_package(package)?),
         Program::PackageWithPython(package) => {
             let mut command = Command::new(build_package(package)?);

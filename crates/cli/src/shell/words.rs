@@ -215,8 +215,10 @@ pub const SETTINGS: &[&str] = &[
     "keyaki.execution",
     "keyaki.join",
     "keyaki.plan_cache",
+    "keyaki.request_price",
     "keyaki.row_locks",
     "keyaki.short_path",
+    "keyaki.transfer_price",
 ];
 
 pub fn is_keyword(word: &str) -> bool {

@@ -44,6 +44,9 @@ pub struct Options {
     pub executor: Option<keyaki_exec::ExecutorOptions>,
     /// A cache on disk for the pages of published databases; `None` for none.
     pub object_cache: Option<DiskCacheOptions>,
+    /// Settings of the clients of object stores, such as `AWS_ENDPOINT`, with their values. They take precedence over the
+    /// variables of the environment with these names.
+    pub object_store: Vec<(String, String)>,
     /// Initial state of the CPU cache governor (`keyaki.cache_governor`).
     pub cache_governor: CacheGovernor,
     /// Receiver of progress reports while in-memory indexes are built during opening.
@@ -183,6 +186,17 @@ pub struct SessionOptions {
     pub lock_timeout: Option<Duration>,
     /// `statement_timeout`: the time after which a server cancels a statement; `None` without a limit.
     pub statement_timeout: Option<Duration>,
+    /// The prices of an object store, for EXPLAIN ANALYZE.
+    pub prices: Prices,
+}
+
+/// The prices of an object store, in any currency.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Prices {
+    /// `keyaki.request_price`: of 1,000 requests.
+    pub request: f64,
+    /// `keyaki.transfer_price`: of 10^9 bytes that are read.
+    pub transfer: f64,
 }
 
 /// Implements `Display` and `FromStr` with the names that SET and SHOW use.

@@ -142,6 +142,8 @@ pub(crate) struct Engine {
     follower: Option<Follower>,
     /// The device of a published version.
     pub version: Option<Arc<VersionDevice>>,
+    /// Settings of the clients of object stores.
+    pub object_store: Vec<(String, String)>,
     /// Control of the CPU caches.
     pub cache: SharedCache,
     /// Maximum memory of in-memory indexes and locators in bytes, taken from the page cache.
@@ -316,6 +318,7 @@ impl Engine {
             unusable: Arc::default(),
             follower,
             version,
+            object_store: options.object_store,
             memory_index_bytes_max,
             rowids: Mutex::default(),
         };

@@ -49,7 +49,8 @@ pub(super) fn open(url: &str, options: Options) -> Result<(Arc<VersionDevice>, O
     let memory_bytes = options.memory_bytes();
     let frames_bytes = memory_bytes / FRAMES_PART;
     let read = ReadOptions { memory_bytes: frames_bytes, disk: options.object_cache.clone() };
-    let device = Repository::from_url(repository)?.open_version(number, &read)?;
+    let repository = Repository::from_url_with(repository, &options.object_store, RequestOptions::default())?;
+    let device = repository.open_version(number, &read)?;
     // Less than the minimum remains an error.
     let memory_bytes = memory_bytes.min((memory_bytes - frames_bytes).max(MEMORY_BYTES_MIN));
     let threads = options.threads.unwrap_or_else(super::default_threads).max(1);

@@ -87,6 +87,7 @@ mod recursion;
 mod renames;
 pub(crate) mod repair;
 mod repeat;
+mod requests;
 mod result_names;
 mod roles;
 mod row_values;
@@ -405,6 +406,9 @@ async fn dispatch(session: &SqlSession, execution: &Execution<'_>, statement: Sq
                 }
                 Sql::Query(_) if analyze && locking::is_locking(&statement) => {
                     unsupported("EXPLAIN ANALYZE of queries with FOR UPDATE and FOR SHARE")
+                }
+                Sql::Query(_) if analyze => {
+                    requests::measured(session, query(session, execution, locking::without(&statement)?)).await
                 }
                 Sql::Query(_) => query(session, execution, locking::without(&statement)?).await,
                 _ if describe_alias != DescribeAlias::Explain => {

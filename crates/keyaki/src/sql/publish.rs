@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray, Int64Array, StringArray};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::Parser;
-use keyaki_publish::{CollectOptions, PublishOptions, Repository};
+use keyaki_publish::{CollectOptions, PublishOptions, Repository, RequestOptions};
 use keyaki_store::Store;
 
 use super::check::over_pages;
@@ -60,8 +60,9 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, publish
         });
     }
     let (target, decision) = (url.clone(), execution.decision().clone());
+    let settings = session.engine.object_store.clone();
     let work = move |store: &Store, progress: &(dyn Fn(u64, u64) -> bool + Sync)| -> Result<_> {
-        let repository = Repository::from_url(&target)?;
+        let repository = Repository::from_url_with(&target, &settings, RequestOptions::default())?;
         let Some(published) = repository.publish(store, &PublishOptions::default(), progress)? else {
             return Err(Error::Cancelled);
         };

@@ -7,6 +7,7 @@
 //! | `keyaki.short_path` | session | `on`, `off` |
 //! | `keyaki.blind_upserts`, `keyaki.row_locks` | session | `on`, `off` |
 //! | `keyaki.plan_cache` | session | `on`, `always`, `off` |
+//! | `keyaki.request_price`, `keyaki.transfer_price` | session | a number: see [`Prices`](crate::Prices) |
 //! | `default_transaction_isolation` | session | `read committed`, `repeatable read`, `serializable` |
 //! | `default_transaction_read_only` | session | `on`, `off` |
 //! | `transaction_isolation`, `transaction_read_only` | open transaction | the same values |
@@ -55,6 +56,8 @@ const SHORT_PATH: &str = "keyaki.short_path";
 const BLIND_UPSERTS: &str = "keyaki.blind_upserts";
 const ROW_LOCKS: &str = "keyaki.row_locks";
 const PLAN_CACHE: &str = "keyaki.plan_cache";
+const REQUEST_PRICE: &str = "keyaki.request_price";
+const TRANSFER_PRICE: &str = "keyaki.transfer_price";
 const DEFAULT_ISOLATION: &str = "default_transaction_isolation";
 const DEFAULT_READ_ONLY: &str = "default_transaction_read_only";
 const ISOLATION: &str = "transaction_isolation";
@@ -249,6 +252,8 @@ pub(super) fn assign(session: &SqlSession, name: &str, value: &str) -> Result<()
         BLIND_UPSERTS => session.options.lock().blind_upserts = value.parse::<Switch>().map_err(wrong)?,
         ROW_LOCKS => session.options.lock().row_locks = value.parse::<Switch>().map_err(wrong)?,
         PLAN_CACHE => session.options.lock().plan_cache = value.parse::<PlanCacheMode>().map_err(wrong)?,
+        REQUEST_PRICE => session.options.lock().prices.request = price(name, value)?,
+        TRANSFER_PRICE => session.options.lock().prices.transfer = price(name, value)?,
         ROLE => drop(set_role(session, (!value.eq_ignore_ascii_case("none")).then_some(value))?),
         DURABILITY => {
             access::superuser(session, "change settings of the database")?;
@@ -315,13 +320,14 @@ pub(super) fn reset_session(session: &SqlSession) {
 /// The settings that RESET ALL changes, except those of the database.
 fn all_of_session(session: &SqlSession) -> Vec<String> {
     let own = [EXECUTION, JOIN, SHORT_PATH, BLIND_UPSERTS, ROW_LOCKS, PLAN_CACHE, DEFAULT_ISOLATION, DEFAULT_READ_ONLY];
-    let others = [TRANSACTION_TIMEOUT, LOCK_TIMEOUT, STATEMENT_TIMEOUT, TIME_ZONE, SEARCH_PATH, OVERRIDES];
+    let timeouts = [TRANSACTION_TIMEOUT, LOCK_TIMEOUT, STATEMENT_TIMEOUT];
+    let others = [REQUEST_PRICE, TRANSFER_PRICE, TIME_ZONE, SEARCH_PATH, OVERRIDES];
     let initial = session.initial_settings();
     let client = session.client_settings.lock();
     let mut client: Vec<&str> = client.names().chain(initial.client.names()).collect();
     client.sort_unstable();
     client.dedup();
-    own.into_iter().chain(others).chain(client).map(String::from).collect()
+    own.into_iter().chain(timeouts).chain(others).chain(client).map(String::from).collect()
 }
 
 /// Executes RESET.
@@ -367,6 +373,8 @@ fn reset_setting(session: &SqlSession, name: &str) -> Result<()> {
         BLIND_UPSERTS => session.options.lock().blind_upserts = options.blind_upserts,
         ROW_LOCKS => session.options.lock().row_locks = options.row_locks,
         PLAN_CACHE => session.options.lock().plan_cache = options.plan_cache,
+        REQUEST_PRICE => session.options.lock().prices.request = options.prices.request,
+        TRANSFER_PRICE => session.options.lock().prices.transfer = options.prices.transfer,
         DEFAULT_ISOLATION => session.options.lock().isolation = options.isolation,
         DEFAULT_READ_ONLY => session.options.lock().is_read_only = options.is_read_only,
         TRANSACTION_TIMEOUT => session.options.lock().transaction_timeout = options.transaction_timeout,
@@ -465,6 +473,8 @@ fn all(session: &SqlSession) -> Result<Vec<(String, String)>> {
     all.push((BLIND_UPSERTS.into(), session_options.blind_upserts.to_string()));
     all.push((ROW_LOCKS.into(), session_options.row_locks.to_string()));
     all.push((PLAN_CACHE.into(), session_options.plan_cache.to_string()));
+    all.push((REQUEST_PRICE.into(), session_options.prices.request.to_string()));
+    all.push((TRANSFER_PRICE.into(), session_options.prices.transfer.to_string()));
     let transaction = session.transaction.characteristics().unwrap_or_else(|| session.characteristics());
     all.extend(of_options(&session_options).map(|(name, value)| (name.into(), value)));
     all.push((ISOLATION.into(), transaction.isolation.to_string()));
@@ -546,6 +556,14 @@ fn timeout(name: &str, value: &str) -> Result<Option<Duration>> {
             Err(Error::InvalidParameter { name: name.into(), value: value.into(), expected })
         }
     }
+}
+
+fn price(name: &str, value: &str) -> Result<f64> {
+    let price = value.trim().parse::<f64>().ok().filter(|price| price.is_finite() && *price >= 0.0);
+    price.ok_or_else(|| {
+        let expected = "a number that is not negative".into();
+        Error::InvalidParameter { name: name.into(), value: value.into(), expected }
+    })
 }
 
 /// A timeout in the longest unit of which it is a multiple.

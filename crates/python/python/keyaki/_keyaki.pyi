@@ -33,6 +33,9 @@ def connect(
     frames: bool = True,
     progress: _Progress = None,
     settings: Mapping[str, object] | None = None,
+    object_store: Mapping[str, str] | None = None,
+    object_cache: str | PathLike[str] | None = None,
+    object_cache_size: int | str | None = None,
 ) -> Connection: ...
 def _after_fork() -> None: ...
 def _close_all() -> None: ...

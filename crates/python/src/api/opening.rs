@@ -1,11 +1,12 @@
 //! `keyaki.connect()`.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use bytesize::ByteSize;
-use keyaki::{Database, Durability, Options};
+use keyaki::{Database, DiskCacheOptions, Durability, Options};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
@@ -15,14 +16,18 @@ use crate::progress::Reporter;
 use crate::registry::{Chosen, Handles, Opened};
 use crate::{failure, registry};
 
+/// Limit of a cache of pages on disk.
+const OBJECT_CACHE_BYTES: u64 = 10 << 30;
 /// The name of a new temporary database.
 const MEMORY: &str = ":memory:";
 
 /// Opens a database directory, and creates it if it does not exist.
 #[pyfunction]
 #[pyo3(signature = (path=PathBuf::from(MEMORY), *, read_only=false, create=true, memory=None, threads=None, durability=None,
-    autocommit=false, frames=true, progress=None, settings=None), text_signature = "(path=':memory:', *, read_only=False, \
-    create=True, memory=None, threads=None, durability=None, autocommit=False, frames=True, progress=None, settings=None)")]
+    autocommit=false, frames=true, progress=None, settings=None, object_store=None, object_cache=None, object_cache_size=None),
+    text_signature = "(path=':memory:', *, read_only=False, create=True, memory=None, threads=None, durability=None, \
+    autocommit=False, frames=True, progress=None, settings=None, object_store=None, object_cache=None, \
+    object_cache_size=None)")]
 #[expect(clippy::too_many_arguments, reason = "they are keyword arguments in Python")]
 pub fn connect(
     py: Python<'_>,
@@ -36,14 +41,25 @@ pub fn connect(
     frames: bool,
     progress: Option<&Bound<'_, PyAny>>,
     settings: Option<&Bound<'_, PyDict>>,
+    object_store: Option<HashMap<String, String>>,
+    object_cache: Option<PathBuf>,
+    object_cache_size: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Connection> {
     let durability = durability.map(|name| {
         let message = || format!("durability=\"{name}\" is not \"full\", \"normal\" or \"off\"");
         parse_durability(name).ok_or_else(|| failure::programming(py, &message()))
     });
-    let chosen =
-        Chosen { memory_bytes: memory.map(memory_bytes).transpose()?, threads, durability: durability.transpose()? };
-    let options = Options { must_exist: !create, read_only, ..Options::default() };
+    let chosen = Chosen { memory_bytes: bytes("memory", memory)?, threads, durability: durability.transpose()? };
+    let cache_bytes = bytes("object_cache_size", object_cache_size)?;
+    if cache_bytes.is_some() && object_cache.is_none() {
+        return Err(failure::programming(py, "object_cache_size is the size of object_cache, which is missing"));
+    }
+    let cache = object_cache.map(|directory| DiskCacheOptions {
+        directory,
+        bytes_max: cache_bytes.map_or(OBJECT_CACHE_BYTES, |bytes| bytes as u64),
+    });
+    let object_store = object_store.into_iter().flatten().collect();
+    let options = Options { must_exist: !create, read_only, object_store, object_cache: cache, ..Options::default() };
     let modes = Modes { autocommit, uses_variables: frames };
     let reporter = Reporter::of(progress, py)?;
     let opened = py.detach(|| open(&path, options, chosen, modes));
@@ -129,18 +145,18 @@ pub fn open_database(
 }
 
 /// A number of bytes, or a text such as `"512 MiB"`.
-fn memory_bytes(memory: &Bound<'_, PyAny>) -> PyResult<usize> {
-    if let Ok(bytes) = memory.extract::<usize>() {
-        return Ok(bytes);
+fn bytes(name: &str, value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
+    let Some(value) = value else { return Ok(None) };
+    if let Ok(bytes) = value.extract::<usize>() {
+        return Ok(Some(bytes));
     }
-    let text = memory.extract::<&str>().ok();
-    text.and_then(parse_memory).ok_or_else(|| {
-        let shown = memory.repr().map_or_else(|_| "?".into(), |text| text.to_string());
-        failure::programming(
-            memory.py(),
-            &format!("memory={shown} is neither a number of bytes nor a size as \"512 MiB\""),
-        )
-    })
+    let text = value.extract::<&str>().ok();
+    let bytes = text.and_then(parse_memory).ok_or_else(|| {
+        let shown = value.repr().map_or_else(|_| "?".into(), |text| text.to_string());
+        let message = format!("{name}={shown} is neither a number of bytes nor a size as \"512 MiB\"");
+        failure::programming(value.py(), &message)
+    });
+    bytes.map(Some)
 }
 
 /// The number of bytes of a text such as `"512 MiB"`.
