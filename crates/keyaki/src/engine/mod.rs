@@ -43,8 +43,8 @@ mod writer;
 use std::collections::{BTreeSet, HashMap};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arrow::array::AsArray;
@@ -55,7 +55,7 @@ use keyaki_device::Device;
 use keyaki_device::calibrate::Calibration;
 use keyaki_device::metered::{Metering, Meters};
 use keyaki_exec::{Executor, MemoryTrace};
-use keyaki_publish::VersionDevice;
+use keyaki_publish::{DiskCacheOptions, VersionDevice};
 use keyaki_store::{Direction, Durability, KeyRange, Store, TreeId, WriteBatch, block_on};
 use parking_lot::{Mutex, RwLock};
 
@@ -104,6 +104,9 @@ fn file_kind(path: &Path) -> usize {
     }
 }
 
+/// Databases that sessions have attached, by location.
+pub(crate) type SharedEngines = Mutex<Vec<(String, Weak<Engine>)>>;
+
 /// Compiles the expressions of a table.
 pub(crate) type Compile = fn(&Engine, &Table) -> Result<()>;
 
@@ -144,6 +147,12 @@ pub(crate) struct Engine {
     pub version: Option<Arc<VersionDevice>>,
     /// Settings of the clients of object stores.
     pub object_store: Vec<(String, String)>,
+    /// The cache on disk for the pages of published databases.
+    pub object_cache: Option<DiskCacheOptions>,
+    /// `Options::memory_bytes`.
+    pub memory_bytes: usize,
+    /// The databases that sessions have attached.
+    pub attached: SharedEngines,
     /// Control of the CPU caches.
     pub cache: SharedCache,
     /// Maximum memory of in-memory indexes and locators in bytes, taken from the page cache.
@@ -319,6 +328,9 @@ impl Engine {
             follower,
             version,
             object_store: options.object_store,
+            object_cache: options.object_cache,
+            memory_bytes,
+            attached: SharedEngines::default(),
             memory_index_bytes_max,
             rowids: Mutex::default(),
         };

@@ -372,7 +372,11 @@ fn specify(
     }
     let ordered: Vec<ColumnId> = required.iter().copied().collect();
     let output = ordered.iter().map(|id| position(&columns, *id)).collect::<Result<Vec<_>>>()?;
+    let table = stages.iter().find(|stage| stage.tree.is_some());
+    let table = table.and_then(|stage| graph.relations[stage.relation].table());
+    let context = table.map(|table| table.context.clone());
     Ok(PipelineSpec {
+        context: context.ok_or_else(|| DataFusionError::Internal("a pipeline without a tree".into()))?,
         accesses,
         output,
         schema: schema(graph, &ordered)?,

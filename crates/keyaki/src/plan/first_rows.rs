@@ -20,7 +20,7 @@ use keyaki_store::{Direction, KeyRange, TreeView};
 use super::node::PtrEq;
 use super::summary::plain_scan;
 use crate::table::cost::Lookups;
-use crate::table::{Answer, KeyakiTable, PlannedTree};
+use crate::table::{Answer, KeyakiTable, PlanContext, PlannedTree};
 
 /// Largest limit; beyond it, DataFusion sorts a scan.
 const ROWS_MAX: usize = 100_000;
@@ -28,6 +28,8 @@ const ROWS_MAX: usize = 100_000;
 /// A scan of the first entries of an index, followed by lookups into the table.
 #[derive(Debug)]
 pub(super) struct FirstRowsSpec {
+    /// The context of the database of the index.
+    pub context: PlanContext,
     /// Name of the index, for EXPLAIN.
     pub name: String,
     pub index: PlannedTree,
@@ -125,6 +127,7 @@ fn first_rows(plan: &LogicalPlan, rows: usize, exprs: &[SortExpr]) -> Result<Opt
         tables.iter().position(|&c| c == column).unwrap_or(usize::MAX)
     });
     let spec = FirstRowsSpec {
+        context: table.context.clone(),
         name: chosen.answer.name,
         index: chosen.answer.view,
         ranges: chosen.ranges,

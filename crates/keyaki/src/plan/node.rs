@@ -14,7 +14,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNodeCore};
 use keyaki_store::KeyRange;
 
-use crate::table::PlannedTree;
+use crate::table::{PlanContext, PlannedTree};
 
 /// Source of one key column of a lookup step.
 #[derive(Debug, Clone)]
@@ -52,6 +52,8 @@ pub(super) struct AccessSpec {
 /// An index pipeline with its estimates.
 #[derive(Debug, Clone)]
 pub(super) struct PipelineSpec {
+    /// The context of the database of the trees.
+    pub context: PlanContext,
     /// The driver, then the lookup steps; never empty.
     pub accesses: Vec<AccessSpec>,
     /// Positions of the output columns after the last access.

@@ -65,8 +65,7 @@ impl QueryPlanner for KeyakiPlanner {
         };
         let small = small::state_of(&plan, session.as_any().downcast_ref())?;
         let session = small.as_ref().map_or(session, |small| small as &dyn Session);
-        let pipelines = Arc::new(PipelinePlanner { context: self.context.clone() });
-        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![pipelines]);
+        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(PipelinePlanner)]);
         let is_sorted = plan.exists_dyn(&mut |node| Ok(matches!(node, LogicalPlan::Sort(_))))?;
         let physical = planner.create_physical_plan(&plan, session).await?;
         let stop = Arc::default();
@@ -97,9 +96,7 @@ fn cancellable(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
 
 /// Creates physical operators for pipeline, summary and first-rows nodes.
 #[derive(Debug)]
-struct PipelinePlanner {
-    context: PlanContext,
-}
+struct PipelinePlanner;
 
 impl PipelinePlanner {
     /// The operators of a plan that executes its scalar subqueries itself. Otherwise those of a whole statement are executed
@@ -131,13 +128,13 @@ impl ExtensionPlanner for PipelinePlanner {
         if let Some(node) = node.as_any().downcast_ref::<SummaryNode>() {
             return Ok(Some(Arc::new(SummaryExec::new(SummaryOperator {
                 spec: node.spec.0.clone(),
-                context: self.context.clone(),
+                context: node.spec.context.clone(),
             }))));
         }
         if let Some(node) = node.as_any().downcast_ref::<FirstRowsNode>() {
             return Ok(Some(Arc::new(FirstRowsExec::new(FirstRowsOperator {
                 spec: node.spec.0.clone(),
-                context: self.context.clone(),
+                context: node.spec.context.clone(),
             }))));
         }
         if let Some(node) = node.as_any().downcast_ref::<Materialize>()
@@ -169,7 +166,7 @@ impl ExtensionPlanner for PipelinePlanner {
                 None => None,
             });
         }
-        let operator = IndexPipelineOperator::new(spec.0.clone(), filters, self.context.clone());
+        let operator = IndexPipelineOperator::new(spec.0.clone(), filters, spec.context.clone());
         Ok(Some(match physical_inputs {
             [] => Arc::new(IndexPipelineExec::new(operator)),
             [input, ..] => Arc::new(InputPipelineExec::new(operator, input.clone())),

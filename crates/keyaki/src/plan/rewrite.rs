@@ -91,9 +91,7 @@ impl Rewriter<'_> {
     fn join_tree(&self, plan: &LogicalPlan) -> Result<Option<LogicalPlan>> {
         let Some(graph) = Graph::of(plan)? else { return Ok(None) };
         let facts = Facts::of(&graph)?;
-        let options = &self.context.options;
-        let machine = self.context.machine();
-        let Some(found) = Search::new(&graph, &facts, &machine, options.join).run() else { return Ok(None) };
+        let Some(found) = Search::new(&graph, &facts, self.context).run() else { return Ok(None) };
         if !found.has_pipeline(found.root) {
             return Ok(None);
         }

@@ -8,6 +8,9 @@
 //! the pipeline or to constants. If that tree is a non-covering index, a table lookup follows. The rows of any other plan
 //! can drive a pipeline, too. All other joins are hash joins.
 //!
+//! A pipeline reads one database. In a query of several databases, the rows of a pipeline can drive a pipeline of another
+//! one, as those of any plan, and the search keeps the cheapest pipeline of each database.
+//!
 //! Invariants: a plan's inputs precede it in the list of plans. An outer relation never drives a pipeline that is
 //! extended, and it joins only after all relations that its ON uses.
 
@@ -20,6 +23,7 @@ use keyaki_store::ColumnType;
 use super::facts::{Facts, RelationFacts, TreeFacts, local_filters};
 use super::graph::{ColumnId, Graph, RelationSet, bit, members};
 use crate::JoinMode;
+use crate::table::PlanContext;
 use crate::table::cost::{Cost, Lookups, Machine, Readable};
 use crate::table::ranges::value_intervals;
 
@@ -27,6 +31,8 @@ use crate::table::ranges::value_intervals;
 const PUSH_SECONDS: f64 = 3e-7;
 /// Maximum number of relations for the exhaustive search.
 const EXHAUSTIVE_MAX: usize = 11;
+/// Pipelines read the first databases of a query only; the tables of others are scanned.
+const DATABASES_MAX: usize = 3;
 
 /// Source of one key column of a lookup.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,6 +85,8 @@ pub(super) struct Plan {
     /// The key column of a pipeline's driver after the columns bound to points: rows of the driver arrive about in its
     /// order.
     order: Option<ColumnId>,
+    /// The database that a pipeline reads, if its next step cannot be one of any database.
+    database: Option<usize>,
     /// Under [`JoinMode::Index`], the number of hash joins and of accesses that ignore the available key ranges;
     /// otherwise 0. Takes precedence over `seconds`.
     penalty: usize,
@@ -88,8 +96,8 @@ pub(super) struct Plan {
 #[derive(Debug, Clone, Copy, Default)]
 struct Best {
     any: Option<usize>,
-    /// A single pipeline.
-    pipeline: Option<usize>,
+    /// A single pipeline of each database, and at last one whose database the next step decides.
+    pipelines: [Option<usize>; DATABASES_MAX + 1],
     /// Scans and hash joins only.
     hash: Option<usize>,
 }
@@ -123,7 +131,10 @@ impl SearchResult {
 pub(super) struct Search<'a> {
     graph: &'a Graph,
     facts: &'a Facts,
-    machine: &'a Machine,
+    /// The machine of the cost model for each database. The first one is that of the session.
+    machines: Vec<Machine>,
+    /// The database of each relation; `None` for one that is no table, or beyond [`DATABASES_MAX`].
+    databases: Vec<Option<usize>>,
     mode: JoinMode,
     /// Columns of each relation that the query uses, in ascending order.
     needed: Vec<Vec<usize>>,
@@ -132,10 +143,45 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// `facts` belong to `graph`.
-    pub fn new(graph: &'a Graph, facts: &'a Facts, machine: &'a Machine, mode: JoinMode) -> Self {
-        let needed = needed(graph, |_| true);
-        Search { graph, facts, machine, mode, needed, plans: Vec::new(), best: HashMap::new() }
+    /// `facts` belong to `graph`. `context` is that of the session.
+    pub fn new(graph: &'a Graph, facts: &'a Facts, context: &PlanContext) -> Self {
+        let mut contexts = vec![context];
+        let databases = graph.relations.iter().map(|relation| {
+            let own = &relation.table()?.context;
+            let known = contexts.iter().position(|known| known.is_of(own));
+            known.or_else(|| {
+                contexts.push(own);
+                Some(contexts.len() - 1)
+            })
+        });
+        let databases: Vec<Option<usize>> = databases.collect();
+        contexts.truncate(DATABASES_MAX);
+        Search {
+            databases: databases.into_iter().map(|place| place.filter(|&place| place < contexts.len())).collect(),
+            machines: contexts.into_iter().map(PlanContext::machine).collect(),
+            graph,
+            facts,
+            mode: context.options.join,
+            needed: needed(graph, |_| true),
+            plans: Vec::new(),
+            best: HashMap::new(),
+        }
+    }
+
+    /// The machine that reads a relation.
+    fn machine(&self, relation: usize) -> &Machine {
+        &self.machines[self.databases[relation].unwrap_or(0)]
+    }
+
+    /// True if pipelines read several databases.
+    fn has_several_databases(&self) -> bool {
+        self.machines.len() > 1
+    }
+
+    /// The place of a pipeline in [`Best::pipelines`].
+    fn place(&self, database: Option<usize>) -> usize {
+        let undecided = if self.has_several_databases() { DATABASES_MAX } else { 0 };
+        database.unwrap_or(undecided)
     }
 
     /// Searches. Returns `None` if greedy merging finds no pair of sets to join.
@@ -166,7 +212,8 @@ impl<'a> Search<'a> {
                 (plan.penalty, plan.seconds) < (known.penalty, known.seconds)
             })
         };
-        let slots = [(is_any, &mut best.any), (is_pipeline, &mut best.pipeline), (is_hash, &mut best.hash)];
+        let place = self.place(plan.database);
+        let slots = [(is_any, &mut best.any), (is_pipeline, &mut best.pipelines[place]), (is_hash, &mut best.hash)];
         let mut used = false;
         for (wanted, slot) in slots {
             if wanted && better(*slot) {
@@ -177,6 +224,10 @@ impl<'a> Search<'a> {
         if used {
             self.best.insert(plan.set, best);
             self.plans.push(plan);
+            // The steps that follow may read another database.
+            if is_any && is_pipeline && self.has_several_databases() {
+                self.add_input(index);
+            }
         }
         used.then_some(index)
     }
@@ -187,7 +238,8 @@ impl<'a> Search<'a> {
         // An input without rows would cost nothing, however much its rows find.
         let rows = input.rows.max(1.0);
         let (node, input_seconds) = (Node::Input(plan), input.seconds + rows * PUSH_SECONDS);
-        self.add(Plan { node, rows, input_seconds, cost: Cost::default(), order: None, ..input }, false, true, false);
+        let plan = Plan { node, rows, input_seconds, cost: Cost::default(), order: None, database: None, ..input };
+        self.add(plan, false, true, false);
     }
 
     /// Adds the plans of one relation: a scan, and a driver for each usable access path.
@@ -205,10 +257,10 @@ impl<'a> Search<'a> {
         let covering: Vec<&TreeFacts> = facts.trees.iter().filter(|tree| self.covers(relation, tree)).collect();
         let readable: Vec<Readable> = covering.iter().map(|tree| tree.readable(1.0)).collect();
         let columns = needed.len() as f64;
-        let (cost, scan_penalty) = match self.machine.best_scan(&readable, columns) {
+        let (cost, scan_penalty) = match self.machine(relation).best_scan(&readable, columns) {
             Some(place) => {
                 let tree = covering[place];
-                let cost = self.machine.scan_of(tree.readable(fetched(facts.filtered)), columns);
+                let cost = self.machine(relation).scan_of(tree.readable(fetched(facts.filtered)), columns);
                 (cost, penalty(tree.ranges.bounded > 0))
             }
             None => (Cost::default(), 0),
@@ -217,14 +269,16 @@ impl<'a> Search<'a> {
             node: Node::Scan(relation),
             set: bit(relation),
             rows: facts.filtered,
-            seconds: self.machine.seconds(cost),
+            seconds: self.machine(relation).seconds(cost),
             cost,
             input_seconds: 0.0,
             order: None,
+            database: self.databases[relation],
             penalty: scan_penalty,
         };
         let mut drivers = Vec::new();
-        for (i, tree) in facts.trees.iter().enumerate() {
+        let trees = if self.databases[relation].is_some() { facts.trees.as_slice() } else { &[] };
+        for (i, tree) in trees.iter().enumerate() {
             let covers = self.covers(relation, tree);
             // The table has the same rows, unless the index is partial.
             if !covers && tree.ranges.bounded == 0 && !tree.partial {
@@ -235,7 +289,7 @@ impl<'a> Search<'a> {
             let column = tree.key().get(tree.ranges.points).copied();
             drivers.push(Plan {
                 node: Node::Driver(access),
-                seconds: self.machine.seconds(cost),
+                seconds: self.machine(relation).seconds(cost),
                 cost,
                 order: column.map(|column| ColumnId { relation, column }),
                 penalty: penalty(tree.ranges.bounded > 0),
@@ -244,10 +298,10 @@ impl<'a> Search<'a> {
         }
         // An outer relation is scanned or looked up; it never drives a pipeline with lookup steps.
         let drives = self.graph.relations[relation].outer.is_none();
-        let has_trees = !facts.trees.is_empty();
+        let drives_by_scan = trees.is_empty() || self.has_several_databases();
         let scan = self.add(base, true, false, true);
-        // A tree drives pipelines itself.
-        if let Some(scan) = scan.filter(|_| drives && !has_trees) {
+        // A tree drives pipelines of its database itself.
+        if let Some(scan) = scan.filter(|_| drives && drives_by_scan) {
             self.add_input(scan);
         }
         for plan in drivers {
@@ -274,15 +328,15 @@ impl<'a> Search<'a> {
 
     /// Cost of reading the fraction `part` of a tree's ranges, with table lookups if the tree does not cover the query.
     fn driver_cost(&self, relation: usize, tree: &TreeFacts, covers: bool, part: f64) -> Cost {
-        let facts = &self.facts.relations[relation];
+        let (facts, machine) = (&self.facts.relations[relation], self.machine(relation));
         let range = tree.range;
         let columns = self.needed[relation].iter().filter(|&&c| tree.has(c)).count() as f64;
         let pieces = tree.ranges.ranges.len() as f64;
         let scan = if pieces > 1.0 {
-            let start = self.machine.scan(0.0, 0.0, 0.0, 0.0);
-            start + self.machine.lookups(&lookups_into(tree, pieces * part, pieces, range.rows / pieces, columns))
+            let start = machine.scan(0.0, 0.0, 0.0, 0.0);
+            start + machine.lookups(&lookups_into(tree, pieces * part, pieces, range.rows / pieces, columns))
         } else {
-            self.machine.scan_of(tree.readable(part), columns)
+            machine.scan_of(tree.readable(part), columns)
         };
         if covers {
             return scan;
@@ -291,7 +345,7 @@ impl<'a> Search<'a> {
         let found = facts.rows * tree.passing * part;
         let clustered = tree.key().get(tree.ranges.points) == table.key().first();
         let columns = self.needed[relation].len() as f64;
-        scan + self.machine.lookups(&Lookups { clustered, ..lookups_into(table, found, found, 1.0, columns) })
+        scan + machine.lookups(&Lookups { clustered, ..lookups_into(table, found, found, 1.0, columns) })
     }
 
     /// Combines every pair of valid subsets. Avoids cross products if the set is connected by join conditions.
@@ -372,10 +426,13 @@ impl<'a> Search<'a> {
     fn combine(&mut self, a: RelationSet, b: RelationSet, rows: f64) {
         let best = |set: RelationSet, search: &Self| search.best.get(&set).copied().unwrap_or_default();
         for (first, second) in [(a, b), (b, a)] {
-            if second.count_ones() == 1
-                && let Some(pipeline) = best(first, self).pipeline
-            {
-                self.add_lookup_steps(pipeline, second.trailing_zeros() as usize, rows);
+            let relation = second.trailing_zeros() as usize;
+            let Some(database) = self.databases[relation].filter(|_| second.count_ones() == 1) else { continue };
+            let places = [self.place(Some(database)), self.place(None)];
+            for &place in &places[..if self.has_several_databases() { 2 } else { 1 }] {
+                if let Some(pipeline) = best(first, self).pipelines[place] {
+                    self.add_lookup_steps(pipeline, relation, rows);
+                }
             }
         }
         let (x, y) = (best(a, self), best(b, self));
@@ -395,15 +452,16 @@ impl<'a> Search<'a> {
         let (left, right) = if swap { (b, a) } else { (a, b) };
         let (l, r) = (&self.plans[left], &self.plans[right]);
         let keyless = !self.has_equality(l.set, r.set);
-        let own = self.machine.hash_join(l.rows.min(r.rows), l.rows.max(r.rows), rows, keyless);
+        let own = self.machines[0].hash_join(l.rows.min(r.rows), l.rows.max(r.rows), rows, keyless);
         let plan = Plan {
             node: Node::Hash { left, right, outer },
             set: l.set | r.set,
             rows,
-            seconds: l.seconds + r.seconds + self.machine.seconds(own),
+            seconds: l.seconds + r.seconds + self.machines[0].seconds(own),
             cost: Cost::default(),
             input_seconds: 0.0,
             order: None,
+            database: None,
             penalty: l.penalty + r.penalty + usize::from(self.mode == JoinMode::Index),
         };
         let added = self.add(plan, !is_hash, false, is_hash);
@@ -440,10 +498,11 @@ impl<'a> Search<'a> {
                 node: Node::Step(pipeline, access),
                 set: set | bit(relation),
                 rows,
-                seconds: input.input_seconds + self.machine.seconds(cost),
+                seconds: input.input_seconds + self.machine(relation).seconds(cost),
                 cost,
                 input_seconds: input.input_seconds,
                 order: input.order,
+                database: self.databases[relation],
                 penalty: input.penalty,
             };
             self.add(plan, true, true, false);
@@ -486,8 +545,9 @@ impl<'a> Search<'a> {
         };
         let needed = &self.needed[relation];
         let columns = needed.iter().filter(|&&c| tree.has(c)).count() as f64;
+        let machine = self.machine(relation);
         let cost =
-            self.machine.lookups(&Lookups { clustered, ..lookups_into(tree, input.rows, distinct, matches, columns) });
+            machine.lookups(&Lookups { clustered, ..lookups_into(tree, input.rows, distinct, matches, columns) });
         if !then_table {
             return cost;
         }
@@ -495,7 +555,7 @@ impl<'a> Search<'a> {
         let passing = (tree.passing * facts.rows / tree.rows_of(facts.rows)).min(1.0);
         let found = (input.rows * matches * passing).max(rows.min(input.rows * matches));
         let rows_distinct = found.min(facts.rows);
-        cost + self.machine.lookups(&lookups_into(table, found, rows_distinct, 1.0, needed.len() as f64))
+        cost + machine.lookups(&lookups_into(table, found, rows_distinct, 1.0, needed.len() as f64))
     }
 
     /// True if predicates make two columns equal.

@@ -17,7 +17,7 @@ use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, TableScan, UserDefi
 use keyaki_store::{ColumnType, KeyRange};
 
 use super::node::PtrEq;
-use crate::table::{Answer, KeyakiTable, PlannedTree};
+use crate::table::{Answer, KeyakiTable, PlanContext, PlannedTree};
 
 /// The supported aggregates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub(super) struct SummaryItem {
 /// The aggregates of a query, in the order of its output columns.
 #[derive(Debug)]
 pub(super) struct SummarySpec {
+    /// The context of the database of the trees.
+    pub context: PlanContext,
     pub items: Vec<SummaryItem>,
     pub schema: DFSchemaRef,
 }
@@ -94,7 +96,7 @@ impl SummaryNode {
             SummaryFunction::Min | SummaryFunction::Max => *ty == item.view.schema().columns()[item.column].ty.arrow(),
         };
         let found = !items.is_empty() && items.iter().zip(types).all(is_same);
-        let spec = Arc::new(SummarySpec { items, schema: aggregate.schema.clone() });
+        let spec = Arc::new(SummarySpec { context: table.context.clone(), items, schema: aggregate.schema.clone() });
         Ok(found.then_some(SummaryNode { spec: PtrEq(spec) }))
     }
 }

@@ -34,6 +34,7 @@ pub(crate) mod access;
 pub(crate) mod advisory;
 mod alter;
 mod analyze;
+pub(crate) mod attached;
 mod backup;
 mod cache;
 mod calls;
@@ -153,6 +154,7 @@ enum Parsed {
     Vacuum(vacuum::Vacuum),
     Backup(backup::Backup),
     Publish(publish::Publish),
+    Attach(attached::AttachStatement),
     Export(export::Export),
     Import(export::import::Import),
     Alter(Box<alter::Alter>),
@@ -173,6 +175,7 @@ impl Parsed {
             Parsed::Check(_) => "execute CHECK",
             Parsed::Backup(_) => "execute BACKUP",
             Parsed::Publish(_) => "execute PUBLISH",
+            Parsed::Attach(_) => "execute ATTACH and DETACH",
             Parsed::Export(_) => "execute EXPORT",
             Parsed::Import(_) => "execute IMPORT",
             // These check the relations that they use.
@@ -228,6 +231,7 @@ async fn run_parsed(session: &SqlSession, execution: &Execution<'_>, parsed: Par
         Parsed::Cache(statement) => cache::run(session, execution, statement).await,
         Parsed::Backup(backup) => Box::pin(backup::run(session, execution, backup)).await,
         Parsed::Publish(publish) => Box::pin(publish::run(session, execution, publish)).await,
+        Parsed::Attach(statement) => Box::pin(attached::run(session, execution, statement)).await,
         Parsed::Export(export) => Box::pin(export::run(session, execution, export)).await,
         Parsed::Import(import) => Box::pin(export::import::run(session, execution, import)).await,
         Parsed::Check(check) => Box::pin(check::run(session, execution, check)).await,
@@ -277,6 +281,7 @@ fn parse_any(statement: &Statement<'_>) -> Result<Parsed> {
         ["COPY", ..] => Parsed::Copy(copy::parse(&mut parser)?),
         ["BACKUP", ..] => Parsed::Backup(backup::parse(&mut parser)?),
         ["PUBLISH", "DATABASE", ..] => Parsed::Publish(publish::parse(&mut parser)?),
+        ["ATTACH" | "DETACH", ..] => Parsed::Attach(attached::parse(&mut parser)?),
         ["EXPORT", ..] => Parsed::Export(export::parse(&mut parser)?),
         ["IMPORT", ..] => Parsed::Import(export::import::parse(&mut parser)?),
         ["CHECK", ..] => Parsed::Check(check::parse(&mut parser)?),

@@ -437,7 +437,7 @@ impl Prepared {
             short,
             template,
             locking,
-            is_momentary: state.uses_program_tables(),
+            is_momentary: state.is_momentary(),
         })
     }
 

@@ -14,29 +14,36 @@ use super::{Outcome, SqlSession};
 use crate::base::options::Prices;
 use crate::{Error, Result};
 
-/// The kind of the row with the requests.
+/// The kind of the row with the requests of the session's database. That of an attached one has its name behind it.
 const KIND: &str = "object_store";
 
-/// The result of EXPLAIN ANALYZE, with a row for the requests if the database is published. Requests of other statements
-/// that run at the same time count, too: they share frames.
+/// The result of EXPLAIN ANALYZE, with a row for the requests of each published database, the session's own or an attached
+/// one. Requests of other statements that run at the same time count, too: they share frames.
 ///
 /// # Errors
 /// Those of the statement.
 pub(super) async fn measured(session: &SqlSession, run: impl Future<Output = Result<Outcome>>) -> Result<Outcome> {
-    let Some(version) = session.engine.version.clone() else { return run.await };
-    let before = version.stats();
+    let own = session.engine.version.clone().map(|version| (KIND.to_owned(), version));
+    let attached = session.attachments.lock().versions();
+    let attached = attached.into_iter().map(|(name, version)| (format!("{KIND} {name}"), version));
+    let versions = own.into_iter().chain(attached).map(|(kind, version)| (kind, version.stats(), version));
+    let versions: Vec<_> = versions.collect();
+    if versions.is_empty() {
+        return run.await;
+    }
     let Outcome::Rows(rows) = run.await? else {
         return Err(Error::Internal("EXPLAIN ANALYZE has returned no rows".into()));
     };
     let (schema, prices) = (rows.schema(), session.options().prices);
     let of_last = schema.clone();
-    // It is made after the plan has been executed, which the first row waits for.
-    let last = stream::once(async move { Ok(row(&of_last, &shown(&before, &version.stats(), prices))?) });
+    // They are made after the plan has been executed, which the first row waits for.
+    let last = stream::iter(versions)
+        .map(move |(kind, before, version)| Ok(row(&of_last, &kind, &shown(&before, &version.stats(), prices))?));
     Ok(Outcome::Rows(Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(last)))))
 }
 
-fn row(schema: &SchemaRef, text: &str) -> Result<RecordBatch> {
-    let columns = [KIND, text].into_iter().zip(schema.fields()).map(|(value, field)| {
+fn row(schema: &SchemaRef, kind: &str, text: &str) -> Result<RecordBatch> {
+    let columns = [kind, text].into_iter().zip(schema.fields()).map(|(value, field)| {
         let value: ArrayRef = Arc::new(StringArray::from(vec![value]));
         Ok(arrow::compute::cast(&value, field.data_type())?)
     });

@@ -7,6 +7,7 @@ use datafusion::sql::sqlparser::ast::{ObjectName, ObjectNamePart};
 use keyaki_store::Snapshot;
 use parking_lot::Mutex;
 
+use super::attached::Attachments;
 use super::channels::Channels;
 use super::client_settings::ClientSettings;
 use super::cursors::Cursors;
@@ -56,6 +57,8 @@ pub(crate) struct SqlSession {
     pub files: Mutex<Arc<FileAccess>>,
     /// Tables of the program that statements may read.
     pub program_tables: Mutex<Option<ProgramTables>>,
+    /// The attached databases.
+    pub attachments: Mutex<Attachments>,
     /// Settings of PostgreSQL's clients.
     pub client_settings: Mutex<ClientSettings>,
     /// Prepared statements with names.
@@ -167,6 +170,7 @@ impl SqlSession {
             overrides: Mutex::default(),
             files: Mutex::default(),
             program_tables: Mutex::default(),
+            attachments: Mutex::default(),
             client_settings: Mutex::default(),
             planning: Mutex::default(),
             has_on_commit: AtomicBool::new(false),

@@ -30,6 +30,7 @@ use keyaki_device::calibrate::Calibration;
 use keyaki_store::Snapshot;
 use parking_lot::{Mutex, RwLock};
 
+use super::attached::{self, Part};
 use super::channels::Outbox;
 use super::file_access::FileAccess;
 use super::program_tables::OfStatement;
@@ -99,6 +100,7 @@ fn context_of_definitions(engine: &Engine) -> PlanContext {
         unusable: engine.unusable(),
         omits_memory_indexes: engine.is_read_only(),
         assumed: Arc::default(),
+        is_attached: false,
         pipeline_memory_bytes: engine.query_memory_bytes / PIPELINE_SHARE,
     }
 }
@@ -112,6 +114,8 @@ pub(super) fn state_of_definitions(engine: &Engine, zone: Zone) -> SessionState 
 /// The database as one statement sees it.
 pub(crate) struct StatementState {
     pub catalog: Arc<Catalog>,
+    /// The catalog in which queries look up names: with the relations of attached databases.
+    names: Arc<Catalog>,
     pub snapshot: Snapshot,
     pub state: SessionState,
     /// The time zone of the session.
@@ -161,11 +165,26 @@ impl StatementState {
         let context = PlanContext { assumed, ..context };
         let (zone, path) = (session.zone(), session.path());
         let authority = session.authority(&catalog)?;
+        let (names, attached) = {
+            let mut attachments = session.attachments.lock();
+            let of_session = |engine: &Engine| PlanContext {
+                options: context.options.clone(),
+                last_stats: context.last_stats.clone(),
+                is_attached: true,
+                ..context_of_definitions(engine)
+            };
+            match attachments.is_empty() {
+                true => (catalog.clone(), Vec::new()),
+                false => attachments.catalog(&catalog, of_session)?,
+            }
+        };
         let tables = Arc::new(StatementTables {
             engine: session.engine.clone(),
-            catalog: catalog.clone(),
+            catalog: names.clone(),
             snapshot: snapshot.clone(),
             context,
+            attached,
+            uses_attached: AtomicBool::new(false),
             temporary: path.temporary().cloned(),
             table_functions,
             user: session.acting().map(|acting| acting.session_user().into()),
@@ -193,6 +212,7 @@ impl StatementState {
         let acts = AtomicBool::new(false);
         Ok(StatementState {
             catalog,
+            names,
             snapshot,
             state,
             zone,
@@ -252,9 +272,15 @@ impl StatementState {
         Ok(())
     }
 
-    /// True if the plan reads a table of the program, which may be another one at the next execution.
-    pub fn uses_program_tables(&self) -> bool {
-        self.program_tables.is_used()
+    /// True if the plan reads a table of the program or of an attached database, which may be another one at the next
+    /// execution.
+    pub fn is_momentary(&self) -> bool {
+        self.program_tables.is_used() || self.tables.uses_attached.load(Ordering::Relaxed)
+    }
+
+    /// True if a relation belongs to an attached database.
+    pub fn is_attached(&self, name: &RelationName) -> bool {
+        self.tables.part(&name.schema).is_some()
     }
 
     /// Name of a relation that the statement names.
@@ -340,6 +366,7 @@ impl StatementState {
         depth: usize,
     ) -> BoxFuture<'a, Result<LogicalPlan>> {
         Box::pin(async move {
+            attached::replace(&mut statement, &self.tables.attached);
             with_queries::gathered(&mut statement)?;
             super::shadowed::rename(&mut statement);
             super::recursion::limited(&mut statement)?;
@@ -352,8 +379,8 @@ impl StatementState {
             super::grouping_sets::combine(&mut statement)?;
             row_values::compare(&mut statement)?;
             super::table_functions::to_subqueries(&mut statement)?;
-            qualify::planned(&mut statement, &self.catalog, path)?;
-            using::as_conditions(&mut statement, &self.catalog, is_result)?;
+            qualify::planned(&mut statement, &self.names, path)?;
+            using::as_conditions(&mut statement, &self.names, is_result)?;
             constants::typed(&mut statement);
             casts::distinguish(&mut statement);
             zones::as_calls(&mut statement)?;
@@ -377,7 +404,11 @@ impl StatementState {
                 self.add_program_tables(&named)?;
             }
             for relation in &named {
-                access::relation(authority, &self.catalog, relation, Privileges::SELECT)?;
+                if self.is_attached(relation) && !authority.is_all() {
+                    let what = "must be superuser to read attached databases";
+                    return Err(Error::InsufficientPrivilege(what.into()));
+                }
+                access::relation(authority, &self.names, relation, Privileges::SELECT)?;
                 self.plan_view(relation, depth).await?;
             }
             if named.iter().any(|name| information_schema::needs_plans(name) || pg_catalog::needs_plans(name)) {
@@ -420,7 +451,7 @@ impl StatementState {
         if self.tables.extra.read().contains_key(name) || !self.views_begun.lock().insert(name.clone()) {
             return Ok(());
         }
-        let Some(view) = self.catalog.views.get(name) else { return Ok(()) };
+        let Some(view) = self.names.views.get(name) else { return Ok(()) };
         if depth >= VIEW_DEPTH_MAX {
             return Err(Error::TooComplex(format!(
                 "view \"{name}\" is nested too deeply: more than {VIEW_DEPTH_MAX} views use one another"
@@ -503,6 +534,10 @@ struct StatementTables {
     catalog: Arc<Catalog>,
     snapshot: Snapshot,
     context: PlanContext,
+    /// The attached databases.
+    attached: Vec<Part>,
+    /// The plan reads a table of one of them.
+    uses_attached: AtomicBool,
     /// The schema of the session's temporary objects.
     temporary: Option<Arc<str>>,
     table_functions: Arc<HashMap<String, Arc<TableFunction>>>,
@@ -604,13 +639,25 @@ impl SchemaProvider for PgCatalog {
 }
 
 impl StatementTables {
+    /// The attached database that has a schema.
+    fn part(&self, schema: &str) -> Option<&Part> {
+        self.attached.iter().find(|part| part.has_schema(schema))
+    }
+
     /// The provider of a table, after the expressions that queries use have been compiled.
     fn provider(&self, table: &Arc<Table>) -> KeyakiTable {
+        let (engine, snapshot, context) = match self.part(&table.def.name.schema) {
+            Some(part) => {
+                self.uses_attached.store(true, Ordering::Relaxed);
+                (&part.engine, &part.snapshot, &part.context)
+            }
+            None => (&self.engine, &self.snapshot, &self.context),
+        };
         if (table.has_generated() || table.has_computed_index()) && table.compiled().is_none() {
             // Without its expressions, a query reads the columns that they use, and no partial index or index of expressions.
-            let _ = super::expressions::compile(&self.engine, table);
+            let _ = super::expressions::compile(engine, table);
         }
-        KeyakiTable::new(table.clone(), self.snapshot.clone(), self.context.clone())
+        KeyakiTable::new(table.clone(), snapshot.clone(), context.clone())
     }
 }
 
@@ -631,7 +678,7 @@ impl SchemaProvider for StatementSchema {
             return match name.is_public() {
                 true => {
                     let user = if authority.is_all() { None } else { Some(user.as_deref()) };
-                    super::system::view(engine, catalog, snapshot, &name, user, authority)
+                    super::system::view(engine, catalog, snapshot, &self.tables.attached, &name, user, authority)
                 }
                 false => Ok(None),
             };

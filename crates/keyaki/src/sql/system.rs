@@ -14,6 +14,7 @@ use keyaki_device::metered::{Issued, Metered, Meters, OPERATIONS};
 use keyaki_publish::{ReadStats, VersionDevice};
 use keyaki_store::{CommitStats, DamagedKeys, LocatorStats, QuarantinedTree, Snapshot};
 
+use super::attached::Part;
 use super::info::{self, IndexInfo};
 use super::{access, show};
 use crate::Error;
@@ -22,6 +23,7 @@ use crate::engine::Engine;
 
 /// Names of all system views.
 pub(super) const NAMES: &[&str] = &[
+    "keyaki_attached",
     "keyaki_cache",
     "keyaki_comments",
     "keyaki_constraints",
@@ -40,11 +42,13 @@ pub(super) fn view(
     engine: &Engine,
     catalog: &Catalog,
     snapshot: &Snapshot,
+    attached: &[Part],
     name: &str,
     user: Option<Option<&str>>,
     authority: &Authority,
 ) -> Result<Option<Arc<dyn TableProvider>>> {
     let rows = match name {
+        "keyaki_attached" => self::attached(attached)?,
         "keyaki_cache" => super::cache::view(&engine.cache.status(&engine.store))?,
         "keyaki_comments" => comments(catalog)?,
         "keyaki_constraints" => constraints(catalog)?,
@@ -62,6 +66,16 @@ pub(super) fn view(
         _ => return Ok(None),
     };
     Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))
+}
+
+/// The attached databases of the session.
+fn attached(parts: &[Part]) -> Result<RecordBatch> {
+    let text = |of: fn(&Part) -> &str| -> ArrayRef { Arc::new(StringArray::from_iter_values(parts.iter().map(of))) };
+    let versions = parts.iter().map(|part| part.engine.version.as_ref().map(|version| version.number() as i64));
+    let columns = vec![text(|part| &part.name), text(|part| &part.location), Arc::new(Int64Array::from_iter(versions))];
+    let types =
+        [("name", DataType::Utf8, false), ("location", DataType::Utf8, false), ("version", DataType::Int64, true)];
+    Ok(RecordBatch::try_new(schema(&types), columns)?)
 }
 
 /// The comments of all objects.

@@ -95,7 +95,7 @@ impl Unbound {
     /// The table of a scan; `None` for other tables than those of the database.
     fn of(scan: &TableScan) -> Option<Unbound> {
         let provider = source_as_provider(&scan.source).ok()?;
-        let table = provider.downcast_ref::<KeyakiTable>()?;
+        let table = provider.downcast_ref::<KeyakiTable>().filter(|table| !table.context.is_attached)?;
         (table.schema() == table.table.arrow).then(|| Unbound {
             table: table.table.clone(),
             schema: table.schema(),

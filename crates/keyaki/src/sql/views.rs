@@ -200,9 +200,16 @@ fn check_no_cycle(state: &StatementState, name: &RelationName, query: &Query) ->
 /// `InvalidDefinition`.
 fn check_lasting(state: &StatementState, name: &RelationName, query: &Query) -> Result<()> {
     let statement = DfStatement::Statement(Box::new(Statement::Query(Box::new(query.clone()))));
-    let is_foreign = |used: &&RelationName| used.is_temporary() && used.schema != name.schema;
+    let is_foreign = |used: &&RelationName| {
+        used.is_temporary() && used.schema != name.schema || state.is_attached(used) && !name.is_temporary()
+    };
     match state.relations_named(&statement)?.iter().find(is_foreign) {
         None => Ok(()),
+        Some(used) if state.is_attached(used) => {
+            let problem =
+                format!("view \"{name}\" uses \"{used}\" of an attached database (use CREATE TEMPORARY VIEW)");
+            Err(Error::InvalidDefinition { kind: ObjectKind::View, problem })
+        }
         Some(used) => {
             let problem = format!("view \"{name}\" uses the temporary relation \"{used}\" (use CREATE TEMPORARY VIEW)");
             Err(Error::InvalidDefinition { kind: ObjectKind::View, problem })

@@ -24,6 +24,8 @@ pub(crate) struct PlanContext {
     pub last_stats: Operators,
     /// Control of the CPU caches.
     pub cache: SharedCache,
+    /// It belongs to an attached database: only operators with this context may read the tables.
+    pub is_attached: bool,
     /// Memory budget of one pipeline in bytes.
     pub pipeline_memory_bytes: usize,
     /// Trees of in-memory indexes that could not be built. Plans must not read them.
@@ -35,6 +37,11 @@ pub(crate) struct PlanContext {
 }
 
 impl PlanContext {
+    /// True if both are contexts of one database.
+    pub fn is_of(&self, other: &PlanContext) -> bool {
+        Arc::ptr_eq(&self.cache, &other.cache)
+    }
+
     /// The cost model's machine for queries of this session.
     pub fn machine(&self) -> cost::Machine {
         let in_order = self.options.execution == ExecutionMode::InOrder;

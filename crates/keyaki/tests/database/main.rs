@@ -3,6 +3,7 @@
 //! Tests that count the memory or the caches of their process are programs of their own.
 
 mod api;
+mod attach;
 mod blind;
 mod cancel;
 mod changes;

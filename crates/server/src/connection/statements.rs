@@ -322,9 +322,9 @@ pub fn describes_itself(text: &str) -> bool {
 
 /// True for statements that may return rows whose columns are known only when they are executed.
 pub fn returns_rows(text: &str) -> bool {
-    const WORDS: [&str; 13] = [
-        "BACKUP", "CHECK", "EXECUTE", "EXPORT", "FETCH", "IMPORT", "PIN", "SELECT", "TABLE", "VACUUM", "VALUES",
-        "WARM", "WITH",
+    const WORDS: [&str; 14] = [
+        "BACKUP", "CHECK", "EXECUTE", "EXPORT", "FETCH", "IMPORT", "PIN", "PUBLISH", "SELECT", "TABLE", "VACUUM",
+        "VALUES", "WARM", "WITH",
     ];
     describes_itself(text) || WORDS.contains(&first_word(text).as_str())
 }
@@ -353,7 +353,7 @@ pub fn is_outside_transactions(text: &str) -> bool {
         "SET" if is_set_local(text) => false,
         "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" | "SAVEPOINT" | "RELEASE" | "PREPARE"
         | "DEALLOCATE" | "DISCARD" | "SET" | "RESET" | "SHOW" | "VACUUM" | "ANALYZE" | "CHECKPOINT" | "BACKUP"
-        | "EXPORT" | "IMPORT" | "CHECK" | "WARM" | "PIN" | "UNPIN" => true,
+        | "EXPORT" | "IMPORT" | "CHECK" | "WARM" | "PIN" | "UNPIN" | "PUBLISH" | "ATTACH" | "DETACH" => true,
         "CREATE" | "DROP" => text.to_ascii_uppercase().contains("CONCURRENTLY"),
         _ => false,
     }

@@ -142,7 +142,8 @@ impl Keys<'_> {
 
     fn scan(&mut self, scan: TableScan, request: Request) -> Result<Exposed> {
         let provider = source_as_provider(&scan.source)?;
-        let Some(known) = provider.downcast_ref::<KeyakiTable>() else {
+        let known = provider.downcast_ref::<KeyakiTable>().filter(|table| !table.context.is_attached);
+        let Some(known) = known else {
             return refused(&format!("\"{}\", which is no table of the database", scan.table_name.table()));
         };
         let table = known.table.clone();

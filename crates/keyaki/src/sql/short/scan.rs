@@ -102,7 +102,7 @@ impl Compiler<'_> {
         joined: &[(usize, KeySource)],
     ) -> Option<Planned> {
         let provider = source_as_provider(&scan.source).ok()?;
-        let table = provider.downcast_ref::<KeyakiTable>()?;
+        let table = provider.downcast_ref::<KeyakiTable>().filter(|table| !table.context.is_attached)?;
         if scan.fetch.is_some() && !above.is_empty() {
             // The limit counts rows before the conditions above.
             return None;
