@@ -19,20 +19,18 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 
 import duckdb
+import objects
 import report
 import tpch
 
-SERVER = os.environ["KEYAKI_OBJECT_SERVER"]
 PEERS = os.environ["KEYAKI_PEERS"]
 SHARES = [1e-4, 1e-3, 1e-2]
 # In-order execution of a larger share takes many minutes.
@@ -45,31 +43,6 @@ UPDATES = [
     "UPDATE orders SET o_totalprice = o_totalprice + 1 WHERE (o_orderkey * 2654435761) % 10007 < 100",
     "UPDATE lineitem SET l_quantity = l_quantity + 1 WHERE ((l_orderkey * 7 + l_linenumber) * 2654435761) % 10007 < 100",
 ]
-
-
-class Store:
-    """The server, with a bucket."""
-
-    def __init__(self, root, latency):
-        self.root = root / "store"
-        (self.root / "bucket").mkdir(parents=True)
-        command = [SERVER, self.root, "--latency-ms", str(latency)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        lines = iter(self.process.stdout.readline, "\n")
-        self.variables = dict(line.strip().split("=", 1) for line in lines)
-
-    def requests(self):
-        """The requests so far, other than writes."""
-        with urllib.request.urlopen(self.variables["AWS_ENDPOINT"] + "/-/stats") as answer:
-            stats = dict(line.split() for line in answer.read().decode().split("\n") if line)
-        return int(stats["gets"]) + int(stats["others"])
-
-    def environment(self):
-        return {**os.environ, **self.variables}
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 def shell(store, database, *statements):
@@ -216,9 +189,10 @@ def updates(results, store, database):
 
 
 def opening(results, store, runs):
-    before = store.requests()
+    before = store.stats()
     seconds = [shell(store, "s3://bucket/shop@1", "SELECT 1")[2] for _ in range(runs)]
-    requests = (store.requests() - before) / runs
+    after = store.stats()
+    requests = sum(after[kind] - before[kind] for kind in ("gets", "others")) / runs
     results.add("opening the database", "requests", "", requests, 5, "target")
     results.add("opening the database", "time", "s", statistics.median(seconds), 2, "target")
 
@@ -251,7 +225,7 @@ def main():
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=tpch.TARGET)))
         database = folder / "shop"
         tpch.load(data, database)
-        store = Store(folder, arguments.latency)
+        store = objects.Server(folder / "store", latency_ms=arguments.latency)
         stack.callback(store.close)
         bytes_of = publish(store, database)["bytes"]
         print(f"version 1: {bytes_of / 1e6:,.0f} MB")

@@ -51,7 +51,7 @@ pub fn command(programs: &Programs) -> Result<Command> {
 fn command_of(interpreter: PathBuf, programs: &Programs) -> Command {
     let mut command = Command::new(interpreter);
     command.env("KEYAKI_BIN", &programs.keyaki).env("KEYAKI_HARNESS", &programs.harness);
-    command.env("KEYAKI_TARGET", target());
+    command.env("KEYAKI_OBJECT_SERVER", &programs.object_server).env("KEYAKI_TARGET", target());
     command.env("PYTHONPATH", root().join("tests/python")).env("PYTHONDONTWRITEBYTECODE", "1");
     command
 }

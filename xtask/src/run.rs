@@ -56,10 +56,12 @@ pub struct Programs {
     pub keyaki: PathBuf,
     /// The programs behind tests and benchmarks (`tests/harness`).
     pub harness: PathBuf,
+    /// The server of objects (`tests/object_server`).
+    pub object_server: PathBuf,
 }
 
 impl Programs {
-    /// Builds both.
+    /// Builds the first two.
     pub fn build(release: bool) -> Result<Self> {
         let mut command = cargo(&["build", "--package", "keyaki-cli", "--package", "keyaki-harness"]);
         if release {
@@ -73,7 +75,8 @@ impl Programs {
     /// features.
     pub fn built_by_tests() -> Result<Self> {
         let programs = Self::paths("debug");
-        let missing = [&programs.keyaki, &programs.harness].into_iter().find(|path| !path.exists());
+        let all = [&programs.keyaki, &programs.harness, &programs.object_server];
+        let missing = all.into_iter().find(|path| !path.exists());
         if let Some(missing) = missing {
             return Err(format!("{} does not exist: the tests should have built it", missing.display()));
         }
@@ -82,6 +85,8 @@ impl Programs {
 
     fn paths(profile: &str) -> Self {
         let folder = target().join(profile);
-        Self { keyaki: folder.join("keyaki"), harness: folder.join("keyaki-harness") }
+        let [keyaki, harness, object_server] =
+            ["keyaki", "keyaki-harness", "keyaki-object-server"].map(|name| folder.join(name));
+        Self { keyaki, harness, object_server }
     }
 }

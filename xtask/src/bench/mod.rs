@@ -27,7 +27,6 @@ const ALL: &str = "all";
 const SHELLS: &str = "benches/shell/requirements.txt";
 /// Packages of `bench publish`.
 const STORE: &str = "benches/publish/requirements.txt";
-const OBJECT_SERVER: &str = "keyaki-object-server";
 /// Name of the file that describes the run, beside the rows.
 const RUN_FILE: &str = "run.json";
 
@@ -48,7 +47,7 @@ enum Program {
     ScriptWithPeers(&'static str),
     /// Like `Script`, with the shells of the peers.
     ScriptWithShells(&'static str),
-    /// Like `ScriptWithPeers`, with the server of objects.
+    /// Like `ScriptWithPeers`, in an environment with clients of object stores.
     ScriptWithStore(&'static str),
     /// A package of `benches/`.
     Package(&'static str),
@@ -194,8 +193,8 @@ fn run_one(bench: &Bench, options: &[String], json: Option<&Path>) -> Result<()>
         Program::ScriptWithShells(path) => python::script_in("shell-venv", SHELLS, &Programs::build(true)?, path)?,
         Program::ScriptWithStore(path) => {
             let mut command = python::script_in("store-venv", STORE, &Programs::build(true)?, path)?;
-            step(&mut cargo(&["build", "--release", "--package", OBJECT_SERVER]))?;
-            command.env("KEYAKI_OBJECT_SERVER", target().join("release").join(OBJECT_SERVER));
+            // On its own: with others, some of their dependencies would be built again for its features.
+            step(&mut cargo(&["build", "--release", "--package", "keyaki-object-server"]))?;
             command.env("KEYAKI_PEERS", build_package("keyaki-peers")?);
             command
         }
