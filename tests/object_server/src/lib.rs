@@ -2,7 +2,7 @@
 //! truncated or wrong bodies.
 //!
 //! ```text
-//! request ─► counted ─► delayed ─► refused? ─► s3s ─► files ─► body truncated or changed? ─► answer
+//! request ─► counted ─► delayed ─► refused? ─► s3s, or a part of a file ─► truncated or changed? ─► answer
 //! ```
 //!
 //! A truncated body ends before the length in its header, as when a connection breaks. A changed body has its full
@@ -57,7 +57,7 @@ impl Server {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind(address))?;
         let (address, state) = (listener.local_addr()?, Arc::new(State::new(faults)));
-        let service = Service::new(builder.build(), state.clone());
+        let service = Service::new(builder.build(), root, state.clone());
         let (stop, stopped) = oneshot::channel();
         let serve = async move {
             while let Ok((socket, _)) = listener.accept().await {
