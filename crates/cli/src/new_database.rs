@@ -4,6 +4,7 @@ use std::fs::{File, Permissions};
 use std::io::{Error as IoError, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -11,6 +12,9 @@ use crate::failure::{Failure, Result};
 
 /// Permission bits of the directory, before the umask is applied.
 const PERMISSIONS: u32 = 0o777;
+/// Attempts to remove the directory of a failed command, and the time between them.
+const REMOVALS: u32 = 40;
+const REMOVAL_WAIT: Duration = Duration::from_millis(50);
 
 /// A directory for a new database. It is removed with its contents on drop, unless it gets its final name.
 #[derive(Debug)]
@@ -51,10 +55,23 @@ impl<'a> NewDatabase<'a> {
     /// # Errors
     /// If the directory cannot be renamed or synced.
     pub fn publish(self) -> Result<()> {
+        // The temporary name ends here: nothing is left to remove.
         std::fs::rename(self.temporary.path(), self.target).map_err(Failure::file(self.target))?;
-        let _renamed = self.temporary.keep();
         let parent = parent(self.target);
         File::open(parent).and_then(|directory| directory.sync_all()).map_err(Failure::file(parent))
+    }
+}
+
+impl Drop for NewDatabase<'_> {
+    fn drop(&mut self) {
+        // Tasks of a failed statement may end a moment later: the last one closes the database, which can write files.
+        for _ in 0..REMOVALS {
+            let removed = std::fs::remove_dir_all(self.temporary.path());
+            if removed.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+                return;
+            }
+            std::thread::sleep(REMOVAL_WAIT);
+        }
     }
 }
 

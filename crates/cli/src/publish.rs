@@ -33,6 +33,8 @@ pub async fn publish(arguments: &PublishArguments, interrupts: Arc<Interrupts>) 
         let Some(interval) = arguments.every else {
             return runner.say(&shown(&published?));
         };
+        // Ctrl-C ends the program without an error from the line on that says what was published.
+        let mut active = interrupts.activate();
         match published {
             Ok(published) => runner.say(&shown(&published))?,
             Err(Failure::Cancelled) => return Err(Failure::Cancelled),
@@ -41,7 +43,6 @@ pub async fn publish(arguments: &PublishArguments, interrupts: Arc<Interrupts>) 
             Err(failure) => tell(&format!("error: {failure}")),
         }
         is_first = false;
-        let mut active = interrupts.activate();
         let rest = interval.saturating_sub(start.elapsed());
         if active.unless_pressed(tokio::time::sleep(rest)).await.is_none() {
             return Ok(());
