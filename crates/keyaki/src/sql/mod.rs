@@ -63,6 +63,7 @@ pub(crate) mod info;
 mod information_schema;
 mod interval_literals;
 mod json_calls;
+mod literal_row;
 pub(crate) mod local;
 pub(crate) mod located;
 mod locking;

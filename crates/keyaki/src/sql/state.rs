@@ -21,6 +21,7 @@ use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{ObjectName, Query, Statement as SqlStatement};
@@ -41,8 +42,8 @@ use crate::engine::{CATALOG_NAME, Engine};
 use crate::plan::{register, share_with_queries};
 use crate::sql::names::{SearchPath, relation_name};
 use crate::sql::{
-    SqlSession, access, casts, columns, constants, file_tables, information_schema, interval_literals, pg_catalog,
-    qualify, quantified, roles, row_values, schemas, sequences, synonyms, using, with_queries, zones,
+    SqlSession, access, casts, columns, constants, file_tables, information_schema, interval_literals, literal_row,
+    pg_catalog, qualify, quantified, roles, row_values, schemas, sequences, synonyms, using, with_queries, zones,
 };
 use crate::table::cost::Machine;
 use crate::table::{AssumedTrees, KeyakiTable, PlanContext};
@@ -480,8 +481,10 @@ impl StatementState {
 
     /// Creates the physical plan and its output stream. Execution starts when the stream is first polled.
     pub async fn run(&self, plan: &LogicalPlan) -> Result<SendableRecordBatchStream> {
-        let physical = self.state.create_physical_plan(plan).await?;
-        let rows = execute_stream(physical, self.state.task_ctx())?;
+        let rows: SendableRecordBatchStream = match literal_row::of(plan)? {
+            Some(row) => Box::pin(MemoryStream::try_new(vec![row.clone()], row.schema(), None)?),
+            None => execute_stream(self.state.create_physical_plan(plan).await?, self.state.task_ctx())?,
+        };
         let schema = super::documents::typed(columns::shown_schema(&rows.schema()), plan);
         let schema = columns::in_zone(&schema, self.zone);
         if Arc::ptr_eq(&schema, &rows.schema()) {
