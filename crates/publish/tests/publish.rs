@@ -214,7 +214,7 @@ fn an_upload_can_be_ended() {
     insert(&tree, 0..60_000, 0);
     // Merges in the background would replace extents between the publications.
     assert!(store.compact(TREE, &KeyRange::all(), &|_, _| true).unwrap());
-    let ended = repository.publish(&store, &PublishOptions { threads: 1 }, &|done, total| {
+    let ended = repository.publish(&store, &PublishOptions { threads: 1, first_tree: None }, &|done, total| {
         assert!(done > 0 && done <= total);
         false
     });

@@ -10,8 +10,9 @@ use std::time::Duration;
 use common::*;
 use keyaki_device::{Buffer, Device, File, Op, OpenMode, Request, Wait};
 use keyaki_primitives::Random;
-use keyaki_publish::{DiskCacheOptions, Error, ReadOptions, Repository, RequestOptions, VersionDevice};
-use keyaki_store::{CheckpointImage, Store};
+use keyaki_publish::{DiskCacheOptions, Error, PublishOptions, ReadOptions, Repository, RequestOptions, VersionDevice};
+use keyaki_store::key_value::KeyValue;
+use keyaki_store::{CheckpointImage, Direction, Store, TreeId};
 
 /// A published database, and the bytes of its data file.
 struct Shop {
@@ -218,6 +219,41 @@ fn a_version_opens_with_few_requests() {
     let requests = faulty.lists.load(Ordering::Relaxed) + faulty.gets.load(Ordering::Relaxed);
     assert!(requests <= 5, "{requests} requests: {:?}", faulty.requested.lock());
     assert_eq!(rows(&reader), rows(&store));
+}
+
+/// One listing, the manifest, and the object with the node table, which has the tree that is read first.
+#[test]
+fn a_version_with_its_first_tree_opens_with_three_requests() {
+    let (faulty, device) = (Faulty::in_memory(), device());
+    let repository = repository(&faulty);
+    let (store, tree) = database(&device, "/db");
+    insert(&tree, 0..20_000, 0);
+    let first_tree = TreeId::new(77);
+    let first = KeyValue::open(&store, first_tree).unwrap();
+    insert(&first, 0..3_000, 0);
+    let options = PublishOptions { first_tree: Some(first_tree), ..PublishOptions::default() };
+    let publish = || repository.publish(&store, &options, &|_, _| true).unwrap().unwrap();
+    publish();
+    for round in 1..4 {
+        faulty.requested.lock().clear();
+        let requests_before = (faulty.lists.load(Ordering::Relaxed), faulty.gets.load(Ordering::Relaxed));
+        let version = open_version(&repository, None);
+        let reader = reader(&version).unwrap();
+        let rows: Vec<_> = KeyValue::open(&reader, first_tree)
+            .unwrap()
+            .range(.., Direction::Ascending)
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(rows.len(), 3_000);
+        assert_eq!(rows[8].1, value(8, round - 1));
+        let requests = (faulty.lists.load(Ordering::Relaxed), faulty.gets.load(Ordering::Relaxed));
+        let requests = (requests.0 - requests_before.0, requests.1 - requests_before.1);
+        assert_eq!(requests, (1, 2), "{:?}", faulty.requested.lock());
+        insert(&first, [8], round);
+        assert!(publish().is_new);
+    }
+    assert_eq!(rows(&reader(&open_version(&repository, None)).unwrap()), rows(&store));
 }
 
 /// As that of the node table of a large database.

@@ -13,6 +13,7 @@ use super::check::over_pages;
 use super::transaction::check_outside;
 use super::{Outcome, SqlSession, syntax};
 use crate::base::interrupt::Execution;
+use crate::catalog::CATALOG_TREE;
 use crate::engine::published::split_version;
 use crate::{Error, Result};
 
@@ -63,7 +64,8 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, publish
     let settings = session.engine.object_store.clone();
     let work = move |store: &Store, progress: &(dyn Fn(u64, u64) -> bool + Sync)| -> Result<_> {
         let repository = Repository::from_url_with(&target, &settings, RequestOptions::default())?;
-        let Some(published) = repository.publish(store, &PublishOptions::default(), progress)? else {
+        let options = PublishOptions { first_tree: Some(CATALOG_TREE), ..PublishOptions::default() };
+        let Some(published) = repository.publish(store, &options, progress)? else {
             return Err(Error::Cancelled);
         };
         // The version exists: interrupts have no effect any more.

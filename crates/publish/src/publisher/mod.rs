@@ -26,7 +26,7 @@ mod upload;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use keyaki_store::{CheckpointImage, Store};
+use keyaki_store::{CheckpointImage, Store, TreeId};
 
 use crate::error::{Error, Result};
 use crate::format::{Manifest, ObjectEntry, ObjectId};
@@ -41,11 +41,14 @@ use upload::{Found, Upload, found_objects};
 pub struct PublishOptions {
     /// Threads that read, verify and upload extents, at least 1. Each has up to 32 MiB in memory, or one longer extent.
     pub threads: usize,
+    /// The tree that programs read as a whole when they open a version, as their catalog. If it is short, one request
+    /// brings it with the node table, and each version has it anew.
+    pub first_tree: Option<TreeId>,
 }
 
 impl Default for PublishOptions {
     fn default() -> Self {
-        PublishOptions { threads: 8 }
+        PublishOptions { threads: 8, first_tree: None }
     }
 }
 
@@ -127,7 +130,7 @@ impl Repository {
         {
             return Err(Error::OlderState { number: version.number, repository: self.name.to_string() });
         }
-        let plan = Plan::new(&image, base);
+        let plan = Plan::new(&image, options.first_tree, base);
         if let Some((version, base)) = &newest
             && base.superblock[..] == image.superblock()[..]
             && plan.groups.is_empty()

@@ -12,11 +12,14 @@
 //! together. A group ends behind an extent whose identity is a multiple of [`END_IN`], or with [`GROUP_BYTES_MAX`].
 //! Such ends depend on the extents around them only. So if a publisher was interrupted, and some extents have changed
 //! since, most groups are the same again, and so are the hashes by which their objects are found.
+//!
+//! *First group.* Opening a version reads the node table, then the tree with the catalog. The extents of that tree are
+//! behind the node table in its object, so that a reader needs one request for both, if they have at most
+//! [`FIRST_TREE_BYTES_MAX`]. They are uploaded with each new node table, that is, with each version.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
-use keyaki_store::{CheckpointImage, ImageExtent};
+use keyaki_store::{CheckpointImage, ImageExtent, TreeId};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::format::{DataRange, Manifest, ObjectEntry, ObjectId};
@@ -27,14 +30,16 @@ const GROUP_BYTES_MAX: u64 = 16 << 20;
 const GROUP_BYTES_MIN: u64 = 2 << 20;
 /// One in so many identities ends a group.
 const END_IN: u64 = 4;
+/// Maximum length of the tree in the object of the node table.
+const FIRST_TREE_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Debug)]
 pub(super) struct Plan {
     /// The ranges of the image: its extents, then the node table.
-    entries: Vec<ImageExtent>,
+    entries: Vec<Entry>,
     /// For each entry, the range of the newest version that it is kept in.
     kept: Vec<Option<DataRange>>,
-    /// Ranges of entries that share an object. The node table is a group of its own, and the last one.
+    /// The entries of new objects. That of the node table is the last one.
     pub groups: Vec<Group>,
     /// Bytes of kept extents.
     pub kept_bytes: u64,
@@ -45,18 +50,39 @@ pub(super) struct Plan {
 /// The entries of a new object: indices of extents, not all between its bounds.
 pub(super) type Group = Vec<usize>;
 
+/// A range of the image with the identity of its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub offset: u64,
+    pub len: u64,
+    pub identity: u64,
+}
+
 impl Plan {
-    pub fn new(image: &CheckpointImage, base: Option<&Manifest>) -> Plan {
+    /// The plan for an image whose tree `first_tree` is read first.
+    pub fn new(image: &CheckpointImage, first_tree: Option<TreeId>, base: Option<&Manifest>) -> Plan {
         let (offset, table) = image.node_table();
-        let table = ImageExtent { offset, len: table.len() as u64, identity: xxh3_64(&table) };
-        let entries: Vec<ImageExtent> = image.extents().iter().copied().chain([table]).collect();
-        Plan::of(entries, base)
+        let table = Entry { offset, len: table.len() as u64, identity: xxh3_64(&table) };
+        let extents = image.extents();
+        let entry = |extent: &ImageExtent| Entry { offset: extent.offset, len: extent.len, identity: extent.identity };
+        let is_first = |&index: &usize| Some(extents[index].tree) == first_tree;
+        let first: Group = (0..extents.len()).filter(is_first).collect();
+        Plan::of(extents.iter().map(entry).chain([table]).collect(), first, base)
     }
 
-    fn of(entries: Vec<ImageExtent>, base: Option<&Manifest>) -> Plan {
+    /// `first` are the extents of the tree that is read first.
+    fn of(entries: Vec<Entry>, mut first: Group, base: Option<&Manifest>) -> Plan {
+        let table = entries.len() - 1;
         let mut kept = vec![None; entries.len()];
         if let Some(base) = base {
             find_kept(&entries, base, &mut kept);
+        }
+        let is_short = first.iter().map(|&index| entries[index].len).sum::<u64>() <= FIRST_TREE_BYTES_MAX;
+        if kept[table].is_some() || !is_short {
+            first.clear();
+        }
+        first.iter().for_each(|&index| kept[index] = None);
+        if let Some(base) = base {
             give_up(&entries, base, &mut kept);
         }
         let sum = |is_kept: bool| {
@@ -64,10 +90,9 @@ impl Plan {
             of.map(|(entry, _)| entry.len).sum::<u64>()
         };
         let (kept_bytes, new_bytes) = (sum(true), sum(false));
-        let extents = 0..entries.len() - 1;
-        let mut groups = groups(&entries, extents.clone(), |i| kept[i].is_none());
-        if kept[extents.end].is_none() {
-            groups.push(vec![extents.end]);
+        let mut groups = groups(&entries, (0..table).filter(|i| kept[*i].is_none() && first.binary_search(i).is_err()));
+        if kept[table].is_none() {
+            groups.push([table].into_iter().chain(first).collect());
         }
         Plan { entries, kept, groups, kept_bytes, new_bytes }
     }
@@ -77,7 +102,7 @@ impl Plan {
         self.entries.len() - 1
     }
 
-    pub fn entry(&self, index: usize) -> &ImageExtent {
+    pub fn entry(&self, index: usize) -> &Entry {
         &self.entries[index]
     }
 
@@ -112,7 +137,7 @@ impl Plan {
 }
 
 /// Finds the entries that a version has. Both are in the order of their positions.
-fn find_kept(entries: &[ImageExtent], base: &Manifest, kept: &mut [Option<DataRange>]) {
+fn find_kept(entries: &[Entry], base: &Manifest, kept: &mut [Option<DataRange>]) {
     let mut ranges = base.ranges.iter().peekable();
     for (entry, kept) in entries.iter().zip(kept) {
         while ranges.next_if(|range| range.offset < entry.offset).is_some() {}
@@ -124,7 +149,7 @@ fn find_kept(entries: &[ImageExtent], base: &Manifest, kept: &mut [Option<DataRa
 }
 
 /// Gives up objects of which less than half is used.
-fn give_up(entries: &[ImageExtent], base: &Manifest, kept: &mut [Option<DataRange>]) {
+fn give_up(entries: &[Entry], base: &Manifest, kept: &mut [Option<DataRange>]) {
     let new_bytes = entries.iter().zip(&*kept).filter(|(_, range)| range.is_none()).map(|(entry, _)| entry.len).sum();
     let mut used = vec![0_u64; base.objects.len()];
     for range in kept.iter().flatten() {
@@ -146,10 +171,10 @@ fn give_up(entries: &[ImageExtent], base: &Manifest, kept: &mut [Option<DataRang
     }
 }
 
-/// Groups the new entries of a range.
-fn groups(entries: &[ImageExtent], range: Range<usize>, is_new: impl Fn(usize) -> bool) -> Vec<Group> {
+/// Groups new entries.
+fn groups(entries: &[Entry], new: impl Iterator<Item = usize>) -> Vec<Group> {
     let (mut groups, mut group, mut bytes) = (Vec::new(), Group::new(), 0);
-    for index in range.filter(|&index| is_new(index)) {
+    for index in new {
         let entry = &entries[index];
         if bytes + entry.len > GROUP_BYTES_MAX && !group.is_empty() {
             groups.push(std::mem::take(&mut group));
@@ -177,9 +202,9 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// Extents of 1 MiB, then a node table.
-    fn entries(count: u64) -> Vec<ImageExtent> {
+    fn entries(count: u64) -> Vec<Entry> {
         let mut random = Random::new(4);
-        let extent = |i| ImageExtent { offset: (i + 1) * MIB, len: MIB, identity: random.next_u64() };
+        let extent = |i| Entry { offset: (i + 1) * MIB, len: MIB, identity: random.next_u64() };
         (0..=count).map(extent).collect()
     }
 
@@ -208,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_first_version_has_objects_of_a_few_mebibytes() {
-        let plan = Plan::of(entries(1000), None);
+        let plan = Plan::of(entries(1000), Group::new(), None);
         assert_eq!((plan.kept_bytes, plan.new_bytes), (0, 1001 * MIB));
         assert_eq!(plan.groups.concat(), (0..1001).collect::<Vec<_>>());
         let lengths: Vec<u64> = plan.groups.iter().map(|group| group.len() as u64 * MIB).collect();
@@ -220,31 +245,31 @@ mod tests {
     #[test]
     fn further_versions_have_new_extents_only() {
         let mut entries = entries(1000);
-        let first = published(&Plan::of(entries.clone(), None), None, 1);
-        assert!(Plan::of(entries.clone(), Some(&first)).groups.is_empty());
+        let first = published(&Plan::of(entries.clone(), Group::new(), None), None, 1);
+        assert!(Plan::of(entries.clone(), Group::new(), Some(&first)).groups.is_empty());
         for i in (0..1000).step_by(100).chain([1000]) {
             entries[i].identity += 1;
         }
-        let plan = Plan::of(entries.clone(), Some(&first));
+        let plan = Plan::of(entries.clone(), Group::new(), Some(&first));
         assert_eq!((plan.new_bytes, plan.kept_bytes), (11 * MIB, 990 * MIB));
         let second = published(&plan, Some(&first), 2);
         let new = second.ranges.iter().filter(|range| second.objects[range.object as usize].id.nonce == 2);
         assert_eq!(new.count(), 11);
         // Another length is another extent.
         entries[3].len = MIB / 2;
-        assert_eq!(Plan::of(entries, Some(&second)).groups, [[3]]);
+        assert_eq!(Plan::of(entries, Group::new(), Some(&second)).groups, [[3]]);
     }
 
     #[test]
     fn the_space_of_objects_is_bounded() {
         let (mut entries, mut random) = (entries(1000), Random::new(6));
-        let mut base = published(&Plan::of(entries.clone(), None), None, 1);
+        let mut base = published(&Plan::of(entries.clone(), Group::new(), None), None, 1);
         for round in 2..80 {
             for _ in 0..20 {
                 entries[random.index(1000)].identity = random.next_u64();
             }
             entries[1000].identity = random.next_u64();
-            let plan = Plan::of(entries.clone(), Some(&base));
+            let plan = Plan::of(entries.clone(), Group::new(), Some(&base));
             assert!(plan.new_bytes <= 2 * 21 * MIB, "round {round}: {} bytes", plan.new_bytes);
             base = published(&plan, Some(&base), round);
             let stored: u64 = base.objects.iter().map(|object| object.payload_bytes).sum();
@@ -253,10 +278,28 @@ mod tests {
     }
 
     #[test]
+    fn the_first_tree_is_behind_the_node_table() {
+        let mut entries = entries(100);
+        let first = published(&Plan::of(entries.clone(), vec![4, 70], None), None, 1);
+        let table = first.ranges[100].object;
+        assert!(first.ranges.iter().enumerate().all(|(i, range)| (range.object == table) == [4, 70, 100].contains(&i)));
+        assert_eq!([100, 4, 70].map(|i| first.ranges[i].start), [0, MIB, 2 * MIB]);
+        // With each new node table.
+        entries[100].identity += 1;
+        let plan = Plan::of(entries.clone(), vec![4, 70], Some(&first));
+        assert_eq!((&plan.groups[..], plan.new_bytes), (&[vec![100, 4, 70]][..], 3 * MIB));
+        let second = published(&plan, Some(&first), 2);
+        assert!(Plan::of(entries.clone(), vec![4, 70], Some(&second)).groups.is_empty());
+        // A long tree has its own objects.
+        let plan = Plan::of(entries, vec![4, 5, 6, 7, 8], Some(&first));
+        assert_eq!(plan.groups, [vec![100]]);
+    }
+
+    #[test]
     fn groups_meet_again_behind_a_change() {
         let entries = entries(400);
-        let all = groups(&entries, 0..400, |_| true);
-        let most = groups(&entries, 0..400, |i| i != 100);
+        let all = groups(&entries, 0..400);
+        let most = groups(&entries, (0..400).filter(|i| *i != 100));
         let same = all.iter().filter(|group| most.contains(group)).count();
         assert!(same + 12 >= all.len(), "{same} of {} groups", all.len());
     }

@@ -3,7 +3,8 @@
 //! The reads of a batch are planned together. Frames that are missing are sorted by object and number, and runs of
 //! them become requests: frames between two missing ones are read too if there are at most [`GAP_FRAMES`] of them,
 //! since their transfer takes less time than a request. A request has at most [`RUN_FRAMES_MAX`] frames, or a third
-//! of a longer read: the node table of a large database takes three requests.
+//! of a longer read: the node table of a large database takes three requests. Reads of the node table bring all of its
+//! object, which has what is read next.
 //!
 //! *Invariant.* A frame that was verified is in memory before it ceases to be under way. Both change under one lock,
 //! so reads of one frame share a request unless the memory has lost it since.
@@ -155,6 +156,7 @@ impl Fetcher {
         longest: &mut u64,
     ) -> Planned {
         let (mut parts, mut new) = (Vec::new(), 0);
+        let mut reads_table = false;
         for (len, place) in self.map.places(range.clone()) {
             let (object, mut at) = match place {
                 Place::Zeros => {
@@ -168,12 +170,22 @@ impl Fetcher {
                 Place::Object(object, start) => (object, start),
             };
             let end = at + len as u64;
+            reads_table |= at == 0 && self.map.first_object == Some(object);
             while at < end {
                 let (frame, from) = (at / FRAME_BYTES, at % FRAME_BYTES);
                 let len = (FRAME_BYTES - from).min(end - at);
                 let source = self.source((object, frame), from as usize, under_way, missing, &mut new);
                 parts.push(PlannedPart { len: len as usize, source });
                 at += len;
+            }
+        }
+        if let Some(object) = self.map.first_object.filter(|_| reads_table && new > 0) {
+            for frame in 0..frame_count(self.map.objects[object as usize].payload_bytes) {
+                let key = (object, frame);
+                if !under_way.contains_key(&key) && self.memory.get(self.id(key)).is_none() {
+                    drop(begin(key, under_way, missing));
+                    new += 1;
+                }
             }
         }
         *longest = new.max(*longest);
@@ -198,12 +210,8 @@ impl Fetcher {
             self.counters.memory_hits.add(1);
             return Source::Ready(frame, from);
         }
-        let (sender, receiver) = oneshot::channel();
-        let awaited = receiver.shared();
-        under_way.insert(key, awaited.clone());
-        missing.insert(key, Some(sender));
         *new += 1;
-        Source::Awaited(awaited, from)
+        Source::Awaited(begin(key, under_way, missing), from)
     }
 
     fn object(&self, key: Key) -> &ObjectEntry {
@@ -353,6 +361,15 @@ impl Planned {
     }
 }
 
+/// Adds a frame to the missing ones that are under way.
+fn begin(key: Key, under_way: &mut HashMap<Key, Awaited>, missing: &mut Missing) -> Awaited {
+    let (sender, receiver) = oneshot::channel();
+    let awaited = receiver.shared();
+    under_way.insert(key, awaited.clone());
+    missing.insert(key, Some(sender));
+    awaited
+}
+
 /// Splits missing frames into runs of one object each, which include short gaps.
 fn runs(missing: Missing, run_max: u64) -> Vec<Missing> {
     let mut runs: Vec<Missing> = Vec::new();
@@ -389,7 +406,7 @@ mod tests {
         let (of_task, path, object) = (remote.clone(), names.object(id), encode_object(id, payload).into());
         remote.run(async move { of_task.write(&path, object).await }).unwrap();
         let range = DataRange { offset: RESERVED_BYTES, len: payload_bytes, object: 0, start: 0, identity: 0 };
-        let map = DataMap::new(Manifest {
+        let mut map = DataMap::new(Manifest {
             number: 1,
             published_us: 0,
             nonce: 0,
@@ -400,6 +417,8 @@ mod tests {
             objects: vec![ObjectEntry { id, payload_bytes }],
             ranges: vec![range],
         });
+        // The object has no node table.
+        map.first_object = None;
         Arc::new(Fetcher::new(remote, names, map, MemoryCache::new(0), Some(disk)))
     }
 

@@ -13,6 +13,8 @@ pub(crate) struct DataMap {
     pub data_bytes: u64,
     superblock: Vec<u8>,
     pub objects: Vec<ObjectEntry>,
+    /// The object that begins with the node table: opening the database needs all of it.
+    pub first_object: Option<u32>,
     /// Ascending ranges. Adjacent ranges of the manifest in adjacent places are one.
     pieces: Vec<Piece>,
 }
@@ -55,8 +57,10 @@ impl DataMap {
             }
         }
         pieces.shrink_to_fit();
+        // The node table is behind all extents.
+        let first_object = manifest.ranges.last().filter(|range| range.start == 0).map(|range| range.object);
         let Manifest { data_bytes, superblock, objects, .. } = manifest;
-        DataMap { data_bytes, superblock, objects, pieces }
+        DataMap { data_bytes, superblock, objects, first_object, pieces }
     }
 
     /// The places of the bytes of a range, in order, with their lengths in bytes. The range lies within the data file.

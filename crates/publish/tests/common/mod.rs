@@ -69,7 +69,7 @@ pub fn rows(store: &Store) -> Rows {
 }
 
 pub fn publish(repository: &Repository, store: &Store) -> keyaki_publish::Result<Published> {
-    let published = repository.publish(store, &PublishOptions { threads: 3 }, &|_, _| true)?;
+    let published = repository.publish(store, &PublishOptions { threads: 3, first_tree: None }, &|_, _| true)?;
     Ok(published.expect("nobody has ended it"))
 }
 

@@ -43,6 +43,8 @@ pub struct ImageExtent {
     pub len: u64,
     /// Extents of equal identities, offsets and lengths, in images of one database, have equal bytes.
     pub identity: u64,
+    /// The tree that it belongs to.
+    pub tree: TreeId,
 }
 
 impl Store {
@@ -96,7 +98,7 @@ impl ImageExtent {
         }
         shape.extend_from_slice(&meta.first);
         shape.extend_from_slice(&meta.last);
-        ImageExtent { offset: meta.offset, len: meta.len, identity: xxh3_64(&shape) }
+        ImageExtent { offset: meta.offset, len: meta.len, identity: xxh3_64(&shape), tree: meta.tree }
     }
 }
 
