@@ -2,7 +2,8 @@
 `cargo xtask bench publish`.
 
 - `updates`: what a second version uploads after random updates of 1 % of the rows of orders and lineitem.
-- `opening`: the requests until a database is open, and its time.
+- `opening`: the requests until a database is open, and the time of a process that opens it. Once for TPC-H, once for `--extents`
+  extents of two pages each, whose metadata is that of a terabyte: extents of ordinary databases have about a mebibyte.
 - `join`: the query of the out-of-order execution paper (customers by balance, their orders, the items of these), out of order and in
   order, with the requests that it needed and the distinct ranges of objects that it read.
 
@@ -19,6 +20,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -68,9 +70,9 @@ def execute(database, *statements):
     subprocess.run([tpch.KEYAKI, str(database), "--no-create", *commands], check=True, stdout=subprocess.DEVNULL)
 
 
-def publish(store, database):
+def publish(store, database, name="shop"):
     """Publishes a version. Returns its row."""
-    rows, _, _ = shell(store, database, "PUBLISH DATABASE TO 's3://bucket/shop'")
+    rows, _, _ = shell(store, database, f"PUBLISH DATABASE TO 's3://bucket/{name}'")
     return rows[0][0]
 
 
@@ -188,13 +190,23 @@ def updates(results, store, database):
     results.add("a second version after 1 % random updates", "uploaded", "% bytes", share, 10, "target")
 
 
-def opening(results, store, runs):
+def opening(results, store, runs, workload, name="shop"):
     before = store.stats()
-    seconds = [shell(store, "s3://bucket/shop@1", "SELECT 1")[2] for _ in range(runs)]
+    seconds = [shell(store, f"s3://bucket/{name}", "SELECT 1")[2] for _ in range(runs)]
     after = store.stats()
     requests = sum(after[kind] - before[kind] for kind in ("gets", "others")) / runs
-    results.add("opening the database", "requests", "", requests, 5, "target")
-    results.add("opening the database", "time", "s", statistics.median(seconds), 2, "target")
+    results.add(workload, "requests", "", requests, 5, "target")
+    results.add(workload, "time", "s", statistics.median(seconds), 2, "target")
+
+
+def many_extents(results, store, folder, extents, runs):
+    database = folder / "large"
+    subprocess.run([tpch.HARNESS, "extents", database, f"--extents={extents}"], check=True, stdout=subprocess.DEVNULL)
+    publish(store, database, "large")
+    (manifest,) = (store.root / "bucket" / "large" / "versions").iterdir()
+    print(f"manifest for {extents:,} extents: {manifest.stat().st_size / 1e6:.1f} MB")
+    opening(results, store, runs, f"opening {extents:,} extents", "large")
+    shutil.rmtree(database)
 
 
 def joins(results, store, data, runs):
@@ -217,6 +229,7 @@ def main():
     parser.add_argument("--scale", type=float, default=1, help="scale of TPC-H")
     parser.add_argument("--latency", type=int, default=20, help="milliseconds before each answer")
     parser.add_argument("--runs", type=int, default=3, help="executions of a query; the median counts")
+    parser.add_argument("--extents", type=int, default=1_000_000, help="extents of the database with much metadata; 0 for none")
     parser.add_argument("--json", help="write rows to this file")
     arguments = parser.parse_args()
     results = report.Report("publish")
@@ -230,9 +243,11 @@ def main():
         bytes_of = publish(store, database)["bytes"]
         print(f"version 1: {bytes_of / 1e6:,.0f} MB")
         write_parquet(data, store.root / "bucket")
-        opening(results, store, arguments.runs)
+        opening(results, store, arguments.runs, "opening TPC-H")
         joins(results, store, data, arguments.runs)
         updates(results, store, database)
+        if arguments.extents:
+            many_extents(results, store, folder, arguments.extents, arguments.runs)
     results.write(arguments.json)
 
 

@@ -5,6 +5,7 @@
 //! to ranges of objects. [`Repository::publish`] adds a version, [`Repository::open_version`] opens one as a
 //! [`VersionDevice`], on which [`keyaki_store::Store::open_read_only`] works as on any other device,
 //! [`Repository::clone_version`] makes a local database of one, and [`Repository::collect`] removes old ones.
+//! Apart from that, [`Buckets`] have the objects that statements read and write as files.
 //!
 //! ```
 //! use keyaki_device::open_default;
@@ -29,7 +30,7 @@
 //! The features `aws`, `azure` and `gcp` add the clients of these stores.
 //!
 //! The modules are layers, lowest first; a module uses its own layer and the layers before it:
-//! `error < format, parallel, random < remote < cache, repository < collector, publisher, reader < copy`.
+//! `error < format, parallel, random < remote < cache, repository < collector, files, publisher, reader < copy`.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
@@ -38,6 +39,7 @@ mod cache;
 mod collector;
 mod copy;
 mod error;
+mod files;
 mod format;
 mod parallel;
 mod publisher;
@@ -50,6 +52,7 @@ pub use cache::DiskCacheOptions;
 pub use collector::{CollectOptions, Collected};
 pub use copy::Cloned;
 pub use error::{Error, Result};
+pub use files::{Bucket, Buckets, ListedFile, ObjectFile, ObjectReader, ObjectWriter};
 pub use publisher::{PublishOptions, Published};
 pub use reader::{ReadOptions, ReadStats, VersionDevice};
 pub use remote::{RequestOptions, RequestStats};

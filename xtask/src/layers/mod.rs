@@ -35,7 +35,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("crates/exec", "base < query < runtime < source < operators < executor"),
     (
         "crates/publish",
-        "error < format, parallel, random < remote < cache, repository < collector, publisher, reader < copy",
+        "error < format, parallel, random < remote < cache, repository < collector, files, publisher, reader < copy",
     ),
     ("crates/tpch", "table < rows"),
     ("crates/keyaki", "base < values < catalog < engine < table < plan < write < sql < session"),

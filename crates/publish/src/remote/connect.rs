@@ -1,9 +1,11 @@
 //! The client of the object store at a URL.
 //!
-//! The clients of `object_store` retry failed requests for up to three minutes and abort transfers after 30 seconds by
-//! default. Both are off: [`Remote`](super::Remote) retries, counts and limits requests by itself.
+//! The clients of `object_store` repeat failed requests for up to three minutes and abort transfers after 30 seconds by
+//! default. Both are off for versions: [`Remote`](super::Remote) repeats, counts and limits requests by itself.
 
+use std::ffi::OsString;
 use std::sync::Arc;
+use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreScheme};
@@ -17,6 +19,24 @@ pub(crate) const STAGING: &str = "new";
 /// Schemes that [`connect`] accepts, for messages.
 const SCHEMES: &str = "use s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///directory";
 
+/// The limit of a request of a client that repeats requests.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What repeats failed requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Retries {
+    /// The caller, which also limits their time.
+    Caller,
+    /// The client.
+    Client,
+}
+
+/// The variables of the environment.
+pub(crate) fn variables() -> impl Iterator<Item = (String, String)> {
+    let variable = |(name, value): (OsString, OsString)| name.into_string().ok().zip(value.into_string().ok());
+    std::env::vars_os().filter_map(variable)
+}
+
 /// The object store at a URL and the path in it. `variables` are the names and values of the environment; each client
 /// ignores the variables of other programs. `settings` have such names too, and take precedence. Makes no request. The
 /// error is a message.
@@ -24,6 +44,7 @@ pub(crate) fn connect(
     url: &Url,
     variables: impl Iterator<Item = (String, String)>,
     settings: &[(String, String)],
+    retries: Retries,
 ) -> Result<(Arc<dyn ObjectStore>, Path), String> {
     if url.scheme() == "file" && url.host().is_some() {
         return Err("file URLs of other hosts are not supported (use file:///directory)".into());
@@ -37,9 +58,9 @@ pub(crate) fn connect(
     let store: Arc<dyn ObjectStore> = match scheme {
         ObjectStoreScheme::Local => Arc::new(Directory::new(path.clone().join(STAGING), unique_random())),
         ObjectStoreScheme::Memory => return Err("versions in memory end with the program".into()),
-        ObjectStoreScheme::AmazonS3 => amazon_s3(url, variables, settings)?,
-        ObjectStoreScheme::GoogleCloudStorage => google_cloud_storage(url, variables, settings)?,
-        ObjectStoreScheme::MicrosoftAzure => microsoft_azure(url, variables, settings)?,
+        ObjectStoreScheme::AmazonS3 => amazon_s3(url, variables, settings, retries)?,
+        ObjectStoreScheme::GoogleCloudStorage => google_cloud_storage(url, variables, settings, retries)?,
+        ObjectStoreScheme::MicrosoftAzure => microsoft_azure(url, variables, settings, retries)?,
         _ => return Err(format!("the server is not a known object store ({SCHEMES})")),
     };
     Ok((store, path))
@@ -55,10 +76,17 @@ macro_rules! client {
             url: &Url,
             variables: impl Iterator<Item = (String, String)>,
             settings: &[(String, String)],
+            retries: Retries,
         ) -> Result<Arc<dyn ObjectStore>, String> {
-            let retries = object_store::RetryConfig { max_retries: 0, ..Default::default() };
-            // The limit of a connection stays at 5 seconds.
-            let client = object_store::ClientOptions::new().with_timeout_disabled();
+            let client = object_store::ClientOptions::new();
+            let (retries, client) = match retries {
+                // The limit of a connection stays at 5 seconds.
+                Retries::Caller => {
+                    let none = object_store::RetryConfig { max_retries: 0, ..Default::default() };
+                    (none, client.with_timeout_disabled())
+                }
+                Retries::Client => (object_store::RetryConfig::default(), client.with_timeout(TIMEOUT)),
+            };
             let new = <$builder>::new().with_url(url.as_str()).with_retry(retries).with_client_options(client);
             let ours = variables.filter(|(name, _)| name.starts_with($prefix));
             let mut builder = ours.fold(new, |builder, (name, value)| match name.to_ascii_lowercase().parse() {
@@ -87,7 +115,9 @@ mod tests {
     use super::*;
 
     fn refusal(url: &str) -> String {
-        connect(&Url::parse(url).unwrap(), std::iter::empty(), &[]).map(|(store, _)| store.to_string()).unwrap_err()
+        connect(&Url::parse(url).unwrap(), std::iter::empty(), &[], Retries::Caller)
+            .map(|(store, _)| store.to_string())
+            .unwrap_err()
     }
 
     #[test]
@@ -99,14 +129,14 @@ mod tests {
         assert!(refusal("file://host/shop").contains("use file:///directory"));
         assert!(refusal("memory:///shop").contains("end with the program"));
         let file = Url::parse("file:///a/b").unwrap();
-        assert_eq!(connect(&file, std::iter::empty(), &[]).unwrap().1.as_ref(), "a/b");
+        assert_eq!(connect(&file, std::iter::empty(), &[], Retries::Caller).unwrap().1.as_ref(), "a/b");
     }
 
     #[test]
     fn unknown_settings_are_refused() {
         let with = |url: &str, name: &str| {
             let settings = [(name.to_owned(), "us-west-2".to_owned())];
-            connect(&Url::parse(url).unwrap(), std::iter::empty(), &settings).map(drop)
+            connect(&Url::parse(url).unwrap(), std::iter::empty(), &settings, Retries::Caller).map(drop)
         };
         assert_eq!(with("s3://bucket/shop", "AWS_REGION"), Ok(()));
         assert_eq!(with("file:///a/b", "AWS_REGION"), Ok(()));
@@ -148,7 +178,7 @@ mod tests {
         fn check(url: &str, variables: impl Fn(&str) -> Vec<(&'static str, String)>) {
             let (address, requests) = overloaded_server();
             let variables = variables(&address).into_iter().map(|(name, value)| (name.to_owned(), value));
-            let (store, path) = connect(&Url::parse(url).unwrap(), variables, &[]).unwrap();
+            let (store, path) = connect(&Url::parse(url).unwrap(), variables, &[], Retries::Caller).unwrap();
             assert_eq!(path.as_ref(), "shop");
             let options = RequestOptions { attempts_max: 3, backoff: Duration::from_millis(1), ..Default::default() };
             let remote = Arc::new(Remote::new(store, options).unwrap());

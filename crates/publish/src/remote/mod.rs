@@ -9,7 +9,8 @@ mod options;
 mod tasks;
 
 pub(crate) use client::{Listed, Remote};
-pub(crate) use connect::{STAGING, connect};
+pub(crate) use connect::{Retries, STAGING, connect, variables};
 pub(crate) use counters::Counter;
 pub use counters::RequestStats;
 pub use options::RequestOptions;
+pub(crate) use tasks::Tasks;

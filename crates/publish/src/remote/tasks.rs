@@ -12,7 +12,7 @@ const THREADS: usize = 2;
 
 /// A tokio runtime. Dropping it does not wait, so it may be dropped anywhere.
 #[derive(Debug)]
-pub(super) struct Tasks(Option<Runtime>);
+pub(crate) struct Tasks(Option<Runtime>);
 
 impl Tasks {
     pub fn new() -> Result<Tasks> {

@@ -31,6 +31,7 @@ use crate::remote::{Remote, RequestStats};
 pub(crate) use names::Names;
 use numbers::FENCE;
 pub(crate) use numbers::Numbers;
+pub(crate) use open::check as check_url;
 
 /// Shortest time for which the objects of a removed version stay. Objects that no version has are found by publishers
 /// in half of it.

@@ -1,6 +1,5 @@
 //! Opening a repository: from a URL with the credentials of the environment, or from an object store.
 
-use std::ffi::OsString;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
@@ -8,7 +7,7 @@ use url::Url;
 
 use super::{Names, Repository, parse_prefix};
 use crate::error::{Error, Result};
-use crate::remote::{Remote, RequestOptions, connect};
+use crate::remote::{Remote, RequestOptions, Retries, connect, variables};
 
 impl Repository {
     /// The repository at a URL: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix` or
@@ -31,9 +30,7 @@ impl Repository {
         let invalid = |detail: String| Error::InvalidUrl { url: url.into(), detail };
         check(url).map_err(invalid)?;
         let parsed = Url::parse(url).map_err(|error| invalid(error.to_string()))?;
-        let variable = |(name, value): (OsString, OsString)| name.into_string().ok().zip(value.into_string().ok());
-        let variables = std::env::vars_os().filter_map(variable);
-        let (store, prefix) = connect(&parsed, variables, settings).map_err(invalid)?;
+        let (store, prefix) = connect(&parsed, variables(), settings, Retries::Caller).map_err(invalid)?;
         Repository::open(store, prefix.as_ref(), url, options)
     }
 
@@ -51,7 +48,7 @@ impl Repository {
 }
 
 /// Checks that a URL means what it says.
-fn check(url: &str) -> Result<(), String> {
+pub(crate) fn check(url: &str) -> Result<(), String> {
     let Some((scheme, path)) = url.split_once("://") else {
         return Err("it has no scheme, such as file:///directory or s3://bucket/prefix".into());
     };
