@@ -148,8 +148,21 @@ struct Shards<V> {
 #[repr(align(128))]
 struct Line<V> {
     shard: Mutex<Shard<V>>,
+    /// The number of values, for readers without the mutex: closing a large database removes the pages of a million
+    /// extents, few of which have any.
+    len: AtomicUsize,
     hits: AtomicU64,
     misses: AtomicU64,
+}
+
+impl<V: Clone> Line<V> {
+    /// Changes the shard. What is evicted must be returned, so that it is dropped after the mutex is released.
+    fn change<R>(&self, change: impl FnOnce(&mut Shard<V>) -> R) -> R {
+        let mut shard = self.shard.lock();
+        let result = change(&mut shard);
+        self.len.store(shard.len(), Ordering::Relaxed);
+        result
+    }
 }
 
 impl<V: Clone> Shards<V> {
@@ -159,6 +172,7 @@ impl<V: Clone> Shards<V> {
         let count = 1 << wanted.ilog2();
         let line = || Line {
             shard: Mutex::new(Shard::new(budget_bytes / count)),
+            len: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         };
@@ -182,11 +196,7 @@ impl<V: Clone> Shards<V> {
     /// The value at `offset`, if it is there and `is_usable`.
     fn get_if(&self, offset: u64, is_usable: impl FnOnce(&V) -> bool) -> Option<V> {
         let (line, heap_bytes) = (self.line(offset), self.heap_bytes_of_shard());
-        let (found, _evicted) = {
-            let mut shard = line.shard.lock();
-            // Evicted values are dropped after the mutex is released.
-            (shard.get(offset), shard.make_room(0, heap_bytes))
-        };
+        let (found, _evicted) = line.change(|shard| (shard.get(offset), shard.make_room(0, heap_bytes)));
         let found = found.filter(is_usable);
         let counter = if found.is_some() { &line.hits } else { &line.misses };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -196,28 +206,25 @@ impl<V: Clone> Shards<V> {
     /// Inserts a value, if `replaces` the one at its offset.
     fn insert_if(&self, offset: u64, value: V, bytes: usize, priority: Priority, replaces: impl FnOnce(&V) -> bool) {
         let (bytes, heap_bytes) = (bytes + OVERHEAD_BYTES, self.heap_bytes_of_shard());
-        let mut shard = self.line(offset).shard.lock();
-        if shard.peek(offset).is_some_and(|before| !replaces(&before)) {
-            return;
-        }
-        let evicted = shard.insert(offset, value, bytes, priority, heap_bytes);
-        // Evicted values are dropped after the mutex is released.
-        drop(shard);
-        drop(evicted);
+        let _evicted = self.line(offset).change(|shard| {
+            let is_kept = shard.peek(offset).is_some_and(|before| !replaces(&before));
+            (!is_kept).then(|| shard.insert(offset, value, bytes, priority, heap_bytes))
+        });
     }
 
     fn remove(&self, offsets: Range<u64>) {
         let first = offsets.start.div_ceil(BLOCK as u64).saturating_mul(BLOCK as u64);
         let probes = offsets.end.saturating_sub(first).div_ceil(BLOCK as u64);
         // Probes every possible offset in the range, or scans all cached pages, whichever takes fewer steps.
-        let held: usize = self.shards.iter().map(|line| line.shard.lock().len()).sum();
+        // Who inserted pages of the extent has released it since: their numbers are visible.
+        let held: usize = self.shards.iter().map(|line| line.len.load(Ordering::Relaxed)).sum();
         if probes <= held as u64 {
             for offset in (first..offsets.end).step_by(BLOCK) {
-                let _removed = self.line(offset).shard.lock().remove(offset);
+                let _removed = self.line(offset).change(|shard| shard.remove(offset));
             }
         } else {
-            for line in &self.shards {
-                let _removed = line.shard.lock().remove_range(&offsets);
+            for line in self.shards.iter().filter(|line| line.len.load(Ordering::Relaxed) > 0) {
+                let _removed = line.change(|shard| shard.remove_range(&offsets));
             }
         }
     }
@@ -229,7 +236,8 @@ impl<V: Clone> Shards<V> {
     fn set_budget(&self, budget_bytes: usize) {
         self.budget_bytes.store(budget_bytes, Ordering::Relaxed);
         for line in &self.shards {
-            let _evicted = line.shard.lock().set_budget(budget_bytes / self.shards.len(), self.heap_bytes_of_shard());
+            let heap_bytes = self.heap_bytes_of_shard();
+            let _evicted = line.change(|shard| shard.set_budget(budget_bytes / self.shards.len(), heap_bytes));
         }
     }
 
