@@ -55,7 +55,7 @@ use keyaki_device::Device;
 use keyaki_device::calibrate::Calibration;
 use keyaki_device::metered::{Metering, Meters};
 use keyaki_exec::{Executor, MemoryTrace};
-use keyaki_publish::{DiskCacheOptions, VersionDevice};
+use keyaki_publish::{Buckets, DiskCacheOptions, VersionDevice};
 use keyaki_store::{Direction, Durability, KeyRange, Store, TreeId, WriteBatch, block_on};
 use parking_lot::{Mutex, RwLock};
 
@@ -147,6 +147,8 @@ pub(crate) struct Engine {
     pub version: Option<Arc<VersionDevice>>,
     /// Settings of the clients of object stores.
     pub object_store: Vec<(String, String)>,
+    /// The buckets with files of statements.
+    pub buckets: Arc<Buckets>,
     /// The cache on disk for the pages of published databases.
     pub object_cache: Option<DiskCacheOptions>,
     /// `Options::memory_bytes`.
@@ -327,6 +329,7 @@ impl Engine {
             unusable: Arc::default(),
             follower,
             version,
+            buckets: Arc::new(Buckets::new(options.object_store.clone())),
             object_store: options.object_store,
             object_cache: options.object_cache,
             memory_bytes,

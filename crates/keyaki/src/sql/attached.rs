@@ -225,8 +225,8 @@ pub(super) async fn run(
             }
             check_name(session, &name)?;
             match is_url(Path::new(&location)) {
-                true => session.files().check_url(&location)?,
-                false => session.files().check(Path::new(&location))?,
+                true => session.files().access().check_url(&location)?,
+                false => session.files().access().check(Path::new(&location))?,
             }
             let engine = open(session, execution, &location).await?;
             let mut attachments = session.attachments.lock();

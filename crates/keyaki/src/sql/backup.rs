@@ -37,7 +37,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, backup:
     check_outside(session, "BACKUP")?;
     session.engine.check_read_write("BACKUP DATABASE")?;
     let Backup(directory, mode) = backup;
-    session.files().check(&directory)?;
+    session.files().check_directory(&directory, "BACKUP DATABASE")?;
     if mode == BackupMode::Full {
         check_unused(&directory)?;
     }

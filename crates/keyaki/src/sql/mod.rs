@@ -57,6 +57,7 @@ mod export;
 pub(crate) mod expressions;
 mod file_access;
 mod file_tables;
+mod files;
 mod grouping_sets;
 mod index;
 pub(crate) mod info;

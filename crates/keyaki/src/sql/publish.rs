@@ -52,7 +52,7 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Publish> {
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, publish: Publish) -> Result<Outcome> {
     check_outside(session, "PUBLISH")?;
     let Publish { url, keep } = publish;
-    session.files().check_url(&url)?;
+    session.files().access().check_url(&url)?;
     if split_version(&url).1.is_some() {
         return Err(Error::InvalidParameter {
             name: "URL".into(),

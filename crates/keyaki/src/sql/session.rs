@@ -12,6 +12,7 @@ use super::channels::Channels;
 use super::client_settings::ClientSettings;
 use super::cursors::Cursors;
 use super::file_access::FileAccess;
+use super::files::Files;
 use super::local::Journal;
 use super::named::NamedStatements;
 use super::names::{self, SearchPath};
@@ -190,8 +191,8 @@ impl SqlSession {
     }
 
     /// The files that statements may use.
-    pub fn files(&self) -> Arc<FileAccess> {
-        self.files.lock().clone()
+    pub fn files(&self) -> Files {
+        Files::new(self.files.lock().clone(), self.engine.buckets.clone())
     }
 
     pub fn path(&self) -> Arc<SearchPath> {

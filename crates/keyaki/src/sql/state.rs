@@ -33,7 +33,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::attached::{self, Part};
 use super::channels::Outbox;
-use super::file_access::FileAccess;
+use super::files::Files;
 use super::program_tables::OfStatement;
 use crate::base::notices::{Notices, Severity};
 use crate::base::tree::{PlanTree, Tree};
@@ -126,7 +126,7 @@ pub(crate) struct StatementState {
     /// What the statement may do.
     pub authority: Authority,
     /// The files that the statement may read.
-    files: Arc<FileAccess>,
+    files: Files,
     program_tables: OfStatement,
     /// Receives notices of reading files.
     notices: Option<Arc<Notices>>,
@@ -394,8 +394,8 @@ impl StatementState {
                 return Err(Error::InsufficientPrivilege("must be superuser to read files".into()));
             }
             for table in &files {
-                let (state, access, zone, notices) = (&self.state, &self.files, self.zone, self.notices.clone());
-                let reading = file_tables::Reading { state, access, zone, notices };
+                let (state, files, zone, notices) = (&self.state, &self.files, self.zone, self.notices.clone());
+                let reading = file_tables::Reading { state, files, zone, notices };
                 let provider = file_tables::provider(table, &reading).await?;
                 self.add_table(RelationName::public(&table.name), provider);
             }

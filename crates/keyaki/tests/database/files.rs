@@ -207,7 +207,7 @@ async fn errors_name_the_file() {
         ("SELECT * FROM read_csv()", "read_csv needs the name of a file, or a list of names"),
         (
             "SELECT * FROM read_parquet('@/bad.parquet', header => true)",
-            "option header not recognized by read_parquet (it has union_by_name)",
+            "option header not recognized by read_parquet (it has union_by_name, hive_partitioning)",
         ),
         ("SELECT y FROM '@/a.csv'", "column \"y\" does not exist"),
         ("SELECT * FROM read_nothing('@/a.csv')", "function read_nothing(...) does not exist"),

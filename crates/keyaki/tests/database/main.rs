@@ -23,6 +23,7 @@ mod large_transactions;
 mod locking_queries;
 mod memory;
 mod memory_indexes;
+mod objects;
 mod open;
 mod ownership;
 mod plans;

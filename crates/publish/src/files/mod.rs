@@ -145,6 +145,14 @@ impl Bucket {
         Ok(ObjectWriter::new(self.clone(), path(name)?))
     }
 
+    /// Runs a future that makes requests by the [client](Bucket::store) to its end. Blocks.
+    ///
+    /// # Errors
+    /// `Other` if it panics.
+    pub fn block_on<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> Result<T> {
+        self.run(async move { Ok(future.await) })
+    }
+
     /// Runs a request to its end. Blocks.
     fn run<T: Send + 'static>(
         &self,

@@ -5,10 +5,9 @@ use std::io::{Error, Read, Result};
 use std::ops::Range;
 
 use bytes::Bytes;
-use object_store::path::Path;
-use object_store::{GetOptions, ObjectMeta, ObjectStore};
+use object_store::{GetOptions, OBJECT_STORE_COALESCE_DEFAULT, ObjectMeta, ObjectStore, coalesce_ranges};
 
-use super::{Bucket, Started};
+use super::{Bucket, Started, io_error};
 
 /// Bytes of the first request of a reader. Each further one has twice as many, until the maximum.
 const FIRST_BYTES: u64 = 256 << 10;
@@ -39,11 +38,6 @@ impl ObjectFile {
         self.len() == 0
     }
 
-    /// The name in the bucket.
-    pub fn path(&self) -> &Path {
-        &self.meta.location
-    }
-
     /// The bucket.
     pub fn bucket(&self) -> &Bucket {
         &self.bucket
@@ -55,21 +49,26 @@ impl ObjectFile {
         ObjectReader { file: self.clone(), requested: 0, request_bytes: FIRST_BYTES, ahead, current }
     }
 
-    /// Starts to read a range within the object.
-    fn request(&self, range: Range<u64>) -> Started<Bytes> {
-        let (store, location, tag) = (self.bucket.store.clone(), self.meta.location.clone(), self.meta.e_tag.clone());
-        self.bucket.start(async move {
-            let expected = range.end - range.start;
-            let options = GetOptions { range: Some(range.into()), if_match: tag, ..GetOptions::default() };
-            let bytes = store.get_opts(&location, options).await?.bytes().await?;
-            match bytes.len() as u64 == expected {
-                true => Ok(bytes),
-                false => Err(object_store::Error::Generic {
-                    store: "object",
-                    source: format!("{} bytes instead of {expected}", bytes.len()).into(),
-                }),
-            }
-        })
+    /// Reads ranges within the object. Near ones are requested together, several at a time. Runs on any runtime of tokio.
+    ///
+    /// # Errors
+    /// Those of requests; `Other` if the object has been replaced.
+    pub async fn read_ranges(&self, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        coalesce_ranges(ranges, |range| self.read(range), OBJECT_STORE_COALESCE_DEFAULT).await.map_err(io_error)
+    }
+
+    async fn read(&self, range: Range<u64>) -> object_store::Result<Bytes> {
+        let expected = range.end - range.start;
+        let options =
+            GetOptions { range: Some(range.into()), if_match: self.meta.e_tag.clone(), ..GetOptions::default() };
+        let bytes = self.bucket.store.get_opts(&self.meta.location, options).await?.bytes().await?;
+        match bytes.len() as u64 == expected {
+            true => Ok(bytes),
+            false => Err(object_store::Error::Generic {
+                store: "object",
+                source: format!("{} bytes instead of {expected}", bytes.len()).into(),
+            }),
+        }
     }
 }
 
@@ -90,7 +89,8 @@ impl ObjectReader {
     fn request(&mut self, count: usize) {
         while self.ahead.len() < count && self.requested < self.file.len() {
             let end = (self.requested + self.request_bytes).min(self.file.len());
-            self.ahead.push_back(self.file.request(self.requested..end));
+            let (file, range) = (self.file.clone(), self.requested..end);
+            self.ahead.push_back(self.file.bucket.start(async move { file.read(range).await }));
             self.requested = end;
             self.request_bytes = (self.request_bytes * 2).min(REQUEST_BYTES_MAX);
         }

@@ -7,18 +7,54 @@
 use std::cmp::Ordering;
 use std::path::{Component, Path, PathBuf};
 
-use crate::sql::file_access::FileAccess;
+use crate::sql::files::{Files, local, object_url};
 use crate::{Error, Result};
 
 /// The files that a path of COPY FROM names: the file itself, or the files that match its wildcards.
 ///
 /// # Errors
-/// `FileAccess`; `Io` if the file does not exist, is a directory, or no file matches.
-pub(in crate::sql) fn expand(path: &str, access: &FileAccess) -> Result<Vec<PathBuf>> {
-    access.check_pattern(path)?;
-    let files = matching(path)?;
-    files.iter().try_for_each(|file| access.check(file))?;
-    Ok(files)
+/// `FileAccess`; `Io` if the file does not exist, is a directory, or no file matches. The objects of stores are found only
+/// when they are opened, unless the name has wildcards.
+pub(in crate::sql) async fn expand(path: &str, files: &Files) -> Result<Vec<PathBuf>> {
+    if object_url(Path::new(path)).is_some() {
+        let (url, files) = (path.to_owned(), files.clone());
+        let expand = move || matching_objects(&url, &files);
+        return tokio::task::spawn_blocking(expand).await.map_err(|error| Error::task(&error))?;
+    }
+    let path = local(Path::new(path)).to_string_lossy().into_owned();
+    files.access().check_pattern(&path)?;
+    let found = matching(&path)?;
+    found.iter().try_for_each(|file| files.check(file))?;
+    Ok(found)
+}
+
+/// The objects that a URL names. Blocks.
+fn matching_objects(url: &str, files: &Files) -> Result<Vec<PathBuf>> {
+    let Some(wildcard) = url.find(['*', '?']) else {
+        files.bucket(url)?;
+        return Ok(vec![url.into()]);
+    };
+    // A restriction of the session permits all URLs with a beginning or none of them.
+    let folder = url[..wildcard].rsplit_once('/').map_or("", |(folder, _)| folder);
+    let (bucket, name) = files.bucket(folder)?;
+    let failed = |error| Error::io("list", Path::new(folder), error);
+    let listed = bucket.list(name).map_err(failed)?;
+    let pattern: Vec<&str> = url.split('/').collect();
+    let is_match = |found: &str| {
+        let parts: Vec<&str> = found.split('/').collect();
+        parts.len() == pattern.len() && parts.iter().zip(&pattern).all(|(part, pattern)| self::wildcard(pattern, part))
+    };
+    let mut found: Vec<PathBuf> =
+        listed.into_iter().filter(|file| is_match(&file.url)).map(|file| file.url.into()).collect();
+    found.sort_by(|a, b| natural(&a.to_string_lossy(), &b.to_string_lossy()));
+    match found.is_empty() {
+        true => Err(Error::io(
+            "open",
+            Path::new(url),
+            std::io::Error::new(std::io::ErrorKind::NotFound, "no object matches"),
+        )),
+        false => Ok(found),
+    }
 }
 
 /// The files that match a path, without any check.

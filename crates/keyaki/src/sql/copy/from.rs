@@ -26,7 +26,7 @@ use crate::sql::SqlSession;
 use crate::sql::access;
 use crate::sql::dml::defaults;
 use crate::sql::expressions;
-use crate::sql::file_access::FileAccess;
+use crate::sql::files::Files;
 use crate::sql::names::plain_ident;
 use crate::sql::notices;
 use crate::values::zone::Zone;
@@ -55,7 +55,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     let is_listed = !listed.is_empty();
     let targets = if is_listed { listed } else { table.given_columns() };
     let permitted = session.files();
-    let files = expand(&copy.path, &permitted)?;
+    let files = expand(&copy.path, &permitted).await?;
     let origin = Arc::new(FileOrigin::default());
     let import = Import {
         targets,
@@ -65,7 +65,7 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
         options: copy.options,
         table: table.clone(),
         origin: origin.clone(),
-        access: permitted,
+        files: permitted,
     };
     let (sender, mut receiver) = channel(BATCHES_AHEAD);
     tokio::task::spawn_blocking(move || import.run(&files, &sender));
@@ -92,7 +92,7 @@ struct Import {
     options: CopyOptions,
     origin: Arc<FileOrigin>,
     /// The files that may be opened.
-    access: Arc<FileAccess>,
+    files: Files,
 }
 
 type BatchSender = Sender<datafusion::error::Result<RecordBatch>>;
@@ -160,7 +160,7 @@ impl Import {
             Format::Parquet => {
                 // Files may have more columns than the statement lists.
                 let wanted = |name: &str| !self.is_listed || self.is_target(name);
-                let reader = ParquetReader::open(path, &self.access, wanted)?;
+                let reader = ParquetReader::open(path, &self.files, wanted)?;
                 let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
                 self.check_found(path, &names)?;
                 let conform = self.conform(path, Given::Named(&names))?;
@@ -196,9 +196,9 @@ impl Import {
 
     fn source(&self, path: &Path) -> Result<Source> {
         if path == Path::new(STDIN) {
-            return Source::stdin(&self.access, self.options.compression(path));
+            return Source::stdin(&self.files, self.options.compression(path));
         }
-        Source::open(path, &self.access, self.options.compression(path))
+        Source::open(path, &self.files, self.options.compression(path))
     }
 
     /// The number of dimensions of a column of arrays; 0 for other columns.
@@ -251,11 +251,12 @@ impl Import {
         let total = match &open.reader {
             Reader::Parquet(first) => {
                 // A file that cannot be opened fails when the loop reaches it.
-                let others =
-                    files[1..].iter().filter_map(|path| ParquetReader::open(path, &self.access, |_| true).ok());
+                let others = files[1..].iter().filter_map(|path| ParquetReader::open(path, &self.files, |_| true).ok());
                 first.rows() + others.map(|reader| reader.rows()).sum::<u64>()
             }
             // The bytes of files are compressed, those of rows are not.
+            // The lengths of objects are not known.
+            _ if total_bytes == 0 => return,
             Reader::Json(reader) if reader.is_compressed() => return,
             Reader::Delimited(reader, _) if reader.is_compressed() => return,
             Reader::Json(reader) => scaled(rows, reader.progress().1, total_bytes),

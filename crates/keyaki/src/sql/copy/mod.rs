@@ -5,12 +5,14 @@
 //! FROM is one transaction: an invalid value leaves the table unchanged, and the error names file, row and column.
 //!
 //! COPY TO writes a temporary file beside the target and renames it at the end: the target is either the old file or
-//! the complete new one. As in PostgreSQL and DuckDB, an existing file is replaced. As in DuckDB, CSV files get a
+//! the complete new one. Objects in stores appear when they are complete, too. As in PostgreSQL and DuckDB, an existing file is replaced. As in DuckDB, CSV files get a
 //! header by default. [`program`] parses COPY FROM STDIN and TO STDOUT, which a server executes. When reading, a first record that consists of column names is recognised as a header.
 
 mod files;
 mod from;
 mod options;
+mod output;
+mod partitioned;
 pub(crate) mod program;
 mod read;
 mod source;

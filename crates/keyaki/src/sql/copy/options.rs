@@ -131,6 +131,10 @@ pub(crate) struct CopyOptions {
     pub timestamp_format: Option<String>,
     pub compression: Option<Compression>,
     pub row_group_rows: Option<usize>,
+    /// Columns with whose values the names of folders are made.
+    pub partition_by: Vec<String>,
+    /// Files are written into a folder that has others.
+    pub overwrite_or_ignore: Option<bool>,
 }
 
 /// Syntax of a delimited text file.
@@ -155,7 +159,7 @@ pub(crate) struct Dialect {
 }
 
 /// The names of options that COPY accepts, for suggestions.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 18] = [
     "FORMAT",
     "HEADER",
     "DELIMITER",
@@ -172,6 +176,8 @@ const NAMES: [&str; 16] = [
     "ROW_GROUP_SIZE",
     "ENCODING",
     "NULLSTR",
+    "PARTITION_BY",
+    "OVERWRITE_OR_IGNORE",
 ];
 
 impl CopyOptions {
@@ -228,6 +234,24 @@ impl CopyOptions {
     /// # Errors
     /// As [`CopyOptions::set_known`]; `Syntax` for an unknown option.
     pub fn set(&mut self, name: &str, value: Option<OptionValue>) -> Result<()> {
+        match name {
+            "PARTITION_BY" => {
+                let value = value.ok_or_else(|| Error::syntax(format!("option {name} requires a list of columns")))?;
+                let columns = value.texts(name)?;
+                return match columns.is_empty() || !self.partition_by.is_empty() {
+                    true => Err(Error::syntax(format!("option {name} has one list of columns"))),
+                    false => {
+                        self.partition_by = columns;
+                        Ok(())
+                    }
+                };
+            }
+            "OVERWRITE_OR_IGNORE" => {
+                let value = value.map_or(Ok(true), |value| boolean(name, &value.text(name)?))?;
+                return once(&mut self.overwrite_or_ignore, name, value);
+            }
+            _ => {}
+        }
         match self.set_known(name, value)? {
             true => Ok(()),
             false => Err(unknown(name, "COPY", &NAMES)),
@@ -307,6 +331,12 @@ impl CopyOptions {
         }
         if (format != Format::Parquet || !to) && self.row_group_rows.is_some() {
             return misplaced("ROW_GROUP_SIZE", "COPY TO in format parquet");
+        }
+        if !to && !self.partition_by.is_empty() {
+            return misplaced("PARTITION_BY", "COPY TO");
+        }
+        if self.partition_by.is_empty() && self.overwrite_or_ignore.is_some() {
+            return misplaced("OVERWRITE_OR_IGNORE", "COPY TO with PARTITION_BY");
         }
         self.check_compression(format, path, to)?;
         let special = |byte: u8| dialect.nulls.iter().any(|null| null.as_bytes().contains(&byte));

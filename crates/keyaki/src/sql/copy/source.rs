@@ -15,7 +15,7 @@ use liblzma::stream::{CONCATENATED, Stream};
 
 use super::options::Compression;
 use super::read::bad;
-use crate::sql::file_access::FileAccess;
+use crate::sql::files::Files;
 use crate::{Error, Result};
 
 /// Maximum size of the dictionary or window of a decoder: that of `zstd -19 --long=27` and `xz -9`, with its overhead.
@@ -40,22 +40,23 @@ impl Source {
     ///
     /// # Errors
     /// `FileAccess`, `Io`; `Import` if the file is compressed in another way, or a database, or in Parquet format.
-    pub fn open(path: &Path, access: &FileAccess, compression: Compression) -> Result<Source> {
-        Source::of(path, access.open(path)?, compression)
+    pub fn open(path: &Path, files: &Files, compression: Compression) -> Result<Source> {
+        Source::of(path, files.open(path)?.into_reader(), compression)
     }
 
     /// The standard input of the process, which can be read once.
     ///
     /// # Errors
     /// As [`Source::open`].
-    pub fn stdin(access: &FileAccess, compression: Compression) -> Result<Source> {
+    pub fn stdin(files: &Files, compression: Compression) -> Result<Source> {
         let path = Path::new(STDIN);
-        access.check(path)?;
+        files.check(path)?;
         let input = std::io::stdin().as_fd().try_clone_to_owned();
-        Source::of(path, File::from(input.map_err(|error| Error::io("open", path, error))?), compression)
+        let input = File::from(input.map_err(|error| Error::io("open", path, error))?);
+        Source::of(path, Box::new(input), compression)
     }
 
-    fn of(path: &Path, mut file: File, compression: Compression) -> Result<Source> {
+    fn of(path: &Path, mut file: Box<dyn Read + Send>, compression: Compression) -> Result<Source> {
         let failed = |error: IoError| Error::io("read", path, error);
         let signature = signature(&mut file).map_err(failed)?;
         check(path, &signature, compression)?;
@@ -107,7 +108,7 @@ impl Source {
 }
 
 /// Reads the first bytes of a file; fewer if it is shorter.
-fn signature(file: &mut File) -> std::io::Result<Vec<u8>> {
+fn signature(file: &mut impl Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(SIGNATURE_BYTES);
     file.take(SIGNATURE_BYTES as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -180,7 +181,7 @@ mod tests {
     fn read(bytes: &[u8], compression: Compression) -> Result<Vec<u8>> {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(bytes).expect("write");
-        let mut source = Source::open(file.path(), &FileAccess::All, compression)?;
+        let mut source = Source::open(file.path(), &Files::default(), compression)?;
         let mut text = Vec::new();
         while source.read(1000, &mut text)? == 1000 {}
         Ok(text)

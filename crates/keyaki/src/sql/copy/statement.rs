@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::options::CopyOptions;
-use super::to::STDOUT;
+use super::output::STDOUT;
 use super::values::{self, OptionValue};
 use crate::base::syntax;
 use crate::sql::{precedence, symmetric};

@@ -1,31 +1,29 @@
-//! COPY TO: writes the rows of a query to a file.
+//! COPY TO: writes the rows of a query to a file or an object.
 //!
 //! ```text
-//! query ─► text of each batch, on several threads ─► bounded channel ─► file, on a thread of the blocking pool
+//! query ─► text of each batch, on several threads ─► bounded channel ─► output, on a thread of the blocking pool
 //! ```
 //!
-//! Parquet files are encoded by the last thread. It writes a temporary file, and syncs and renames it after the end
-//! mark `None`. Standard output, pipes and terminals are written directly. A channel that closes without an end mark
-//! means that the query failed or the statement was cancelled; the temporary file is then removed.
+//! Parquet files are encoded by the last thread. The output takes effect after the end mark `None`. A channel that closes
+//! without an end mark means that the query failed or the statement was cancelled.
 
-use std::fs::{File, Permissions};
-use std::io::ErrorKind;
-use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::LogicalPlan;
 use futures::{Stream, StreamExt};
-use tempfile::TempPath;
 use tokio::sync::mpsc::{Receiver, channel};
 
-use super::options::{CopyOptions, Format, is_stream_name};
+use super::options::{CopyOptions, Format};
+use super::output::{Output, Target};
+use super::partitioned;
 use super::statement::{Copy, CopyObject};
 use super::write::{ParquetSink, Part, Sink, TextEncoder, TextFile, TextSink};
-use crate::base::interrupt::{Decision, Execution, Stage};
+use crate::base::interrupt::{Decision, Execution};
 use crate::sql::SqlSession;
 use crate::sql::names::{full_sql, plain_ident, quoted};
 use crate::sql::parse_query;
@@ -34,13 +32,13 @@ use crate::{Error, Result};
 
 /// Capacity of the channel to the writer, in batches.
 const PARTS_AHEAD: usize = 4;
-/// Permission bits of the new file, before the umask is applied.
-const PERMISSIONS: u32 = 0o666;
 
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: Copy) -> Result<u64> {
     let path = PathBuf::from(&copy.path);
-    session.files().check(&path)?;
-    let target = Output::of(&path)?;
+    if !copy.options.partition_by.is_empty() {
+        return partitioned::run(session, execution, copy).await;
+    }
+    let target = Output::of(&path, &session.files())?;
     let (format, dialect) = copy.options.resolve(&path, true)?;
     let rows = query(session, copy.object).await?;
     let (schema, options) = (rows.schema(), copy.options);
@@ -75,26 +73,14 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
 
 /// Writes parts to the target. Returns the number of rows.
 fn write_to<S: Sink>(
-    target: Output,
-    open: impl FnOnce(File) -> Result<S>,
+    output: Output,
+    open: impl FnOnce(Target) -> Result<S>,
     parts: Receiver<Option<S::Part>>,
     decision: &Decision,
 ) -> Result<u64> {
-    let target = match target {
-        Output::Stream(path) => {
-            let (_, rows) = write(open(stream(&path)?)?, parts, decision)?;
-            decision.commit()?;
-            decision.reach(Stage::Committed);
-            return Ok(rows);
-        }
-        Output::File(target) => target,
-    };
-    let (file, temporary) = target.create()?;
-    let (file, rows) = write(open(file)?, parts, decision)?;
-    file.sync_all().map_err(|error| Error::io("sync", &target.path, error))?;
-    decision.commit()?;
-    target.replace(temporary)?;
-    decision.reach(Stage::Committed);
+    let (target, pending) = output.open()?;
+    let (target, rows) = write(open(target)?, parts, decision)?;
+    pending.finish(target, Some(decision))?;
     Ok(rows)
 }
 
@@ -114,7 +100,10 @@ pub(in crate::sql) async fn write_parquet(
     // Created here: the thread may begin after the statement has been cancelled and the directory removed.
     let file = File::create_new(path).map_err(|error| Error::io("create", path, error))?;
     let write = move |batches| {
-        let (file, rows) = write(ParquetSink::new(file, &options, &schema)?, batches, &decision)?;
+        let sink = ParquetSink::new(Target::File(file), &options, &schema)?;
+        let (Target::File(file), rows) = write(sink, batches, &decision)? else {
+            return Err(Error::Internal("a file was opened as another output".into()));
+        };
         let length = file.sync_all().and_then(|()| file.metadata()).map(|metadata| metadata.len());
         Ok((rows, length.map_err(|error| Error::io("sync", &target, error))?))
     };
@@ -122,7 +111,7 @@ pub(in crate::sql) async fn write_parquet(
 }
 
 /// Sends parts, and the end mark after them, to `write` on a thread of the blocking pool.
-async fn on_thread<P: Part, T: Send + 'static>(
+pub(super) async fn on_thread<P: Part, T: Send + 'static>(
     session: &SqlSession,
     path: PathBuf,
     mut parts: impl Stream<Item = Result<P>> + Unpin,
@@ -164,6 +153,12 @@ async fn on_thread<P: Part, T: Send + 'static>(
 /// Starts the query whose rows are written.
 async fn query(session: &SqlSession, object: CopyObject) -> Result<SendableRecordBatchStream> {
     let state = StatementState::reading(session)?;
+    let rows = state.run(&plan(&state, object).await?).await?;
+    Ok(session.transaction.watch(&session.engine, rows))
+}
+
+/// The plan of the query whose rows are written.
+pub(super) async fn plan(state: &StatementState, object: CopyObject) -> Result<LogicalPlan> {
     let query = match object {
         CopyObject::Query(query) => query,
         CopyObject::Table { name, columns } => {
@@ -179,16 +174,14 @@ async fn query(session: &SqlSession, object: CopyObject) -> Result<SendableRecor
             parse_query(&format!("SELECT {columns} FROM {}", full_sql(&name)))?
         }
     };
-    let plan = state.plan_query(*query).await?;
-    let rows = state.run(&plan).await?;
-    Ok(session.transaction.watch(&session.engine, rows))
+    state.plan_query(*query).await
 }
 
-/// Writes parts until the end mark. Returns the file, not yet synced, and the number of rows.
+/// Writes parts until the end mark. Returns the target, not yet synced, and the number of rows.
 ///
 /// # Errors
 /// `Cancelled` if the channel closes without an end mark, or if the statement was cancelled; errors of the sink.
-fn write<S: Sink>(mut sink: S, mut parts: Receiver<Option<S::Part>>, decision: &Decision) -> Result<(File, u64)> {
+fn write<S: Sink>(mut sink: S, mut parts: Receiver<Option<S::Part>>, decision: &Decision) -> Result<(Target, u64)> {
     let mut rows = 0;
     loop {
         match parts.blocking_recv() {
@@ -200,94 +193,5 @@ fn write<S: Sink>(mut sink: S, mut parts: Receiver<Option<S::Part>>, decision: &
             Some(None) => return Ok((sink.finish()?, rows)),
             None => return Err(Error::Cancelled),
         }
-    }
-}
-
-/// The standard output of the process.
-pub(super) const STDOUT: &str = "/dev/stdout";
-const STDERR: &str = "/dev/stderr";
-
-/// The target of COPY TO.
-enum Output {
-    /// A file, which is replaced.
-    File(OutputFile),
-    /// Standard output, a pipe or a device. Rows that were written before an error stay.
-    Stream(PathBuf),
-}
-
-impl Output {
-    fn of(path: &Path) -> Result<Self> {
-        use std::os::unix::fs::FileTypeExt;
-        // Redirected output is a regular file, but its name is a symbolic link that must stay.
-        let is_stream = is_stream_name(path);
-        let is_special = || {
-            let kind = std::fs::metadata(path).map(|metadata| metadata.file_type());
-            kind.is_ok_and(|kind| kind.is_char_device() || kind.is_fifo())
-        };
-        match is_stream || is_special() {
-            true => Ok(Output::Stream(path.to_path_buf())),
-            false => OutputFile::new(path).map(Output::File),
-        }
-    }
-}
-
-/// Opens standard output, a pipe or a device. Standard output continues where the process has written last.
-fn stream(path: &Path) -> Result<File> {
-    let failed = |error| Error::io("open", path, error);
-    if path == Path::new(STDOUT) {
-        let output = std::io::stdout();
-        std::io::Write::flush(&mut &output).map_err(failed)?;
-        return Ok(File::from(output.as_fd().try_clone_to_owned().map_err(failed)?));
-    }
-    if path == Path::new(STDERR) {
-        return Ok(File::from(std::io::stderr().as_fd().try_clone_to_owned().map_err(failed)?));
-    }
-    match std::fs::metadata(path).map_err(failed)?.is_file() {
-        true => Err(failed(std::io::Error::new(ErrorKind::InvalidInput, "is redirected (name the file itself)"))),
-        false => File::options().write(true).open(path).map_err(failed),
-    }
-}
-
-/// A file that COPY TO replaces.
-struct OutputFile {
-    path: PathBuf,
-}
-
-impl OutputFile {
-    fn new(path: &Path) -> Result<Self> {
-        let failed = |kind, message: &str| Err(Error::io("write", path, std::io::Error::new(kind, message)));
-        match std::fs::metadata(path) {
-            Ok(metadata) if metadata.is_dir() => return failed(ErrorKind::IsADirectory, "is a directory"),
-            Ok(metadata) if !metadata.is_file() => return failed(ErrorKind::InvalidInput, "is not a regular file"),
-            _ => {}
-        }
-        match path.file_name() {
-            Some(_) => Ok(OutputFile { path: path.to_path_buf() }),
-            None => failed(ErrorKind::InvalidInput, "is not the name of a file"),
-        }
-    }
-
-    /// The directory of the file.
-    fn directory(&self) -> &Path {
-        // The parent of a name without a directory is the empty path.
-        self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-    }
-
-    /// Creates a temporary file beside the target, with a name of its own. Dropping the path removes the file.
-    fn create(&self) -> Result<(File, TempPath)> {
-        let mut prefix = std::ffi::OsString::from(".");
-        prefix.push(self.path.file_name().unwrap_or_default());
-        prefix.push(".");
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(&prefix).suffix(".tmp").permissions(Permissions::from_mode(PERMISSIONS));
-        let created = builder.tempfile_in(self.directory());
-        Ok(created.map_err(|error| Error::io("create", &self.path, error))?.into_parts())
-    }
-
-    /// Replaces the target by the temporary file, durably.
-    fn replace(&self, temporary: TempPath) -> Result<()> {
-        temporary.persist(&self.path).map_err(|failed| Error::io("create", &self.path, failed.error))?;
-        let synced = File::open(self.directory()).and_then(|directory| directory.sync_all());
-        synced.map_err(|error| Error::io("sync", self.directory(), error))
     }
 }

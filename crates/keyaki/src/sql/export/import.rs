@@ -40,8 +40,8 @@ pub(in crate::sql) async fn run(session: &SqlSession, execution: &Execution<'_>,
         return Err(Error::ReadOnlyTransaction { statement: "IMPORT DATABASE".into() });
     }
     let Import(directory) = import;
-    session.files().check(&directory)?;
-    let manifest = Manifest::read(&directory, &session.files())?;
+    session.files().check_directory(&directory, "IMPORT DATABASE")?;
+    let manifest = Manifest::read(&directory, session.files().access())?;
     // Each statement of the import decides for itself whether an interrupt comes too late.
     execution.decision().commit()?;
     let own = own_session(session);
@@ -69,7 +69,7 @@ pub(in crate::sql) async fn run(session: &SqlSession, execution: &Execution<'_>,
 fn own_session(session: &SqlSession) -> SqlSession {
     let mut own = SqlSession::new(session.engine.clone(), session.plans.clone());
     own.interrupts = session.interrupts.clone();
-    *own.files.lock() = session.files();
+    *own.files.lock() = session.files().access().clone();
     *own.progress.lock() = session.progress.lock().clone();
     own
 }
@@ -98,7 +98,7 @@ async fn script(
 /// Reads a file that the session may read.
 fn text(session: &SqlSession, path: &Path) -> Result<String> {
     let invalid = |_| Error::io("read", path, IoError::new(ErrorKind::InvalidData, "the text is not valid UTF-8"));
-    String::from_utf8(session.files().read(path)?).map_err(invalid)
+    String::from_utf8(session.files().access().read(path)?).map_err(invalid)
 }
 
 /// Executes a statement of a script, and returns its rows.

@@ -87,7 +87,7 @@ fn directory(parser: &mut Parser<'_>) -> Result<PathBuf> {
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, export: Export) -> Result<Outcome> {
     check_outside(session, "EXPORT")?;
     let Export { directory, has_passwords } = export;
-    session.files().check(&directory)?;
+    session.files().check_directory(&directory, "EXPORT DATABASE")?;
     check_unused(&directory)?;
     let (catalog, snapshot) = session.moment()?;
     let temporary = temporary(&directory)?;

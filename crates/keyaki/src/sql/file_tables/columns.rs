@@ -13,7 +13,7 @@ use super::guess::Guess;
 use super::options::{ReadOptions, Types};
 use crate::catalog::SqlType;
 use crate::sql::copy::{DelimitedReader, Dialect, FileRows, Source};
-use crate::sql::file_access::FileAccess;
+use crate::sql::files::Files;
 use crate::write::text::TimeFormats;
 use crate::{Error, Result};
 
@@ -54,7 +54,7 @@ pub(super) struct Setup {
     pub options: ReadOptions,
     pub dialect: Dialect,
     pub formats: TimeFormats,
-    pub access: Arc<FileAccess>,
+    pub files: Files,
 }
 
 /// The first records of a file.
@@ -78,7 +78,7 @@ impl Drop for StopOnDrop {
 
 impl Setup {
     fn reader(&self, path: &Path) -> Result<DelimitedReader> {
-        let source = Source::open(path, &self.access, self.options.copy.compression(path))?;
+        let source = Source::open(path, &self.files, self.options.copy.compression(path))?;
         DelimitedReader::open(source, self.dialect.clone())
     }
 

@@ -1,12 +1,14 @@
 //! Files as tables of a query: `FROM 'a.parquet'`, and the functions `read_parquet`, `read_csv` and `read_json`.
 //!
 //! [`take`] replaces them in a statement by names. Each name is registered as a table of the statement. DataFusion reads Parquet
-//! files; CSV and JSON files are read by the readers of COPY FROM ([`text`]), whose formats and patterns are the same, too.
+//! files; CSV and JSON files are read by the readers of COPY FROM ([`text`]), whose formats and patterns are the same, too. Values in
+//! the names of folders are columns ([`partitions`]).
 //! The columns and their types are inferred when the statement is planned: no state is kept between statements.
 
 mod columns;
 mod guess;
 mod options;
+mod partitions;
 mod provider;
 mod scan;
 mod text;

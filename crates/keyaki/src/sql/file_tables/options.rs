@@ -9,7 +9,7 @@ use crate::sql::split;
 use crate::{Error, Result};
 
 /// Options of all formats.
-const OF_ALL: [&str; 1] = ["union_by_name"];
+const OF_ALL: [&str; 2] = ["union_by_name", "hive_partitioning"];
 /// Further options of JSON files.
 const OF_JSON: [&str; 4] = ["columns", "compression", "filename", "sample_size"];
 /// Further options of CSV files. Names behind the first 23 are synonyms.
@@ -59,6 +59,8 @@ pub(super) struct ReadOptions {
     pub all_varchar: Option<bool>,
     sample_size: Option<usize>,
     pub union_by_name: Option<bool>,
+    /// The values in the names of folders are columns.
+    pub hive_partitioning: Option<bool>,
     /// A further column has the name of the file.
     pub filename: Option<bool>,
     /// Types are inferred.
@@ -131,6 +133,7 @@ impl ReadOptions {
             "names" | "column_names" => once(&mut self.names, name, parsed(value)?.texts(name)?),
             "all_varchar" => once(&mut self.all_varchar, name, flag(value)?),
             "union_by_name" => once(&mut self.union_by_name, name, flag(value)?),
+            "hive_partitioning" => once(&mut self.hive_partitioning, name, flag(value)?),
             "filename" => once(&mut self.filename, name, flag(value)?),
             "auto_detect" => once(&mut self.auto_detect, name, flag(value)?),
             "sample_size" => once(&mut self.sample_size, name, sample_size(&value.text(name)?)?),

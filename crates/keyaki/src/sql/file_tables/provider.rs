@@ -8,16 +8,18 @@ use datafusion::catalog::TableProvider;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::execution::SessionState;
+use datafusion::execution::object_store::ObjectStoreUrl;
 use futures::{StreamExt, TryStreamExt};
 
 use super::FileTable;
 use super::columns::{self, Setup};
 use super::options::ReadOptions;
+use super::partitions::Partitions;
 use super::scan::{TextFiles, TextTable};
 use super::text::{CsvFiles, JsonFiles, Opening, name_field};
 use crate::base::notices::Notices;
 use crate::sql::copy::{Compression, Dialect, Format, JsonText, Source, expand};
-use crate::sql::file_access::FileAccess;
+use crate::sql::files::{Files, local, object_url};
 use crate::values::zone::Zone;
 use crate::write::text::TimeFormats;
 use crate::{Error, Result};
@@ -25,12 +27,12 @@ use crate::{Error, Result};
 /// Files whose columns are inferred at a time.
 const FILES_AT_A_TIME: usize = 16;
 /// Rows of files whose number of rows is unknown.
-const ROWS: f64 = 1e6;
+pub(super) const ROWS: f64 = 1e6;
 
 /// What reading files needs of a statement.
 pub(in crate::sql) struct Reading<'a> {
     pub state: &'a SessionState,
-    pub access: &'a Arc<FileAccess>,
+    pub files: &'a Files,
     /// The time zone of texts without an offset.
     pub zone: Zone,
     /// Receives the numbers of rows that were left out.
@@ -45,12 +47,12 @@ pub(in crate::sql) struct Reading<'a> {
 pub(in crate::sql) async fn provider(table: &FileTable, reading: &Reading<'_>) -> Result<Arc<dyn TableProvider>> {
     let mut files = Vec::new();
     for path in &table.paths {
-        files.extend(expand(path, reading.access)?);
+        files.extend(expand(path, reading.files).await?);
     }
     let options = &table.options;
     if options.copy.lacks_format(&files[0]) {
         // A database, for example, is named as such.
-        if let Err(other @ Error::Import { .. }) = Source::open(&files[0], reading.access, Compression::None) {
+        if let Err(other @ Error::Import { .. }) = Source::open(&files[0], reading.files, Compression::None) {
             return Err(other);
         }
         let file = files[0].display();
@@ -68,67 +70,79 @@ pub(in crate::sql) async fn provider(table: &FileTable, reading: &Reading<'_>) -
     if format != Format::Csv && options.union_by_name == Some(false) {
         return Err(Error::Unsupported("union_by_name => false except for csv".into()));
     }
-    match format {
-        Format::Parquet => parquet(&files, reading).await,
-        Format::Csv => csv(files, options, dialect, reading).await,
-        Format::Json => json(files, options, reading).await,
-        Format::Tbl => Err(Error::Unsupported("tbl files in a query (use COPY … FROM)".into())),
+    let partitions = Partitions::find(&files, options.hive_partitioning)?;
+    let all: Vec<usize> = (0..files.len()).collect();
+    let of_files = match format {
+        Format::Parquet => parquet(files, reading).await?,
+        Format::Csv => csv(files, options, dialect, reading).await?,
+        Format::Json => json(files, options, reading).await?,
+        Format::Tbl => return Err(Error::Unsupported("tbl files in a query (use COPY … FROM)".into())),
+    };
+    match partitions {
+        Some(partitions) => partitions.table(of_files),
+        None => of_files(&all),
     }
 }
+
+/// Makes a table of the files with these positions. All tables have the same columns.
+type OfFiles = Box<dyn Fn(&[usize]) -> Result<Arc<dyn TableProvider>> + Send + Sync>;
 
 fn no_columns(file: &Path) -> Error {
     Error::InvalidFile(format!("\"{}\" has no columns", file.display()))
 }
 
-async fn parquet(files: &[PathBuf], reading: &Reading<'_>) -> Result<Arc<dyn TableProvider>> {
+async fn parquet(files: Vec<PathBuf>, reading: &Reading<'_>) -> Result<OfFiles> {
     let options = ListingOptions::new(Arc::new(ParquetFormat::default())).with_file_extension("");
-    let urls = files.iter().map(|file| url(file)).collect::<Result<Vec<_>>>()?;
+    let urls = files.iter().map(|file| url(file, reading)).collect::<Result<Vec<_>>>()?;
     let inferred = futures::stream::iter(urls.clone()).map(|url| inferred_schema(&options, reading.state, url));
     let schemas: Vec<SchemaRef> = inferred.buffered(FILES_AT_A_TIME).try_collect().await?;
-    let schema = merged(Format::Parquet, files, &schemas)?;
+    let schema = merged(Format::Parquet, &files, &schemas)?;
     if schema.fields().is_empty() {
         return Err(no_columns(&files[0]));
     }
-    let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options).with_schema(schema);
-    Ok(Arc::new(ListingTable::try_new(config)?))
+    Ok(Box::new(move |positions| {
+        let urls = positions.iter().map(|position| urls[*position].clone()).collect();
+        let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options.clone());
+        Ok(Arc::new(ListingTable::try_new(config.with_schema(schema.clone()))?))
+    }))
 }
 
 async fn inferred_schema(options: &ListingOptions, state: &SessionState, url: ListingTableUrl) -> Result<SchemaRef> {
     let schema = options.infer_schema(state, &url).await;
-    schema.map_err(|error| Error::from(error).within(format!("\"/{}\"", url.prefix())))
+    schema.map_err(|error| Error::from(error).within(format!("\"{}\"", shown(&url))))
 }
 
-async fn csv(
-    files: Vec<PathBuf>,
-    options: &ReadOptions,
-    dialect: Dialect,
-    reading: &Reading<'_>,
-) -> Result<Arc<dyn TableProvider>> {
+async fn csv(files: Vec<PathBuf>, options: &ReadOptions, dialect: Dialect, reading: &Reading<'_>) -> Result<OfFiles> {
     // As in DuckDB, quoted texts are null, too.
     let dialect = Dialect { quoted_nulls: options.copy.quoted_nulls.unwrap_or(true), ..dialect };
     let formats =
         TimeFormats { date: options.copy.date_format.clone(), timestamp: options.copy.timestamp_format.clone() };
-    let setup = Setup { options: options.clone(), dialect, formats: formats.clone(), access: reading.access.clone() };
+    let setup = Setup { options: options.clone(), dialect, formats: formats.clone(), files: reading.files.clone() };
     let (columns, dialect) = columns::infer(setup, &files).await?;
     if columns.names.is_empty() {
         return Err(no_columns(&files[0]));
     }
-    let rows = columns.rows.unwrap_or(ROWS);
+    let (rows, count) = (columns.rows.unwrap_or(ROWS), files.len());
     let csv = CsvFiles {
         opening: opening(options, reading),
         dialect,
         formats,
-        columns,
+        columns: Arc::new(columns),
+        files: Vec::new(),
         zone: reading.zone,
         sample_size: options.sample_size(),
         notices: reading.notices.clone(),
     };
-    text_table(csv.schema(), Arc::new(csv), rows)
+    let schema = csv.schema();
+    Ok(Box::new(move |positions| {
+        let rows = rows * positions.len() as f64 / count as f64;
+        text_table(schema.clone(), Arc::new(CsvFiles { files: positions.to_vec(), ..csv.clone() }), rows)
+    }))
 }
 
 fn opening(options: &ReadOptions, reading: &Reading<'_>) -> Opening {
     let has_name = options.filename.unwrap_or(false);
-    Opening { access: reading.access.clone(), options: options.copy.clone(), has_name }
+    Opening { files: reading.files.clone(), options: options.copy.clone(), has_name }
 }
 
 fn text_table(schema: SchemaRef, files: Arc<dyn TextFiles>, rows: f64) -> Result<Arc<dyn TableProvider>> {
@@ -141,7 +155,7 @@ fn text_table(schema: SchemaRef, files: Arc<dyn TextFiles>, rows: f64) -> Result
     }
 }
 
-async fn json(files: Vec<PathBuf>, options: &ReadOptions, reading: &Reading<'_>) -> Result<Arc<dyn TableProvider>> {
+async fn json(files: Vec<PathBuf>, options: &ReadOptions, reading: &Reading<'_>) -> Result<OfFiles> {
     let opening = opening(options, reading);
     let schema = match &options.columns {
         Some(columns) => {
@@ -153,7 +167,7 @@ async fn json(files: Vec<PathBuf>, options: &ReadOptions, reading: &Reading<'_>)
             let inferred = futures::stream::iter(files.clone()).map(|path| {
                 let opening = opening.clone();
                 let infer = move || {
-                    let source = Source::open(&path, &opening.access, opening.options.compression(&path))?;
+                    let source = Source::open(&path, &opening.files, opening.options.compression(&path))?;
                     JsonText::new(source).infer(sample_size).map(Arc::new)
                 };
                 async move { tokio::task::spawn_blocking(infer).await.map_err(|error| Error::task(&error))? }
@@ -167,21 +181,47 @@ async fn json(files: Vec<PathBuf>, options: &ReadOptions, reading: &Reading<'_>)
     }
     let fields = schema.fields().iter().cloned().chain(opening.has_name.then(|| Arc::new(name_field())));
     let with_name = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    text_table(with_name, Arc::new(JsonFiles { opening, files, schema, zone: reading.zone }), ROWS)
+    let zone = reading.zone;
+    Ok(Box::new(move |positions| {
+        let rows = ROWS * positions.len() as f64 / files.len() as f64;
+        let files = positions.iter().map(|position| files[*position].clone()).collect();
+        let json = JsonFiles { opening: opening.clone(), files, schema: schema.clone(), zone };
+        text_table(with_name.clone(), Arc::new(json), rows)
+    }))
 }
 
-/// The URL of a file, whose name may contain any characters.
-fn url(file: &Path) -> Result<ListingTableUrl> {
+/// The name of a file in messages.
+fn shown(url: &ListingTableUrl) -> String {
+    match url.scheme() {
+        "file" => format!("/{}", url.prefix()),
+        _ => format!("{}{}", url.object_store().as_str(), url.prefix()),
+    }
+}
+
+/// The URL of a file, whose name may contain any characters. Makes the bucket of an object known to DataFusion.
+fn url(file: &Path, reading: &Reading<'_>) -> Result<ListingTableUrl> {
+    if let Some(url) = object_url(file) {
+        let (bucket, name) = reading.files.bucket(url)?;
+        let root = ObjectStoreUrl::parse(bucket.root())?;
+        reading.state.runtime_env().register_object_store(root.as_ref(), bucket.store().clone());
+        return Ok(ListingTableUrl::parse(format!("{}/{}", bucket.root(), encoded(name)))?);
+    }
+    let file = &local(file);
     let absolute = std::path::absolute(file).map_err(|error| Error::io("open", file, error))?;
     let Some(path) = absolute.to_str() else {
         return Err(Error::Unsupported(format!("\"{}\": a file name that is not UTF-8", file.display())));
     };
+    Ok(ListingTableUrl::parse(format!("file://{}", encoded(path)))?)
+}
+
+/// A path as a part of a URL.
+fn encoded(path: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte);
     let encoded = path.bytes().map(|byte| match is_plain(byte) {
         true => char::from(byte).to_string(),
         false => format!("%{byte:02X}"),
     });
-    Ok(ListingTableUrl::parse(format!("file://{}", encoded.collect::<String>()))?)
+    encoded.collect()
 }
 
 /// The columns of all files, which are found by name.

@@ -13,7 +13,7 @@ use crate::base::notices::{Notice, Notices, Severity};
 use crate::catalog::SqlType;
 use crate::catalog::types::from_arrow;
 use crate::sql::copy::{CopyOptions, DelimitedReader, Dialect, FileRows, JsonReader, Source};
-use crate::sql::file_access::FileAccess;
+use crate::sql::files::Files;
 use crate::sql::notices::skipped_rows;
 use crate::values::zone::Zone;
 use crate::write::text::{BadValue, TimeFormats, parse_column};
@@ -25,7 +25,7 @@ const LENIENT_ROWS: usize = 256;
 /// Opens files.
 #[derive(Debug, Clone)]
 pub(super) struct Opening {
-    pub access: Arc<FileAccess>,
+    pub files: Files,
     pub options: CopyOptions,
     /// A further column, the last one, has the name of the file.
     pub has_name: bool,
@@ -33,7 +33,7 @@ pub(super) struct Opening {
 
 impl Opening {
     fn open(&self, path: &Path) -> Result<Source> {
-        Source::open(path, &self.access, self.options.compression(path))
+        Source::open(path, &self.files, self.options.compression(path))
     }
 }
 
@@ -51,12 +51,14 @@ fn batch(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<Reco
     Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct CsvFiles {
     pub opening: Opening,
     pub dialect: Dialect,
     pub formats: TimeFormats,
-    pub columns: Columns,
+    pub columns: Arc<Columns>,
+    /// Positions of the files in [`Columns::files`].
+    pub files: Vec<usize>,
     /// The time zone of texts without an offset.
     pub zone: Zone,
     pub sample_size: usize,
@@ -153,15 +155,15 @@ impl CsvFiles {
 
 impl TextFiles for CsvFiles {
     fn count(&self) -> usize {
-        self.columns.files.len()
+        self.files.len()
     }
 
     fn path(&self, file: usize) -> &Path {
-        &self.columns.files[file].path
+        &self.columns.files[self.files[file]].path
     }
 
     fn read(&self, file: usize, projection: &Projection, send: &mut dyn FnMut(RecordBatch) -> bool) -> Result<()> {
-        let file = &self.columns.files[file];
+        let file = &self.columns.files[self.files[file]];
         if file.width == 0 {
             return Ok(());
         }

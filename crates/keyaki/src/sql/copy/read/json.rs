@@ -354,13 +354,13 @@ mod tests {
 
     use super::*;
     use crate::sql::copy::options::Compression;
-    use crate::sql::file_access::FileAccess;
+    use crate::sql::files::Files;
 
     fn read(text: &[u8]) -> std::result::Result<Vec<Vec<Option<String>>>, String> {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(text).expect("write");
         let columns = ["a".to_string(), "b".to_string()];
-        let source = Source::open(file.path(), &FileAccess::All, Compression::None);
+        let source = Source::open(file.path(), &Files::default(), Compression::None);
         let reader = source.and_then(|source| JsonReader::open(source, &columns, &vec![0; columns.len()]));
         let mut reader = reader.map_err(|error| error.to_string())?;
         let mut records = Vec::new();

@@ -1,29 +1,68 @@
 //! Reader of Parquet files.
 //!
-//! Text and binary columns are read as view arrays. The number of rows read is compared with the file's metadata.
+//! Text and binary columns are read as view arrays. Of objects in stores, the columns of a row group are requested together. The number of rows read is compared with the file's metadata.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use bytes::Bytes;
 use datafusion::parquet::arrow::ProjectionMask;
 use datafusion::parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
-use datafusion::parquet::errors::ParquetError;
+use datafusion::parquet::arrow::async_reader::{
+    AsyncFileReader, ParquetRecordBatchStream, ParquetRecordBatchStreamBuilder,
+};
+use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
+use datafusion::parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use keyaki_publish::{Bucket, ObjectFile};
 
 use super::{FileRows, bad, within};
-use crate::sql::file_access::FileAccess;
+use crate::sql::files::{Files, OpenFile};
 use crate::{Error, Result};
 
 const BATCH_ROWS: usize = 8192;
+/// Bytes at the end of an object that the first request reads: the metadata of most files.
+const FOOTER_BYTES: usize = 512 << 10;
 
 pub(crate) struct ParquetReader {
     path: PathBuf,
     rows: u64,
     schema: SchemaRef,
-    reader: ParquetRecordBatchReader,
+    batches: Batches,
     records: u64,
+}
+
+enum Batches {
+    File(ParquetRecordBatchReader),
+    /// The stream is away while a thread of the bucket reads its next batch.
+    Object(Bucket, Option<Box<ParquetRecordBatchStream<ObjectPages>>>),
+}
+
+impl Iterator for Batches {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Result<RecordBatch>> {
+        match self {
+            Batches::File(reader) => reader.next().map(|batch| batch.map_err(Error::from)),
+            Batches::Object(bucket, stream) => {
+                let mut taken = stream.take()?;
+                let read = bucket.block_on(async move { (taken.next().await, taken) });
+                match read {
+                    Ok((batch, taken)) => {
+                        *stream = Some(taken);
+                        batch.map(|batch| batch.map_err(Error::from))
+                    }
+                    Err(error) => Some(Err(Error::io("read", Path::new(""), error))),
+                }
+            }
+        }
+    }
 }
 
 impl ParquetReader {
@@ -31,10 +70,18 @@ impl ParquetReader {
     ///
     /// # Errors
     /// `FileAccess`, `Io`; `Import` if the file is damaged or in another format.
-    pub fn open(path: &Path, files: &FileAccess, wanted: impl Fn(&str) -> bool) -> Result<Self> {
+    pub fn open(path: &Path, files: &Files, wanted: impl Fn(&str) -> bool) -> Result<Self> {
         let failed = |error: ParquetError| within(path, None, error.into());
         let file = files.open(path)?;
-        let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).map_err(failed)?;
+        let metadata = match &file {
+            OpenFile::Local(file) => ArrowReaderMetadata::load(file, ArrowReaderOptions::new()),
+            OpenFile::Object(object) => {
+                let mut reader = ObjectPages(object.clone());
+                let load = async move { ArrowReaderMetadata::load_async(&mut reader, ArrowReaderOptions::new()).await };
+                object.bucket().block_on(load).map_err(|error| Error::io("read", path, error))?
+            }
+        };
+        let metadata = metadata.map_err(failed)?;
         let schema = Arc::new(with_views(metadata.schema()));
         let fields = schema.fields().iter().enumerate();
         let columns: Vec<usize> = fields.filter(|(_, field)| wanted(field.name())).map(|(column, _)| column).collect();
@@ -42,12 +89,22 @@ impl ParquetReader {
         let options = ArrowReaderOptions::new().with_schema(schema.clone());
         let metadata = ArrowReaderMetadata::try_new(metadata.metadata().clone(), options).map_err(failed)?;
         let rows = u64::try_from(metadata.metadata().file_metadata().num_rows()).unwrap_or(0);
-        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
-        let columns_read = ProjectionMask::roots(builder.parquet_schema(), columns.iter().copied());
-        let builder = builder.with_projection(columns_read).with_batch_size(BATCH_ROWS);
-        let reader = builder.build().map_err(failed)?;
+        let columns_read = ProjectionMask::roots(metadata.parquet_schema(), columns.iter().copied());
+        let batches = match file {
+            OpenFile::Local(file) => {
+                let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
+                let builder = builder.with_projection(columns_read).with_batch_size(BATCH_ROWS);
+                Batches::File(builder.build().map_err(failed)?)
+            }
+            OpenFile::Object(object) => {
+                let bucket = object.bucket().clone();
+                let builder = ParquetRecordBatchStreamBuilder::new_with_metadata(ObjectPages(object), metadata);
+                let builder = builder.with_projection(columns_read).with_batch_size(BATCH_ROWS);
+                Batches::Object(bucket, Some(Box::new(builder.build().map_err(failed)?)))
+            }
+        };
         let schema = Arc::new(schema.project(&columns)?);
-        Ok(ParquetReader { path: path.to_path_buf(), rows, schema, reader, records: 0 })
+        Ok(ParquetReader { path: path.to_path_buf(), rows, schema, batches, records: 0 })
     }
 
     /// Rows of the file according to its metadata.
@@ -60,7 +117,7 @@ impl ParquetReader {
     }
 
     pub fn next(&mut self) -> Result<Option<FileRows>> {
-        match self.reader.next() {
+        match self.batches.next() {
             None if self.records != self.rows => {
                 let message = format!("the file has {} rows, its metadata says {}", self.records, self.rows);
                 Err(bad(&self.path, None, message))
@@ -71,10 +128,35 @@ impl ParquetReader {
                 Ok(Some(FileRows::Typed(batch)))
             }
             Some(Err(error)) => {
-                let message = format!("after {} rows: {}", self.records, Error::from(error));
+                let message = format!("after {} rows: {error}", self.records);
                 Err(bad(&self.path, None, message))
             }
         }
+    }
+}
+
+/// The bytes of an object.
+struct ObjectPages(ObjectFile);
+
+impl AsyncFileReader for ObjectPages {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
+        let read = self.get_byte_ranges(vec![range]);
+        Box::pin(async move { Ok(read.await?.into_iter().next().unwrap_or_default()) })
+    }
+
+    fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, ParquetResult<Vec<Bytes>>> {
+        Box::pin(async move { self.0.read_ranges(&ranges).await.map_err(ParquetError::from) })
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, ParquetResult<Arc<ParquetMetaData>>> {
+        Box::pin(async move {
+            let reader = ParquetMetaDataReader::new().with_arrow_reader_options(options);
+            let (reader, len) = (reader.with_prefetch_hint(Some(FOOTER_BYTES)), self.0.len());
+            Ok(Arc::new(reader.load_and_finish(self, len).await?))
+        })
     }
 }
 

@@ -1,24 +1,24 @@
 //! The file of a text format, compressed if the statement says so.
 
-use std::fs::File;
 use std::io::{Result, Write};
 
 use flate2::write::GzEncoder;
 
 use crate::sql::copy::options::Compression;
+use crate::sql::copy::output::Target;
 
 /// Shorter parts are collected: batches of selective queries are short.
 const BUFFER_BYTES: usize = 128 << 10;
 
 pub(in crate::sql::copy) enum TextFile {
-    Plain { file: File, buffer: Vec<u8> },
-    Gzip(GzEncoder<File>),
-    Zstd(zstd::Encoder<'static, File>),
+    Plain { file: Target, buffer: Vec<u8> },
+    Gzip(GzEncoder<Target>),
+    Zstd(zstd::Encoder<'static, Target>),
 }
 
 impl TextFile {
     /// `compression` is one that [`CopyOptions::resolve`](crate::sql::copy::options::CopyOptions::resolve) permits.
-    pub fn new(file: File, compression: Compression) -> Result<TextFile> {
+    pub fn new(file: Target, compression: Compression) -> Result<TextFile> {
         Ok(match compression {
             Compression::Gzip => TextFile::Gzip(GzEncoder::new(file, flate2::Compression::default())),
             Compression::Zstd => {
@@ -48,8 +48,8 @@ impl TextFile {
         }
     }
 
-    /// Writes buffered bytes or the end of the compressed data, and returns the file.
-    pub fn finish(self) -> Result<File> {
+    /// Writes buffered bytes or the end of the compressed data, and returns the target.
+    pub fn finish(self) -> Result<Target> {
         match self {
             TextFile::Plain { mut file, buffer } => {
                 file.write_all(&buffer)?;

@@ -4,8 +4,6 @@ mod compressed;
 mod parquet;
 mod text;
 
-use std::fs::File;
-
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, TimeUnit};
 
@@ -13,6 +11,7 @@ pub(super) use compressed::TextFile;
 pub(super) use parquet::ParquetSink;
 pub(super) use text::{TextEncoder, TextSink};
 
+use super::output::Target;
 use crate::base::arrays::{element_type, is_list, list_of};
 use crate::base::intervals::{INTERVAL, is_interval};
 use crate::base::uuids::is_uuid;
@@ -36,8 +35,8 @@ pub(super) trait Sink {
     type Part: Part;
     /// Writes rows, or buffers them.
     fn write(&mut self, part: &Self::Part) -> Result<()>;
-    /// Writes buffered rows and the end of the format, and returns the file, not yet synced.
-    fn finish(self) -> Result<File>;
+    /// Writes buffered rows and the end of the format, and returns the target, not yet synced.
+    fn finish(self) -> Result<Target>;
 }
 
 /// The type of a table column that can hold the values of a query's column of type `ty`; `None` if there is none.
@@ -78,7 +77,7 @@ fn column_type(ty: &DataType) -> Option<DataType> {
 }
 
 /// Casts a column to its [`column_type`].
-fn convert(column: &ArrayRef, name: &str) -> Result<ArrayRef> {
+pub(super) fn convert(column: &ArrayRef, name: &str) -> Result<ArrayRef> {
     match column_type(column.data_type()) {
         Some(ty) if ty == *column.data_type() => Ok(column.clone()),
         Some(ty) if is_interval(&ty) || is_list(&ty) => cast(column, &ty, Zone::UTC),
@@ -87,6 +86,6 @@ fn convert(column: &ArrayRef, name: &str) -> Result<ArrayRef> {
     }
 }
 
-fn unsupported(column: &str, ty: &DataType) -> Error {
+pub(super) fn unsupported(column: &str, ty: &DataType) -> Error {
     Error::Unsupported(format!("column \"{column}\" of type {} in COPY TO", crate::base::type_name(ty)))
 }

@@ -1,6 +1,5 @@
 //! Parquet files with statistics and dictionaries, compressed with Zstandard by default.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -14,6 +13,7 @@ use crate::Result;
 use crate::base::arrays::{element_type, list_of};
 use crate::base::intervals::INTERVAL;
 use crate::sql::copy::options::{Compression, CopyOptions};
+use crate::sql::copy::output::Target;
 use crate::values::cast::cast;
 use crate::values::zone::Zone;
 
@@ -21,12 +21,12 @@ use crate::values::zone::Zone;
 const ROW_GROUP_BYTES: usize = 128 << 20;
 
 pub(in crate::sql::copy) struct ParquetSink {
-    writer: ArrowWriter<File>,
+    writer: ArrowWriter<Target>,
     schema: SchemaRef,
 }
 
 impl ParquetSink {
-    pub fn new(file: File, options: &CopyOptions, schema: &SchemaRef) -> Result<Self> {
+    pub fn new(target: Target, options: &CopyOptions, schema: &SchemaRef) -> Result<Self> {
         let codec = match options.compression.unwrap_or(Compression::Zstd) {
             Compression::Snappy => Codec::SNAPPY,
             Compression::Zstd => Codec::ZSTD(ZstdLevel::default()),
@@ -43,7 +43,7 @@ impl ParquetSink {
             Ok(Field::new(field.name(), without_intervals(ty), field.is_nullable()))
         });
         let schema = Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?));
-        let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties.build()))?;
+        let writer = ArrowWriter::try_new(target, schema.clone(), Some(properties.build()))?;
         Ok(ParquetSink { writer, schema })
     }
 }
@@ -76,7 +76,7 @@ impl Sink for ParquetSink {
         Ok(())
     }
 
-    fn finish(self) -> Result<File> {
+    fn finish(self) -> Result<Target> {
         Ok(self.writer.into_inner()?)
     }
 }

@@ -5,7 +5,6 @@
 //! ones are errors. JSON: one object per line; integers, decimals and finite floats are numbers, other floats and bytes
 //! are strings.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +16,7 @@ use futures::{Stream, StreamExt, stream};
 use super::compressed::TextFile;
 use super::{Part, Sink, column_type, convert, unsupported};
 use crate::sql::copy::options::Dialect;
+use crate::sql::copy::output::Target;
 use crate::write::text::{Formatter, elements_of};
 use crate::{Error, Result};
 
@@ -152,7 +152,7 @@ impl TextEncoder {
     }
 
     /// Encodes a batch. `rows_before` is the number of rows before it, for messages.
-    fn encode(&self, batch: &RecordBatch, rows_before: u64) -> Result<Text> {
+    pub fn encode(&self, batch: &RecordBatch, rows_before: u64) -> Result<Text> {
         let arrays = batch.columns().iter().zip(&self.names).map(|(column, name)| convert(column, name));
         let arrays = arrays.collect::<Result<Vec<_>>>()?;
         let columns = arrays.iter().zip(&self.names).map(|(array, name)| Column::new(array, name));
@@ -206,7 +206,7 @@ impl Sink for TextSink {
         self.file.write_all(part.text.as_bytes()).map_err(failed)
     }
 
-    fn finish(self) -> Result<File> {
+    fn finish(self) -> Result<Target> {
         self.file.finish().map_err(failed)
     }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::sql::copy::options::Compression;
-use crate::sql::file_access::FileAccess;
+use crate::sql::files::Files;
 
 fn csv() -> Dialect {
     Dialect {
@@ -33,7 +33,7 @@ fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
 }
 
 fn open(file: &tempfile::NamedTempFile, dialect: Dialect) -> Result<DelimitedReader> {
-    DelimitedReader::open(Source::open(file.path(), &FileAccess::All, Compression::None)?, dialect)
+    DelimitedReader::open(Source::open(file.path(), &Files::default(), Compression::None)?, dialect)
 }
 
 type Record = Vec<Option<String>>;
