@@ -58,6 +58,7 @@ pub(crate) mod expressions;
 mod file_access;
 mod file_tables;
 mod files;
+mod fragments;
 mod grouping_sets;
 mod index;
 pub(crate) mod info;
@@ -136,6 +137,7 @@ use state::StatementState;
 pub use client_settings::POSTGRESQL_VERSION;
 pub use copy::program::{CopyFormat, ProgramCopy};
 pub use file_access::FileAccess;
+pub(crate) use fragments::{parse_expr, parse_idents, parse_name, parse_query};
 pub use info::{IndexInfo, SequenceInfo, TableInfo};
 pub use outcome::Outcome;
 pub(crate) use plan_cache::PlanCache;
@@ -647,51 +649,6 @@ pub(crate) async fn drain(outcome: Outcome) -> Result<Outcome> {
     }
     let rows: SendableRecordBatchStream = Box::pin(EmptyRecordBatchStream::new(rows.schema()));
     Ok(Outcome::Rows(rows))
-}
-
-/// Parses a single query: the stored definition of a view.
-pub(crate) fn parse_query(sql: &str) -> Result<Box<Query>> {
-    let mut parser = split::single(sql)?.parser();
-    let mut query = parser.parse_query().map_err(syntax)?;
-    precedence::correct(&mut query);
-    symmetric::expand(&mut query);
-    expect_end(&mut parser)?;
-    Ok(query)
-}
-
-/// Parses the name of a relation.
-///
-/// # Errors
-/// `Syntax`.
-pub(crate) fn parse_name(sql: &str) -> Result<ObjectName> {
-    let mut parser = split::single(sql)?.parser();
-    let name = parser.parse_object_name(false).map_err(syntax)?;
-    expect_end(&mut parser)?;
-    Ok(name)
-}
-
-/// Parses a list of identifiers separated by commas.
-///
-/// # Errors
-/// `Syntax`.
-pub(crate) fn parse_idents(sql: &str) -> Result<Vec<Ident>> {
-    if sql.trim().is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut parser = split::single(sql)?.parser();
-    let idents = parser.parse_comma_separated(Parser::parse_identifier).map_err(syntax)?;
-    expect_end(&mut parser)?;
-    Ok(idents)
-}
-
-/// Parses a single expression: the stored default of a column.
-pub(crate) fn parse_expr(sql: &str) -> Result<datafusion::sql::sqlparser::ast::Expr> {
-    let mut parser = split::single(sql)?.parser();
-    let mut expr = parser.parse_expr().map_err(syntax)?;
-    precedence::correct(&mut expr);
-    symmetric::expand(&mut expr);
-    expect_end(&mut parser)?;
-    Ok(expr)
 }
 
 /// The columns of a view as (name, SQL type). A type without an SQL equivalent is shown as Arrow's type.
