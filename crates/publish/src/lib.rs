@@ -52,7 +52,7 @@ pub use cache::DiskCacheOptions;
 pub use collector::{CollectOptions, Collected};
 pub use copy::Cloned;
 pub use error::{Error, Result};
-pub use files::{Bucket, Buckets, ListedFile, ObjectFile, ObjectReader, ObjectWriter};
+pub use files::{Bucket, Buckets, ListedFile, ObjectFile, ObjectReader, ObjectWriter, Stop};
 pub use publisher::{PublishOptions, Published};
 pub use reader::{ReadOptions, ReadStats, VersionDevice};
 pub use remote::{RequestOptions, RequestStats};

@@ -24,18 +24,16 @@ fn connect(server: &Server, url: &str) -> Repository {
 
 /// One in four reads and one in eight other requests has a fault.
 fn faults(seed: u64) -> Faults {
-    Faults { refused_one_in: 8, truncated_one_in: 12, wrong_one_in: 16, slow_one_in: 50, slow_ms: 20, seed, ..NONE }
+    Faults {
+        refused_one_in: 8,
+        truncated_one_in: 12,
+        wrong_one_in: 16,
+        slow_one_in: 50,
+        slow_ms: 20,
+        seed,
+        ..Faults::default()
+    }
 }
-
-const NONE: Faults = Faults {
-    latency_ms: 0,
-    slow_one_in: 0,
-    slow_ms: 0,
-    refused_one_in: 0,
-    truncated_one_in: 0,
-    wrong_one_in: 0,
-    seed: 0,
-};
 
 #[test]
 fn versions_are_the_local_databases() {
@@ -97,7 +95,7 @@ fn old_versions_are_removed() {
 
 #[test]
 fn concurrent_publishers_make_different_versions() {
-    let (_root, server) = server(NONE);
+    let (_root, server) = server(Faults::default());
     let (store, tree) = database(&device(), "/db");
     insert(&tree, 0..100, 0);
     let published = std::thread::scope(|scope| {
@@ -120,7 +118,7 @@ fn concurrent_publishers_make_different_versions() {
 
 #[test]
 fn refusals_are_final_and_clear() {
-    let (root, server) = server(NONE);
+    let (root, server) = server(Faults::default());
     let missing = connect(&server, "s3://nobodys/shop");
     let Err(Error::Request { attempts: 1, source, .. }) = missing.versions() else {
         panic!("{:?}", missing.versions())
@@ -133,7 +131,7 @@ fn refusals_are_final_and_clear() {
         panic!("{:?}", stranger.versions())
     };
     assert!(format!("{source:?}").contains("SignatureDoesNotMatch"), "{source:?}");
-    let nobody = Server::start(root.path(), "127.0.0.1:0", NONE).unwrap();
+    let nobody = Server::start(root.path(), "127.0.0.1:0", Faults::default()).unwrap();
     let variables = nobody.variables();
     drop(nobody);
     let options = RequestOptions { attempts_max: 2, ..requests(1) };
@@ -144,14 +142,14 @@ fn refusals_are_final_and_clear() {
 /// Slow answers of a few requests do not delay reads as much as the answers.
 #[test]
 fn requests_wait_at_the_same_time() {
-    let (_root, server) = server(NONE);
+    let (_root, server) = server(Faults::default());
     let (repository, device) = (connect(&server, "s3://bucket/shop"), device());
     let (store, tree) = database(&device, "/db");
     insert(&tree, 0..40_000, 0);
     publish(&repository, &store).unwrap();
     let version = open_uncached(&repository, None);
     let file = version.open(&version.directory().join("data"), OpenMode::Read).unwrap();
-    server.set(Faults { latency_ms: 100, ..NONE });
+    server.set(Faults { latency_ms: 100, ..Faults::default() });
     let before = server.stats();
     std::thread::scope(|scope| {
         for read in 0..12 {

@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use datafusion::execution::cache::cache_manager::CacheManagerConfig;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
@@ -68,7 +69,16 @@ pub(super) fn base_state(query_bytes: usize, spill: Option<PathBuf>, threads: us
     };
     // The constant is not zero, so the fallback is never used.
     let named = std::num::NonZeroUsize::new(CONSUMERS_NAMED_IN_ERRORS).unwrap_or(std::num::NonZeroUsize::MIN);
+    // Each statement reads files again. The caches would find changes by lengths and times only, which in object stores are
+    // whole seconds, and objects of different stores by the same names.
+    let uncached = CacheManagerConfig {
+        file_statistics_cache_limit: 0,
+        list_files_cache_limit: 0,
+        metadata_cache_limit: 0,
+        ..CacheManagerConfig::default()
+    };
     let runtime = RuntimeEnvBuilder::new()
+        .with_cache_manager(uncached)
         .with_memory_pool(Arc::new(TrackConsumersPool::new(QueryPool::new(query_bytes), named)))
         .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
         .build_arc()?;

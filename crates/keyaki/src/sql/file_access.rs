@@ -55,13 +55,22 @@ impl FileAccess {
         if let Some(directory) = super::publish::directory_of(url).filter(|_| is_plain) {
             return self.check(directory).map_err(|_| Error::FileAccess { path: url.into() });
         }
-        let is_within = |permitted: &Path| {
-            let permitted = permitted.to_str().filter(|_| is_url(permitted)).map(|text| text.trim_end_matches('/'));
-            permitted
-                .and_then(|permitted| url.strip_prefix(permitted))
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        match is_plain && directories.iter().any(|permitted| is_within(permitted)) {
+        match is_plain && directories.iter().any(|permitted| is_within_url(permitted, url)) {
+            true => Ok(()),
+            false => Err(Error::FileAccess { path: url.into() }),
+        }
+    }
+
+    /// Checks the URL of an object, whose name is what follows the bucket, without any decoding. A restriction can permit URLs:
+    /// all that begin with one of its own.
+    ///
+    /// # Errors
+    /// `FileAccess`.
+    pub(crate) fn check_object(&self, url: &str) -> Result<()> {
+        let FileAccess::Within(directories) = self else { return Ok(()) };
+        // No object has such a name: clients could take it for another one.
+        let is_plain = !url.split('/').any(|part| part == "." || part == "..") && !url.contains(char::is_control);
+        match is_plain && directories.iter().any(|permitted| is_within_url(permitted, url)) {
             true => Ok(()),
             false => Err(Error::FileAccess { path: url.into() }),
         }
@@ -119,6 +128,14 @@ impl FileAccess {
         self.check(Path::new(if fixed.is_empty() { "." } else { fixed }))
             .map_err(|_| Error::FileAccess { path: pattern.into() })
     }
+}
+
+/// True if a URL is a permitted one, or below it.
+fn is_within_url(permitted: &Path, url: &str) -> bool {
+    let permitted = permitted.to_str().filter(|_| is_url(permitted)).map(|text| text.trim_end_matches('/'));
+    permitted
+        .and_then(|permitted| url.strip_prefix(permitted))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// A path without symbolic links and `..`. A path that does not exist is resolved from its last directory that does; `None` if it
@@ -199,6 +216,13 @@ mod tests {
         for rest in ["/../secret", "/%2e%2e/secret", "/..\\secret", "/.\t./secret", "?x", "#x", "/a\nb"] {
             assert!(access.check_url(&format!("file://{shown}{rest}")).is_err(), "{rest}");
             assert!(access.check_url(&format!("s3://bucket/shop{rest}")).is_err(), "{rest}");
+        }
+        for name in ["x%20y", "a..b", "a?b", "a#b"] {
+            assert!(access.check_object(&format!("s3://bucket/shop/{name}")).is_ok(), "{name}");
+            assert!(access.check_object(&format!("s3://bucket/{name}")).is_err(), "{name}");
+        }
+        for name in ["../secret", "a/./b", "a/..", "a\nb"] {
+            assert!(access.check_object(&format!("s3://bucket/shop/{name}")).is_err(), "{name}");
         }
         for url in [
             "s3://bucket/shopping",

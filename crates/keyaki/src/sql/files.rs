@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use keyaki_publish::{Bucket, Buckets, ObjectFile, ObjectWriter};
+use keyaki_publish::{Bucket, Buckets, ObjectFile, ObjectWriter, Stop};
 
 use super::file_access::FileAccess;
 use super::publish::directory_of;
@@ -45,8 +45,8 @@ impl Files {
     /// `FileAccess`.
     pub fn check(&self, path: &Path) -> Result<()> {
         match path.to_str().filter(|_| is_url(path)) {
-            Some(url) => self.access.check_url(url),
-            None => self.access.check(path),
+            Some(url) if directory_of(url).is_none() => self.access.check_object(url),
+            _ => self.access.check(&local(path)),
         }
     }
 
@@ -73,14 +73,14 @@ impl Files {
         bucket.open(name).map(OpenFile::Object).map_err(|error| Error::io("open", path, error))
     }
 
-    /// A writer of an object, and nothing for files of the file system. Makes no request.
+    /// A writer of an object, and nothing for files of the file system. `stop` ends its calls early. Makes no request.
     ///
     /// # Errors
     /// `FileAccess`; `Io` if no object can have this name.
-    pub fn create_object(&self, path: &Path) -> Result<Option<ObjectWriter>> {
+    pub fn create_object(&self, path: &Path, stop: Stop) -> Result<Option<ObjectWriter>> {
         let Some(url) = object_url(path) else { return Ok(None) };
         let (bucket, name) = self.bucket(url)?;
-        bucket.create(name).map(Some).map_err(|error| Error::io("create", path, error))
+        bucket.create(name, stop).map(Some).map_err(|error| Error::io("create", path, error))
     }
 
     /// The bucket of a URL, and the name of an object in it.
@@ -88,7 +88,7 @@ impl Files {
     /// # Errors
     /// `FileAccess`; `Io` for other URLs and unknown settings.
     pub fn bucket<'u>(&self, url: &'u str) -> Result<(Bucket, &'u str)> {
-        self.access.check_url(url)?;
+        self.access.check_object(url)?;
         self.buckets.find(url).map_err(|error| Error::io("open", Path::new(url), error))
     }
 }

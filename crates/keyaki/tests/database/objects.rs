@@ -17,15 +17,7 @@ fn shop(refused_one_in: u64) -> Shop {
     for folder in ["store/bucket", "local"] {
         std::fs::create_dir_all(root.path().join(folder)).unwrap();
     }
-    let faults = Faults {
-        latency_ms: 0,
-        slow_one_in: 0,
-        slow_ms: 0,
-        refused_one_in,
-        truncated_one_in: 0,
-        wrong_one_in: 0,
-        seed: 1,
-    };
+    let faults = Faults { refused_one_in, ..Faults::default() };
     let server = Server::start(&root.path().join("store"), "127.0.0.1:0", faults).unwrap();
     let options = Options {
         memory_bytes: Some(64 << 20),
@@ -218,9 +210,62 @@ fn rows_are_copied_to_folders_by_their_values() {
             shop.run(&format!("{again}, OVERWRITE_OR_IGNORE)"));
         }
     }
+    shop.run("COPY orders TO 's3://bucket/plain' (FORMAT csv, COMPRESSION none, PARTITION_BY placed)");
+    assert!(shop.objects().contains(&"plain/placed=2026-01-01/data_0.csv".into()));
     // No rows, no files.
     shop.run("COPY (SELECT * FROM orders WHERE id < 0) TO 's3://bucket/none' (FORMAT csv, PARTITION_BY city)");
     assert!(!shop.objects().iter().any(|name| name.starts_with("none")));
+}
+
+/// Also within the second that the times of objects have.
+#[test]
+fn objects_are_read_again_by_each_statement() {
+    let shop = shop(0);
+    shop.run("CREATE TABLE live (a BIGINT)");
+    for round in 0..6 {
+        shop.run(&format!("TRUNCATE live; INSERT INTO live VALUES ({})", 1111 * (round + 1)));
+        for name in ["n.parquet", "folder/n.parquet"] {
+            shop.run(&format!("COPY live TO 's3://bucket/{name}'"));
+            let rows = |condition: &str| shop.answer(&format!("SELECT a FROM 's3://bucket/{name}' WHERE {condition}"));
+            let expected = shop.answer("SELECT a FROM live");
+            assert_eq!(rows(&format!("a > {}", 1111 * round)), expected);
+            assert_eq!(rows(&format!("a = {}", 1111 * (round + 1))), expected);
+        }
+    }
+    // A file of another store with the same path.
+    let local = shop.root.path().join("local/same.parquet").display().to_string();
+    shop.run(&format!("COPY (SELECT 1 AS a) TO '{local}'; COPY (SELECT 2 AS a) TO 's3://bucket{local}'"));
+    let both = |url: &str| shop.answer(&format!("SELECT a FROM '{url}' WHERE a > 1"));
+    assert!(!both(&local).contains('2'));
+    assert!(both(&format!("s3://bucket{local}")).contains('2'));
+    let mixed = format!("SELECT * FROM read_parquet(['{local}', 's3://bucket/n.parquet'])");
+    assert!(shop.failure(&mixed).to_string().contains("files of different stores"));
+}
+
+#[test]
+fn values_of_folders_keep_their_texts() {
+    let shop = shop(0);
+    let values = "(1, '01234'), (2, '1234'), (3, NULL), (4, '__HIVE_DEFAULT_PARTITION__'), (5, ''), (6, '.'), (7, 'a..b'), (8, '+1')";
+    shop.run(&format!("CREATE TABLE codes (id BIGINT, zip TEXT); INSERT INTO codes VALUES {values}"));
+    let local = shop.root.path().join("local/codes").display().to_string();
+    for root in [local.as_str(), "s3://bucket/codes", "S3://bucket/codes2"] {
+        shop.run(&format!("COPY codes TO '{root}' (FORMAT csv, PARTITION_BY zip)"));
+        let rows = |from: &str| shop.answer(&format!("SELECT id, zip FROM {from} ORDER BY id"));
+        assert_eq!(rows(&format!("'{root}/*/*.csv'")), rows("codes"), "{root}");
+    }
+    // COPY FROM does not read them.
+    shop.run("CREATE TABLE again (id BIGINT, zip TEXT)");
+    for format in ["csv", "json", "parquet"] {
+        shop.run(&format!("COPY codes TO 's3://bucket/{format}' (FORMAT {format}, PARTITION_BY zip)"));
+        let from = format!("'s3://bucket/{format}/*/*.{format}'");
+        let message = shop.failure(&format!("COPY again FROM {from}")).to_string();
+        assert!(message.contains("column \"zip\" is in the name of a folder"), "{message}");
+        shop.run(&format!(
+            "COPY again (id) FROM {from}; TRUNCATE again; INSERT INTO again BY NAME SELECT * FROM {from}"
+        ));
+        assert_eq!(shop.answer("SELECT * FROM again ORDER BY id"), shop.answer("SELECT * FROM codes ORDER BY id"));
+        shop.run("TRUNCATE again");
+    }
 }
 
 /// Only the files whose folders meet the conditions are read.
@@ -243,7 +288,7 @@ fn folders_are_left_out() {
 fn errors_say_what_is_wrong() {
     let shop = shop(0);
     for (sql, part) in [
-        ("SELECT * FROM 's3://bucket/missing.parquet'", "missing.parquet"),
+        ("SELECT * FROM 's3://bucket/missing.parquet'", "no such object"),
         ("SELECT * FROM 's3://bucket/missing.csv'", "no such object"),
         ("SELECT * FROM 's3://bucket/*.csv'", "no object matches"),
         ("COPY orders FROM 's3://bucket/missing.parquet'", "no such object"),
@@ -261,6 +306,16 @@ fn errors_say_what_is_wrong() {
             "SELECT * FROM read_csv(['s3://bucket/a=1/x.csv', 's3://bucket/b=1/x.csv'], hive_partitioning => true)",
             "name different columns",
         ),
+        ("COPY orders TO '' (FORMAT csv, PARTITION_BY city)", "is not the name of a directory"),
+        ("COPY orders TO '/' (FORMAT csv, PARTITION_BY city)", "is not empty"),
+        ("COPY orders TO 'file:///' (FORMAT csv, PARTITION_BY city)", "is not empty"),
+        ("COPY orders TO 's3://' (FORMAT csv, PARTITION_BY city)", "names no bucket"),
+        (
+            "COPY (SELECT 1 AS a, INTERVAL '1 month' AS b) TO 's3://bucket/i' (FORMAT csv, PARTITION_BY b)",
+            "of type interval",
+        ),
+        ("SELECT * FROM 's3://buck*/a.csv'", "the name of the bucket has a wildcard"),
+        ("SELECT * FROM read_csv('s3://bucket/')", "is not the name of an object"),
         ("BACKUP DATABASE TO 's3://bucket/backup'", "use PUBLISH DATABASE"),
         ("EXPORT DATABASE 's3://bucket/export'", "URLs in EXPORT DATABASE"),
         ("IMPORT DATABASE 's3://bucket/export'", "URLs in IMPORT DATABASE"),
@@ -272,6 +327,7 @@ fn errors_say_what_is_wrong() {
     shop.run("COPY orders TO 's3://bucket/open/a.csv'");
     shop.connection.session().restrict_files(FileAccess::Within(vec!["s3://bucket/open".into()]));
     shop.run("COPY orders TO 's3://bucket/open/b.parquet'");
+    shop.run("COPY orders TO 's3://bucket/open/by_city' (FORMAT csv, PARTITION_BY city)");
     assert!(shop.answer("SELECT count(*) AS n FROM 's3://bucket/open/*.csv'").contains("20000"));
     assert!(shop.answer("SELECT count(*) AS n FROM 's3://bucket/open/b.parquet'").contains("20000"));
     for sql in [

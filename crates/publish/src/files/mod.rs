@@ -1,4 +1,4 @@
-//! Objects as files: those that a database reads and writes beside its own, such as Parquet files in a bucket.
+//! Objects as files: a database reads and writes Parquet files in a bucket, for example, beside its own objects.
 //!
 //! The methods are for threads that may block. The clients of `object_store` repeat failed requests themselves here: the
 //! bodies have no checksums of ours by which a wrong one could be found.
@@ -9,6 +9,8 @@ mod writer;
 use std::collections::HashMap;
 use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
 
 use futures::{Future, TryStreamExt};
 use object_store::path::Path;
@@ -20,6 +22,12 @@ use crate::remote::{Retries, Tasks, connect};
 use crate::repository::check_url;
 pub use reader::{ObjectFile, ObjectReader};
 pub use writer::ObjectWriter;
+
+/// Time between two looks at [`Stop`].
+const STOP_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Returns true if a request is not needed any more.
+pub type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The buckets that a program uses, with the credentials of the environment and settings that take precedence.
 #[derive(Debug)]
@@ -112,14 +120,15 @@ impl Bucket {
         &self.store
     }
 
-    /// The objects below a folder, all levels of it; an empty name is that of the bucket. Blocks.
+    /// The objects below a folder, all levels of it; an empty name is that of the bucket. Runs on any runtime.
     ///
     /// # Errors
     /// Those of requests.
-    pub fn list(&self, folder: &str) -> Result<Vec<ListedFile>> {
+    pub async fn list(&self, folder: &str) -> Result<Vec<ListedFile>> {
         let (store, folder) = (self.store.clone(), path(folder)?);
         let prefix = Some(folder).filter(|folder| !folder.as_ref().is_empty());
-        let listed = self.run(async move { store.list(prefix.as_ref()).try_collect::<Vec<ObjectMeta>>().await })?;
+        let request = async move { store.list(prefix.as_ref()).try_collect::<Vec<ObjectMeta>>().await };
+        let listed = self.tasks.handle().spawn(request).await.map_err(|_| lost())?.map_err(io_error)?;
         let file = |meta: ObjectMeta| ListedFile { url: format!("{}/{}", self.root, meta.location), len: meta.size };
         Ok(listed.into_iter().map(file).collect())
     }
@@ -127,22 +136,25 @@ impl Bucket {
     /// An object for reading. Blocks.
     ///
     /// # Errors
-    /// `NotFound`, `PermissionDenied`, others of requests.
+    /// `NotFound`, `PermissionDenied`, others of requests; `InvalidInput` for names that no object can have.
     pub fn open(&self, name: &str) -> Result<ObjectFile> {
-        let (store, path) = (self.store.clone(), path(name)?);
+        let (store, path) = (self.store.clone(), object(name)?);
         let meta = self.run(async move { store.head(&path).await })?;
-        Ok(ObjectFile::new(self.clone(), meta))
+        Ok(self.file(meta))
     }
 
-    /// A writer of an object, which appears, or is replaced, when it is finished. Makes no request.
+    /// An object that is known from a listing of its store, for reading. Makes no request.
+    pub fn file(&self, meta: ObjectMeta) -> ObjectFile {
+        ObjectFile::new(self.clone(), meta)
+    }
+
+    /// A writer of an object, which appears, or is replaced, when it is finished. Its calls end early when `stop` says so.
+    /// Makes no request.
     ///
     /// # Errors
     /// `InvalidInput` for names that no object can have.
-    pub fn create(&self, name: &str) -> Result<ObjectWriter> {
-        if name.is_empty() || name.ends_with('/') {
-            return Err(Error::new(ErrorKind::InvalidInput, "is not the name of an object"));
-        }
-        Ok(ObjectWriter::new(self.clone(), path(name)?))
+    pub fn create(&self, name: &str, stop: Stop) -> Result<ObjectWriter> {
+        Ok(ObjectWriter::new(self.clone(), object(name)?, stop))
     }
 
     /// Runs a future that makes requests by the [client](Bucket::store) to its end. Blocks.
@@ -166,7 +178,7 @@ impl Bucket {
         &self,
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
     ) -> Started<T> {
-        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        let (sender, receiver) = sync_channel(1);
         self.tasks.handle().spawn(async move {
             // The receiver may have lost interest.
             let _ = sender.send(request.await);
@@ -177,13 +189,43 @@ impl Bucket {
 
 /// A request under way.
 #[derive(Debug)]
-struct Started<T>(std::sync::mpsc::Receiver<object_store::Result<T>>);
+struct Started<T>(Receiver<object_store::Result<T>>);
 
 impl<T> Started<T> {
     /// Blocks.
     fn wait(self) -> Result<T> {
-        let ended = self.0.recv().map_err(|_| Error::other("a task of the object store client ended without a result"));
-        ended?.map_err(io_error)
+        self.wait_unless(&|| false)
+    }
+
+    /// Blocks until the request ends, or `stop` returns true: an error of the kind `TimedOut`.
+    fn wait_unless(self, stop: &dyn Fn() -> bool) -> Result<T> {
+        loop {
+            match self.0.recv_timeout(STOP_INTERVAL) {
+                Ok(ended) => return ended.map_err(io_error),
+                Err(RecvTimeoutError::Disconnected) => return Err(lost()),
+                Err(RecvTimeoutError::Timeout) if stop() => {
+                    return Err(Error::new(ErrorKind::TimedOut, "the request was given up"));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Blocks until the request ends or the time has come.
+    fn wait_until(self, deadline: Instant) -> Result<T> {
+        self.wait_unless(&|| Instant::now() >= deadline)
+    }
+}
+
+fn lost() -> Error {
+    Error::other("a task of the object store client ended without a result")
+}
+
+/// The name of an object.
+fn object(name: &str) -> Result<Path> {
+    match name.is_empty() || name.ends_with('/') {
+        true => Err(Error::new(ErrorKind::InvalidInput, "is not the name of an object")),
+        false => path(name),
     }
 }
 
@@ -194,9 +236,8 @@ fn path(name: &str) -> Result<Path> {
 fn io_error(error: object_store::Error) -> Error {
     use object_store::Error as E;
     match error {
-        E::NotFound { source, .. } if source.to_string().contains("NoSuchBucket") => {
-            Error::new(ErrorKind::NotFound, "no such bucket")
-        }
+        // Listings have no kind of error for it.
+        error if error.to_string().contains("NoSuchBucket") => Error::new(ErrorKind::NotFound, "no such bucket"),
         E::NotFound { .. } => Error::new(ErrorKind::NotFound, "no such object"),
         E::Precondition { .. } => Error::other("the object was replaced while it was read"),
         error @ (E::PermissionDenied { .. } | E::Unauthenticated { .. }) => {

@@ -15,8 +15,8 @@ const REQUEST_BYTES_MAX: u64 = 8 << 20;
 /// Requests under way, from the second one on.
 const REQUESTS_AHEAD: usize = 4;
 
-/// An object for reading. Its bytes are those that it had when it was opened: reading an object that has been replaced
-/// since is an error in stores whose objects have tags.
+/// An object for reading. It keeps the bytes that it had when it was opened: if it has been replaced since, reading fails in
+/// stores whose objects have tags.
 #[derive(Debug, Clone)]
 pub struct ObjectFile {
     bucket: Bucket,

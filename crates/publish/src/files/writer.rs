@@ -3,20 +3,24 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{Result, Write};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStoreExt, PutPayload};
 
-use super::{Bucket, Started};
+use super::{Bucket, Started, Stop};
 
 /// Bytes of a part: stores permit 10,000 parts of an object, so it can have 160 GB.
 const PART_BYTES: usize = 16 << 20;
 /// Parts that are uploaded at a time. The memory of a writer is that of one part more.
 const PARTS_MAX: usize = 3;
 
+/// Time to remove the parts of an object that is not finished.
+const ABORT_TIME: Duration = Duration::from_secs(10);
+
 /// Writes an object, in parts if it is long. The object appears when the writer is [finished](ObjectWriter::finish);
-/// dropping the writer before that leaves nothing, if the store can be reached. Blocks.
+/// dropping the writer before that leaves nothing, if the store answers within ten seconds. Blocks.
 pub struct ObjectWriter {
     bucket: Bucket,
     path: Path,
@@ -24,11 +28,12 @@ pub struct ObjectWriter {
     /// From the first whole part on.
     upload: Option<Box<dyn MultipartUpload>>,
     under_way: VecDeque<Started<()>>,
+    stop: Stop,
 }
 
 impl ObjectWriter {
-    pub(super) fn new(bucket: Bucket, path: Path) -> ObjectWriter {
-        ObjectWriter { bucket, path, part: Vec::new(), upload: None, under_way: VecDeque::new() }
+    pub(super) fn new(bucket: Bucket, path: Path, stop: Stop) -> ObjectWriter {
+        ObjectWriter { bucket, path, part: Vec::new(), upload: None, under_way: VecDeque::new(), stop }
     }
 
     /// Uploads the bytes since the last part as one.
@@ -37,7 +42,7 @@ impl ObjectWriter {
             Some(upload) => upload,
             None => {
                 let (store, path) = (self.bucket.store.clone(), self.path.clone());
-                self.bucket.run(async move { store.put_multipart(&path).await })?
+                self.bucket.start(async move { store.put_multipart(&path).await }).wait_unless(&*self.stop)?
             }
         };
         let part = std::mem::replace(&mut self.part, Vec::with_capacity(PART_BYTES));
@@ -52,7 +57,7 @@ impl ObjectWriter {
         while self.under_way.len() > count
             && let Some(first) = self.under_way.pop_front()
         {
-            first.wait()?;
+            first.wait_unless(&*self.stop)?;
         }
         Ok(())
     }
@@ -64,9 +69,8 @@ impl ObjectWriter {
     pub fn finish(mut self) -> Result<()> {
         if self.upload.is_none() {
             let (store, path, part) = (self.bucket.store.clone(), self.path.clone(), std::mem::take(&mut self.part));
-            return self
-                .bucket
-                .run(async move { store.put(&path, PutPayload::from(Bytes::from(part))).await.map(drop) });
+            let request = async move { store.put(&path, PutPayload::from(Bytes::from(part))).await.map(drop) };
+            return self.bucket.start(request).wait_unless(&*self.stop);
         }
         if !self.part.is_empty() {
             self.upload_part()?;
@@ -105,11 +109,13 @@ impl Write for ObjectWriter {
 
 impl Drop for ObjectWriter {
     fn drop(&mut self) {
-        self.under_way.clear();
-        if let Some(mut upload) = self.upload.take() {
-            // Parts that stay are removed by rules of the store, if it has such.
-            let _ = self.bucket.run(async move { upload.abort().await });
+        let Some(mut upload) = self.upload.take() else { return };
+        let deadline = Instant::now() + ABORT_TIME;
+        // A part that arrives after the end of the upload would stay. Rules of the store remove what stays, if it has such.
+        for part in self.under_way.drain(..) {
+            let _ = part.wait_until(deadline);
         }
+        let _ = self.bucket.start(async move { upload.abort().await }).wait_until(deadline);
     }
 }
 

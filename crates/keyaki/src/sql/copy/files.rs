@@ -5,6 +5,7 @@
 //! are then read in key order.
 
 use std::cmp::Ordering;
+use std::io::{Error as IoError, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 
 use crate::sql::files::{Files, local, object_url};
@@ -16,10 +17,8 @@ use crate::{Error, Result};
 /// `FileAccess`; `Io` if the file does not exist, is a directory, or no file matches. The objects of stores are found only
 /// when they are opened, unless the name has wildcards.
 pub(in crate::sql) async fn expand(path: &str, files: &Files) -> Result<Vec<PathBuf>> {
-    if object_url(Path::new(path)).is_some() {
-        let (url, files) = (path.to_owned(), files.clone());
-        let expand = move || matching_objects(&url, &files);
-        return tokio::task::spawn_blocking(expand).await.map_err(|error| Error::task(&error))?;
+    if let Some(url) = object_url(Path::new(path)) {
+        return matching_objects(url, files).await;
     }
     let path = local(Path::new(path)).to_string_lossy().into_owned();
     files.access().check_pattern(&path)?;
@@ -28,19 +27,26 @@ pub(in crate::sql) async fn expand(path: &str, files: &Files) -> Result<Vec<Path
     Ok(found)
 }
 
-/// The objects that a URL names. Blocks.
-fn matching_objects(url: &str, files: &Files) -> Result<Vec<PathBuf>> {
+/// The objects that a URL names.
+async fn matching_objects(url: &str, files: &Files) -> Result<Vec<PathBuf>> {
     let Some(wildcard) = url.find(['*', '?']) else {
         files.bucket(url)?;
         return Ok(vec![url.into()]);
     };
+    let invalid = |detail: &str| Error::io("open", Path::new(url), IoError::new(ErrorKind::InvalidInput, detail));
     // A restriction of the session permits all URLs with a beginning or none of them.
     let folder = url[..wildcard].rsplit_once('/').map_or("", |(folder, _)| folder);
+    if folder.ends_with(['/', ':']) {
+        return Err(invalid("the name of the bucket has a wildcard"));
+    }
     let (bucket, name) = files.bucket(folder)?;
     let failed = |error| Error::io("list", Path::new(folder), error);
-    let listed = bucket.list(name).map_err(failed)?;
-    let pattern: Vec<&str> = url.split('/').collect();
+    let listed = bucket.list(name).await.map_err(failed)?;
+    // The root of the bucket has a scheme in lower case.
+    let behind_root = url.splitn(4, '/').nth(3).unwrap_or("");
+    let pattern: Vec<&str> = behind_root.split('/').collect();
     let is_match = |found: &str| {
+        let found = found.strip_prefix(bucket.root()).map_or("", |name| name.trim_start_matches('/'));
         let parts: Vec<&str> = found.split('/').collect();
         parts.len() == pattern.len() && parts.iter().zip(&pattern).all(|(part, pattern)| self::wildcard(pattern, part))
     };

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{Sender, channel};
 
 use super::files::expand;
+use super::folders::folders;
 use super::options::{CopyOptions, Dialect, Format};
 use super::read::{DelimitedReader, FileRows, JsonReader, ParquetReader, bad};
 use super::source::{STDIN, Source};
@@ -154,6 +155,24 @@ impl Import {
         Ok(())
     }
 
+    /// # Errors
+    /// `Import` if a column of the table is in the names of the folders, and may not be in the file.
+    fn check_folders(&self, path: &Path, names: Option<&[String]>) -> Result<()> {
+        let of_folder = folders(path).0.into_iter().find(|name| {
+            let is_in_file = names.is_some_and(|names| names.iter().any(|other| other.eq_ignore_ascii_case(name)));
+            self.is_target(name) && !is_in_file
+        });
+        match of_folder {
+            Some(name) => {
+                let hint = "use INSERT INTO … BY NAME SELECT * FROM the files, or list the columns that the file has";
+                let message =
+                    format!("column \"{name}\" is in the name of a folder, which COPY FROM does not read ({hint})");
+                Err(bad(path, None, message))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn open<'a>(&self, path: &'a Path) -> Result<OpenFile<'a>> {
         let (format, dialect) = self.options.resolve(path, false)?;
         let (reader, conform) = match format {
@@ -162,6 +181,7 @@ impl Import {
                 let wanted = |name: &str| !self.is_listed || self.is_target(name);
                 let reader = ParquetReader::open(path, &self.files, wanted)?;
                 let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
+                self.check_folders(path, Some(&names))?;
                 self.check_found(path, &names)?;
                 let conform = self.conform(path, Given::Named(&names))?;
                 (Reader::Parquet(reader), conform)
@@ -170,6 +190,8 @@ impl Import {
                 let names: Vec<String> =
                     self.targets.iter().map(|&column| self.table.def.columns[column].name.clone()).collect();
                 let dimensions: Vec<u8> = self.targets.iter().map(|&column| self.dimensions(column)).collect();
+                // Objects may lack columns.
+                self.check_folders(path, None)?;
                 let reader = JsonReader::open(self.source(path)?, &names, &dimensions)?;
                 (Reader::Json(reader), self.conform(path, Given::Named(&names))?)
             }
@@ -223,6 +245,9 @@ impl Import {
         // As in PostgreSQL, a header without any column name of the table is skipped, and the columns are matched by
         // position.
         let foreign = !first.iter().any(|name| self.is_column(name)) && first.len() == self.targets.len();
+        if !foreign {
+            self.check_folders(path, Some(&first))?;
+        }
         let given = if foreign { Given::Positional(first.len()) } else { Given::Named(&first) };
         let conform = self.conform(path, given)?;
         Ok((Reader::Delimited(reader, first.len()), conform))

@@ -9,6 +9,7 @@
 //! header by default. [`program`] parses COPY FROM STDIN and TO STDOUT, which a server executes. When reading, a first record that consists of column names is recognised as a header.
 
 mod files;
+mod folders;
 mod from;
 mod options;
 mod output;
@@ -22,8 +23,9 @@ mod values;
 mod write;
 
 pub(super) use files::expand;
+pub(super) use folders::folders;
 pub(super) use options::{Compression, CopyOptions, Dialect, Format, boolean, invalid, once, unknown};
-pub(super) use read::{DelimitedReader, FileRows, JsonReader, JsonText, bad};
+pub(super) use read::{DelimitedReader, FileRows, JsonReader, JsonText, ObjectPages, bad};
 pub(super) use source::Source;
 pub(super) use statement::CopyObject;
 pub(crate) use statement::{Copy, parse};

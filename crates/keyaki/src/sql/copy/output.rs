@@ -8,6 +8,7 @@ use std::io::{Error as IoError, ErrorKind, Result as IoResult, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use keyaki_publish::ObjectWriter;
 use tempfile::TempPath;
@@ -50,10 +51,11 @@ pub(super) enum Pending {
 impl Output {
     /// # Errors
     /// `FileAccess`; `Io` for directories and names that no file can have.
-    pub fn of(path: &Path, files: &Files) -> Result<Self> {
+    pub fn of(path: &Path, files: &Files, decision: &Arc<Decision>) -> Result<Self> {
         use std::os::unix::fs::FileTypeExt;
         files.check(path)?;
-        if let Some(writer) = files.create_object(path)? {
+        let of_stop = decision.clone();
+        if let Some(writer) = files.create_object(path, Arc::new(move || of_stop.check().is_err()))? {
             return Ok(Output::Object(path.to_path_buf(), writer));
         }
         let path = &local(path);

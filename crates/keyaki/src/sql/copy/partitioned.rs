@@ -16,36 +16,34 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use futures::StreamExt;
 use tokio::sync::mpsc::Receiver;
 
-use super::options::{CopyOptions, Dialect, Format, is_stream_name};
+use super::folders::{NULL, escaped};
+use super::options::{Compression, CopyOptions, Dialect, Format, is_stream_name};
 use super::output::{Output, Pending};
 use super::statement::Copy;
 use super::to::{on_thread, plan};
 use super::write::{ParquetSink, Sink, TextEncoder, TextFile, TextSink, convert, unsupported};
 use crate::base::interrupt::{Decision, Execution};
+use crate::base::intervals::is_interval;
+use crate::base::type_name;
 use crate::sql::SqlSession;
 use crate::sql::files::{Files, local, object_url};
 use crate::sql::state::StatementState;
 use crate::write::text::Formatter;
 use crate::{Error, Result};
 
-/// The name of a folder for NULL, as in Hive.
-const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 /// The name of the file in each folder, without extensions.
 const FILE: &str = "data_0";
 
 pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: Copy) -> Result<u64> {
-    let root = PathBuf::from(copy.path.trim_end_matches('/'));
     let files = session.files();
-    files.check(&root)?;
+    let root = root(&copy.path, &files)?;
     if is_stream_name(&root) {
         return Err(Error::Unsupported("PARTITION_BY in COPY to a stream (name a directory)".into()));
     }
     let options = copy.options;
     let (format, dialect) = options.resolve(&root, true)?;
     if !options.overwrite_or_ignore.unwrap_or(false) {
-        let (files, root) = (files.clone(), root.clone());
-        let check = move || check_unused(&files, &root);
-        tokio::task::spawn_blocking(check).await.map_err(|error| Error::task(&error))??;
+        check_unused(&files, &root).await?;
     }
     let state = StatementState::reading(session)?;
     let query = plan(&state, copy.object).await?;
@@ -61,18 +59,38 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     written
 }
 
-/// Checks that a folder does not exist, or has no files. Blocks.
+/// The folder above all others: a directory, or the URL of a folder in a bucket.
+///
+/// # Errors
+/// `FileAccess`; `Io` for names that no folder can have.
+fn root(path: &str, files: &Files) -> Result<PathBuf> {
+    if let Some(url) = object_url(Path::new(path)) {
+        let (bucket, name) = files.bucket(url)?;
+        return Ok(Path::new(bucket.root()).join(name.trim_end_matches('/')));
+    }
+    let root = local(Path::new(path));
+    files.check(&root)?;
+    match root.as_os_str().is_empty() {
+        true => {
+            let hint = "is not the name of a directory";
+            Err(Error::io("write", &root, std::io::Error::new(std::io::ErrorKind::InvalidInput, hint)))
+        }
+        false => Ok(root),
+    }
+}
+
+/// Checks that a folder does not exist, or has no files.
 ///
 /// # Errors
 /// `Io`.
-fn check_unused(files: &Files, root: &Path) -> Result<()> {
+async fn check_unused(files: &Files, root: &Path) -> Result<()> {
     let failed = |error| Error::io("read", root, error);
     let is_used = match object_url(root) {
         Some(url) => {
             let (bucket, name) = files.bucket(url)?;
-            !bucket.list(name).map_err(failed)?.is_empty()
+            !bucket.list(name).await.map_err(failed)?.is_empty()
         }
-        None => match std::fs::read_dir(local(root)) {
+        None => match std::fs::read_dir(root) {
             Ok(mut entries) => entries.next().is_some(),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
             Err(error) => return Err(failed(error)),
@@ -90,7 +108,7 @@ fn check_unused(files: &Files, root: &Path) -> Result<()> {
 /// The positions of the columns with these names in the result of a query.
 ///
 /// # Errors
-/// `UndefinedColumn`, `DuplicateColumn`; `Unsupported` if no other column is left.
+/// `UndefinedColumn`, `DuplicateColumn`; `Unsupported` for types without an order of their texts, and if no other column is left.
 fn positions(query: &LogicalPlan, names: &[String]) -> Result<Vec<usize>> {
     let fields = query.schema().fields();
     let mut positions: Vec<usize> = Vec::new();
@@ -103,6 +121,14 @@ fn positions(query: &LogicalPlan, names: &[String]) -> Result<Vec<usize>> {
         };
         if positions.contains(&found) {
             return Err(Error::DuplicateColumn(name.clone()));
+        }
+        // Different intervals are equal in an order.
+        let ty = fields[found].data_type();
+        if is_interval(ty) || ty.is_nested() {
+            return Err(Error::Unsupported(format!(
+                "PARTITION_BY with a column of type {} (use a cast to TEXT)",
+                type_name(ty)
+            )));
         }
         positions.push(found);
     }
@@ -167,7 +193,7 @@ impl Writer {
         Ok(Writer { root, files, format, dialect, options, columns, rest, schema, file, folders })
     }
 
-    fn write_all(mut self, mut batches: Receiver<Option<RecordBatch>>, decision: &Decision) -> Result<u64> {
+    fn write_all(mut self, mut batches: Receiver<Option<RecordBatch>>, decision: &Arc<Decision>) -> Result<u64> {
         let mut rows = 0;
         loop {
             match batches.blocking_recv() {
@@ -188,7 +214,7 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, batch: &RecordBatch, decision: &Decision) -> Result<()> {
+    fn write(&mut self, batch: &RecordBatch, decision: &Arc<Decision>) -> Result<()> {
         let keys: Vec<ArrayRef> = self.columns.iter().map(|(column, _)| batch.column(*column).clone()).collect();
         let rest = batch.project(&self.rest)?;
         let converted = keys.iter().zip(&self.columns).map(|(key, (_, name))| convert(key, name));
@@ -197,7 +223,7 @@ impl Writer {
             let folder = self.folder(&converted, start)?;
             if self.file.as_ref().is_none_or(|file| file.folder != folder) {
                 decision.check()?;
-                self.begin(folder)?;
+                self.begin(folder, decision)?;
             }
             if let Some(file) = &mut self.file {
                 file.write(&rest.slice(start, end - start))?;
@@ -219,25 +245,30 @@ impl Writer {
                     value = escaped(&value);
                 }
             }
-            folder.push_str(&format!("/{name}={value}"));
+            if !folder.is_empty() {
+                folder.push('/');
+            }
+            folder.push_str(&format!("{name}={value}"));
         }
         Ok(folder)
     }
 
     /// Ends the file and begins that of another folder.
-    fn begin(&mut self, folder: String) -> Result<()> {
+    fn begin(&mut self, folder: String, decision: &Arc<Decision>) -> Result<()> {
         if let Some(file) = self.file.take() {
             file.finish(None)?;
         }
         if !self.folders.insert(folder.clone()) {
             return Err(Error::Internal(format!("the rows of \"{folder}\" are not together")));
         }
-        let directory = PathBuf::from(format!("{}{folder}", self.root.display()));
+        let directory = self.root.join(&folder);
         let path = directory.join(self.name());
+        // Before a directory is created, where a symbolic link may lead.
+        self.files.check(&path)?;
         if object_url(&path).is_none() {
-            create_directories(&local(&directory)).map_err(|error| Error::io("create", &directory, error))?;
+            create_directories(&directory).map_err(|error| Error::io("create", &directory, error))?;
         }
-        let (target, pending) = Output::of(&path, &self.files)?.open()?;
+        let (target, pending) = Output::of(&path, &self.files, decision)?.open()?;
         let sink = match self.format {
             Format::Parquet => Rows::Parquet(Box::new(ParquetSink::new(target, &self.options, &self.schema)?)),
             format => {
@@ -264,8 +295,8 @@ impl Writer {
             Format::Tbl => "tbl",
         };
         match self.options.compression {
+            None | Some(Compression::None) => format!("{FILE}.{extension}"),
             Some(compression) => format!("{FILE}.{extension}.{}", compression.extension()),
-            None => format!("{FILE}.{extension}"),
         }
     }
 }
@@ -304,32 +335,4 @@ fn create_directories(directory: &Path) -> std::io::Result<()> {
     }
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     std::fs::File::open(parent)?.sync_all()
-}
-
-/// A text as a part of the name of a folder: other characters than letters, digits, `-`, `.`, `_` and `~` as in URLs.
-fn escaped(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let escape = |byte: u8| match is_plain(byte) {
-        true => char::from(byte).to_string(),
-        false => format!("%{byte:02X}"),
-    };
-    // These would be other folders.
-    match text {
-        "." => "%2E".into(),
-        ".." => "%2E%2E".into(),
-        text => text.bytes().map(escape).collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_names() {
-        for (value, name) in [("a-b_1.5~", "a-b_1.5~"), ("a/b=ü %", "a%2Fb%3D%C3%BC%20%25"), ("..", "%2E%2E"), ("", "")]
-        {
-            assert_eq!(escaped(value), name);
-        }
-    }
 }

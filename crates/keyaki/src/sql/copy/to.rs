@@ -38,7 +38,8 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     if !copy.options.partition_by.is_empty() {
         return partitioned::run(session, execution, copy).await;
     }
-    let target = Output::of(&path, &session.files())?;
+    let decision = execution.decision().clone();
+    let target = Output::of(&path, &session.files(), &decision)?;
     let (format, dialect) = copy.options.resolve(&path, true)?;
     let rows = query(session, copy.object).await?;
     let (schema, options) = (rows.schema(), copy.options);
@@ -48,7 +49,6 @@ pub(super) async fn run(session: &SqlSession, execution: &Execution<'_>, copy: C
     };
     let rows = rows.map(|batch| batch.map_err(Error::from));
     session.progress.lock().start(&format!("writing {}", path.display()), None);
-    let decision = execution.decision().clone();
     let written = if format == Format::Parquet {
         let open = move |file| ParquetSink::new(file, &options, &schema);
         on_thread(session, path, rows, move |batches| write_to(target, open, batches, &decision)).await

@@ -7,6 +7,7 @@
 
 mod columns;
 mod guess;
+mod objects;
 mod options;
 mod partitions;
 mod provider;

@@ -3,7 +3,7 @@
 //! The files of each combination of values are a table of their own. The table of all of them has the values as further
 //! columns, and leaves out the files whose values do not meet the conditions of the query.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringViewArray};
@@ -25,12 +25,10 @@ use keyaki_store::ColumnType;
 use super::guess::Guess;
 use super::provider::ROWS;
 use crate::catalog::SqlType;
+use crate::sql::copy::folders;
 use crate::values::zone::Zone;
 use crate::write::text::{TimeFormats, parse_column};
 use crate::{Error, Result};
-
-/// The folder of NULL.
-const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The values in the names of the folders of files.
 #[derive(Debug)]
@@ -95,7 +93,7 @@ impl Partitions {
         let values: Vec<ArrayRef> = columns.collect();
         let tables = self.groups.iter().map(|group| of_files(&group.files)).collect::<Result<Vec<_>>>()?;
         let inner = tables[0].schema();
-        let named = |field: &Field| self.names.iter().any(|name| name.eq_ignore_ascii_case(field.name()));
+        let named = |field: &Field| self.names.contains(field.name());
         let rest: Vec<usize> = (0..inner.fields().len()).filter(|column| !named(inner.field(*column))).collect();
         let fields = self.names.iter().zip(&values).map(|(name, values)| {
             Arc::new(Field::new(name, values.data_type().clone(), true)) //
@@ -108,40 +106,18 @@ impl Partitions {
     }
 }
 
-/// The names of columns and the values in the folders of a file.
-fn folders(file: &Path) -> (Vec<String>, Vec<Option<String>>) {
-    let parents = file.parent().into_iter().flat_map(Path::components).filter_map(|component| match component {
-        Component::Normal(name) => name.to_str()?.split_once('='),
-        _ => None,
-    });
-    let named = parents.filter(|(name, _)| !name.is_empty());
-    named.map(|(name, value)| (unescaped(name), Some(unescaped(value)).filter(|value| value != NULL))).unzip()
-}
-
-/// A text without the escapes of URLs. Invalid ones stay.
-fn unescaped(text: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let Some((&first, behind)) = rest.split_first() {
-        let hex = |byte: u8| char::from(byte).to_digit(16);
-        match behind {
-            [high, low, behind @ ..] if first == b'%' && hex(*high).is_some() && hex(*low).is_some() => {
-                bytes.push((hex(*high).unwrap_or(0) << 4 | hex(*low).unwrap_or(0)) as u8);
-                rest = behind;
-            }
-            _ => {
-                bytes.push(first);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.into())
-}
-
 /// The values of a column as integers, dates or timestamps, if all of them are, else as texts.
 fn typed(texts: &StringViewArray) -> ArrayRef {
     let formats = TimeFormats::default();
-    // Months may have leading zeros.
-    let guess = |text: &str| if text.parse::<i64>().is_ok() { Guess::Integer } else { Guess::of(text, &formats) };
+    // Of other texts, something would be lost: leading zeros of a code, for example.
+    let is_exact = |text: &str, guess: Guess| match guess {
+        Guess::Integer => text.parse::<i64>().is_ok_and(|number| number.to_string() == text),
+        _ => text.trim_ascii() == text,
+    };
+    let guess = |text: &str| {
+        let guess = Guess::of(text, &formats);
+        if is_exact(text, guess) { guess } else { Guess::Text }
+    };
     let ty = match texts.iter().flatten().map(guess).fold(Guess::Null, Guess::join) {
         Guess::Integer => Some(ColumnType::Int64),
         Guess::Date => Some(ColumnType::Date),
@@ -270,22 +246,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_have_values() {
-        let of = |path: &str| folders(Path::new(path));
-        let text = |text: &str| Some(text.to_owned());
-        assert_eq!(of("/a/y=2026/m=07/c=d.csv"), (vec!["y".into(), "m".into()], vec![text("2026"), text("07")]));
-        assert_eq!(of("s3://b/a%20b=x%2Fy%zz/f"), (vec!["a b".into()], vec![text("x/y%zz")]));
-        assert_eq!(of("x=__HIVE_DEFAULT_PARTITION__/y=/=z/f"), (vec!["x".into(), "y".into()], vec![None, text("")]));
-    }
-
-    #[test]
     fn values_have_types() {
         let of =
             |values: &[Option<&str>]| typed(&StringViewArray::from_iter(values.iter().copied())).data_type().clone();
-        assert_eq!(of(&[Some("07"), None, Some("-3")]), DataType::Int64);
+        assert_eq!(of(&[Some("7"), None, Some("-3")]), DataType::Int64);
         assert_eq!(of(&[Some("2026-01-02")]), DataType::Date32);
         assert!(matches!(of(&[Some("2026-01-02 03:04:05"), Some("2026-01-02")]), DataType::Timestamp(..)));
-        for texts in [&[Some("1"), Some("a")][..], &[Some("")], &[None], &[Some("2026-01-02"), Some("1")]] {
+        for texts in [
+            &[Some("1"), Some("a")][..],
+            &[Some("07")],
+            &[Some("+7")],
+            &[Some("-0")],
+            &[Some("")],
+            &[None],
+            &[Some("2026-01-02"), Some("1")],
+        ] {
             assert_eq!(of(texts), DataType::Utf8View, "{texts:?}");
         }
     }

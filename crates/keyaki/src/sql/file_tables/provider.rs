@@ -13,6 +13,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::FileTable;
 use super::columns::{self, Setup};
+use super::objects::ObjectTable;
 use super::options::ReadOptions;
 use super::partitions::Partitions;
 use super::scan::{TextFiles, TextTable};
@@ -94,7 +95,14 @@ fn no_columns(file: &Path) -> Error {
 async fn parquet(files: Vec<PathBuf>, reading: &Reading<'_>) -> Result<OfFiles> {
     let options = ListingOptions::new(Arc::new(ParquetFormat::default())).with_file_extension("");
     let urls = files.iter().map(|file| url(file, reading)).collect::<Result<Vec<_>>>()?;
-    let inferred = futures::stream::iter(urls.clone()).map(|url| inferred_schema(&options, reading.state, url));
+    // DataFusion would look for all files in the store of the first one.
+    if let Some(other) = urls.iter().position(|url| url.object_store() != urls[0].object_store()) {
+        let (first, other) = (files[0].display(), files[other].display());
+        return Err(Error::Unsupported(format!("Parquet files of different stores: \"{first}\" and \"{other}\"")));
+    }
+    let bucket = object_url(&files[0]).map(|url| reading.files.bucket(url)).transpose()?.map(|(bucket, _)| bucket);
+    let inferred = futures::stream::iter(urls.clone().into_iter().zip(files.clone()));
+    let inferred = inferred.map(|(url, file)| inferred_schema(&options, reading.state, reading.files, url, file));
     let schemas: Vec<SchemaRef> = inferred.buffered(FILES_AT_A_TIME).try_collect().await?;
     let schema = merged(Format::Parquet, &files, &schemas)?;
     if schema.fields().is_empty() {
@@ -103,12 +111,28 @@ async fn parquet(files: Vec<PathBuf>, reading: &Reading<'_>) -> Result<OfFiles> 
     Ok(Box::new(move |positions| {
         let urls = positions.iter().map(|position| urls[*position].clone()).collect();
         let config = ListingTableConfig::new_with_multi_paths(urls).with_listing_options(options.clone());
-        Ok(Arc::new(ListingTable::try_new(config.with_schema(schema.clone()))?))
+        let files = ListingTable::try_new(config.with_schema(schema.clone()))?;
+        Ok(match &bucket {
+            Some(bucket) => Arc::new(ObjectTable { files, bucket: bucket.clone() }) as Arc<dyn TableProvider>,
+            None => Arc::new(files),
+        })
     }))
 }
 
-async fn inferred_schema(options: &ListingOptions, state: &SessionState, url: ListingTableUrl) -> Result<SchemaRef> {
+async fn inferred_schema(
+    options: &ListingOptions,
+    state: &SessionState,
+    files: &Files,
+    url: ListingTableUrl,
+    file: PathBuf,
+) -> Result<SchemaRef> {
     let schema = options.infer_schema(state, &url).await;
+    if schema.is_err() && object_url(&file).is_some() {
+        // The store says more about a missing object or bucket.
+        let files = files.clone();
+        let open = tokio::task::spawn_blocking(move || files.open(&file));
+        open.await.map_err(|error| Error::task(&error))??;
+    }
     schema.map_err(|error| Error::from(error).within(format!("\"{}\"", shown(&url))))
 }
 

@@ -2,6 +2,7 @@
 
 mod delimited;
 mod json;
+mod object_pages;
 mod parquet;
 
 use std::path::Path;
@@ -10,6 +11,7 @@ use arrow::array::{RecordBatch, StringViewArray};
 
 pub(in crate::sql) use delimited::DelimitedReader;
 pub(in crate::sql) use json::{JsonReader, JsonText};
+pub(in crate::sql) use object_pages::ObjectPages;
 pub(super) use parquet::ParquetReader;
 
 use crate::Error;

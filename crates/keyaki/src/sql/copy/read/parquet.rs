@@ -2,33 +2,25 @@
 //!
 //! Text and binary columns are read as view arrays. Of objects in stores, the columns of a row group are requested together. The number of rows read is compared with the file's metadata.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use bytes::Bytes;
 use datafusion::parquet::arrow::ProjectionMask;
 use datafusion::parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
-use datafusion::parquet::arrow::async_reader::{
-    AsyncFileReader, ParquetRecordBatchStream, ParquetRecordBatchStreamBuilder,
-};
-use datafusion::parquet::errors::{ParquetError, Result as ParquetResult};
-use datafusion::parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use datafusion::parquet::arrow::async_reader::{ParquetRecordBatchStream, ParquetRecordBatchStreamBuilder};
+use datafusion::parquet::errors::ParquetError;
 use futures::StreamExt;
-use futures::future::BoxFuture;
-use keyaki_publish::{Bucket, ObjectFile};
+use keyaki_publish::Bucket;
 
-use super::{FileRows, bad, within};
+use super::{FileRows, ObjectPages, bad, within};
 use crate::sql::files::{Files, OpenFile};
 use crate::{Error, Result};
 
 const BATCH_ROWS: usize = 8192;
-/// Bytes at the end of an object that the first request reads: the metadata of most files.
-const FOOTER_BYTES: usize = 512 << 10;
 
 pub(crate) struct ParquetReader {
     path: PathBuf,
@@ -132,31 +124,6 @@ impl ParquetReader {
                 Err(bad(&self.path, None, message))
             }
         }
-    }
-}
-
-/// The bytes of an object.
-struct ObjectPages(ObjectFile);
-
-impl AsyncFileReader for ObjectPages {
-    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
-        let read = self.get_byte_ranges(vec![range]);
-        Box::pin(async move { Ok(read.await?.into_iter().next().unwrap_or_default()) })
-    }
-
-    fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, ParquetResult<Vec<Bytes>>> {
-        Box::pin(async move { self.0.read_ranges(&ranges).await.map_err(ParquetError::from) })
-    }
-
-    fn get_metadata<'a>(
-        &'a mut self,
-        options: Option<&'a ArrowReaderOptions>,
-    ) -> BoxFuture<'a, ParquetResult<Arc<ParquetMetaData>>> {
-        Box::pin(async move {
-            let reader = ParquetMetaDataReader::new().with_arrow_reader_options(options);
-            let (reader, len) = (reader.with_prefetch_hint(Some(FOOTER_BYTES)), self.0.len());
-            Ok(Arc::new(reader.load_and_finish(self, len).await?))
-        })
     }
 }
 
