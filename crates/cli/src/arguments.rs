@@ -42,6 +42,8 @@ pub struct ShellArguments {
     #[command(flatten)]
     pub input: InputArguments,
     #[command(flatten)]
+    pub cluster: ClusterArguments,
+    #[command(flatten)]
     pub open: OpenArguments,
 }
 
@@ -78,6 +80,80 @@ pub struct InputArguments {
     /// Give a parameter of statements (:NAME, $NAME) a value, as .parameter set; can be repeated
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_parameter)]
     pub parameters: Vec<(String, String)>,
+}
+
+/// The workers of a published database.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ClusterArguments {
+    /// Execute queries of a published database on these workers (keyaki worker), host:port, separated by commas
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
+    pub workers: Vec<String>,
+    #[command(flatten)]
+    pub security: SecurityArguments,
+}
+
+/// How coordinators and workers recognise each other.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SecurityArguments {
+    /// File with the token of the cluster [default: the variable KEYAKI_CLUSTER_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    pub cluster_token: Option<PathBuf>,
+    /// Certificate of this machine for mutual TLS with the machines of the cluster (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["cluster_key", "cluster_ca"])]
+    pub cluster_certificate: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "cluster_certificate")]
+    pub cluster_key: Option<PathBuf>,
+    /// Authority that has signed the certificates of the cluster (PEM)
+    #[arg(long, value_name = "FILE", requires = "cluster_certificate")]
+    pub cluster_ca: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct WorkerArguments {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7433")]
+    pub listen: SocketAddr,
+    /// Listen on an address that other machines can reach, although coordinators need neither token nor certificate
+    #[arg(long)]
+    pub allow_unprotected: bool,
+    /// Open databases whose URLs begin with this text only; can be repeated
+    #[arg(long, value_name = "URL")]
+    pub allow_url: Vec<String>,
+    #[command(flatten)]
+    pub security: SecurityArguments,
+    /// Memory of each database that the worker has open, e.g. 512M or 4G [default: a quarter of the machine's]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<ByteSize>,
+    /// Threads that execute tasks [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: Option<u16>,
+    /// Keep pages of databases in this directory, which several processes can share
+    #[arg(long, value_name = "DIRECTORY")]
+    pub object_cache: Option<PathBuf>,
+    /// Limit of the files in that directory [default: 10G]
+    #[arg(long, value_name = "SIZE", requires = "object_cache")]
+    pub object_cache_size: Option<ByteSize>,
+}
+
+impl WorkerArguments {
+    pub fn options(&self) -> keyaki::Options {
+        keyaki::Options {
+            must_exist: true,
+            read_only: true,
+            memory_bytes: self.memory.map(|size| size.0),
+            threads: self.threads.map(usize::from),
+            object_cache: disk_cache(self.object_cache.as_ref(), self.object_cache_size),
+            ..Default::default()
+        }
+    }
+}
+
+fn disk_cache(directory: Option<&PathBuf>, limit: Option<ByteSize>) -> Option<DiskCacheOptions> {
+    Some(DiskCacheOptions {
+        directory: directory?.clone(),
+        bytes_max: limit.map_or(OBJECT_CACHE_BYTES, |size| size.0 as u64),
+    })
 }
 
 /// Default limit of the cache for published databases.
@@ -120,10 +196,7 @@ impl OpenArguments {
             memory_bytes: self.memory.map(|size| size.0),
             threads: self.threads.map(usize::from),
             durability: self.durability.into(),
-            object_cache: self.object_cache.clone().map(|directory| DiskCacheOptions {
-                directory,
-                bytes_max: self.object_cache_size.map_or(OBJECT_CACHE_BYTES, |size| size.0 as u64),
-            }),
+            object_cache: disk_cache(self.object_cache.as_ref(), self.object_cache_size),
             progress: Some(Arc::new(Bars::default())),
             ..Default::default()
         };
@@ -179,6 +252,8 @@ pub enum Command {
     Repair(RepairArguments),
     /// Serve a database to clients of PostgreSQL: psql, drivers, tools
     Serve(Box<ServeArguments>),
+    /// Execute parts of queries over published databases, for `keyaki URL --workers` on other machines
+    Worker(WorkerArguments),
     /// Open the shell on a server that speaks PostgreSQL's protocol, such as `keyaki serve`
     Sql(SqlArguments),
     /// Draw the reads of a query over time, out of order and in order, as an SVG
@@ -424,6 +499,8 @@ pub struct ServeArguments {
     /// Time that a shutdown gives to running statements
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub shutdown_timeout: Time,
+    #[command(flatten)]
+    pub cluster: ClusterArguments,
     #[command(flatten)]
     pub open: OpenArguments,
 }

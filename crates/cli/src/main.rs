@@ -19,6 +19,7 @@ mod bars;
 mod caches;
 mod calibrate;
 mod check;
+mod cluster;
 mod configuration;
 mod connection;
 mod database;
@@ -117,6 +118,7 @@ fn start(arguments: Arguments) -> Result<()> {
         Some(Command::Check(arguments)) => runtime.block_on(check::run(&arguments, interrupts)),
         Some(Command::Repair(arguments)) => runtime.block_on(repair::run(&arguments, &interrupts)),
         Some(Command::Serve(arguments)) => runtime.block_on(serve::run(&arguments, interrupts)),
+        Some(Command::Worker(arguments)) => runtime.block_on(cluster::worker(&arguments, interrupts)),
         Some(Command::Sql(arguments)) => sql(&runtime, &arguments, interrupts),
         Some(Command::Plot(arguments)) => runtime.block_on(figure::run(&arguments, interrupts)),
         Some(Command::Trace(arguments)) => runtime.block_on(trace::run(&arguments, interrupts)),
@@ -141,13 +143,13 @@ fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupt
     let options = arguments.open.options()?;
     allocator::fit(options.memory_bytes());
     let is_new = is_local && !path.exists();
-    let database = database::open(path, options)?;
+    let database = cluster::attached(database::open(path, options)?, &arguments.cluster)?;
     if is_new && arguments.input.commands.is_empty() && stdin().is_terminal() {
         eprintln!("new database \"{}\"", path.display());
     }
     let mut runner = Runner::new(&database, arguments.input.mode, interrupts);
     runner.timer = arguments.input.timer;
-    runner.open = arguments.open;
+    (runner.open, runner.cluster) = (arguments.open, arguments.cluster);
     drop(database);
     let result = run_input(runtime, &mut runner, &arguments.input);
     // A program that receives results ends first.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt, TryStreamExt};
 use keyaki::{Database, Outcome, RecordBatch, Session};
 
-use crate::arguments::OpenArguments;
+use crate::arguments::{ClusterArguments, OpenArguments};
 use crate::bars::{Bars, Watch};
 use crate::connection::{Connection, failure_of};
 use crate::expert;
@@ -62,6 +62,8 @@ pub struct Runner {
     pub interactive: bool,
     /// Options for databases that the shell opens.
     pub open: OpenArguments,
+    /// The workers of published databases that the shell opens.
+    pub cluster: ClusterArguments,
     bars: Arc<Bars>,
     interrupts: Arc<Interrupts>,
 }
@@ -92,6 +94,7 @@ impl Runner {
             timer: false,
             interactive: false,
             open: OpenArguments::default(),
+            cluster: ClusterArguments::default(),
             bars,
             interrupts,
         }

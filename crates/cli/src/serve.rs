@@ -7,6 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::allocator;
 use crate::arguments::ServeArguments;
+use crate::cluster;
 use crate::database;
 use crate::failure::{Failure, Result};
 use crate::interrupt::Interrupts;
@@ -15,7 +16,7 @@ use crate::notify::{is_managed, notify};
 pub async fn run(arguments: &ServeArguments, interrupts: Arc<Interrupts>) -> Result<()> {
     let options = arguments.open.options()?;
     allocator::fit(options.memory_bytes());
-    let database = database::open(&arguments.database, options)?;
+    let database = cluster::attached(database::open(&arguments.database, options)?, &arguments.cluster)?;
     let failed = |error: &dyn std::fmt::Display| Failure::message(error.to_string());
     let mut terminated = signal(SignalKind::terminate()).map_err(|error| failed(&error))?;
     let server = Server::bind(database, arguments.options()).await.map_err(|error| failed(&error))?;

@@ -11,7 +11,7 @@ use crate::output::statements::text_literal;
 use crate::output::table_on;
 use crate::remote::{Address, Remote, is_address};
 use crate::run::Runner;
-use crate::{backup, check, database};
+use crate::{backup, check, cluster, database};
 
 /// `.open DATABASE`. The old database stays open if the new one cannot be opened.
 pub async fn open(runner: &mut Runner, path: &str) -> Result<()> {
@@ -21,7 +21,10 @@ pub async fn open(runner: &mut Runner, path: &str) -> Result<()> {
     }
     let path: PathBuf = path.into();
     let options = keyaki::Options { must_exist: false, ..runner.open.options()? };
-    let database = database::open(&path, options)?;
+    let mut database = database::open(&path, options)?;
+    if keyaki::is_url(&path) {
+        database = cluster::attached(database, &runner.cluster)?;
+    }
     runner.switch(&database);
     Ok(())
 }

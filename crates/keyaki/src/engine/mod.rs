@@ -145,6 +145,8 @@ pub(crate) struct Engine {
     follower: Option<Follower>,
     /// The device of a published version.
     pub version: Option<Arc<VersionDevice>>,
+    /// Its URL, with `@` and its number.
+    pub version_url: Option<String>,
     /// Settings of the clients of object stores.
     pub object_store: Vec<(String, String)>,
     /// The buckets with files of statements.
@@ -222,7 +224,8 @@ impl Engine {
             }
             let (version, options) = published::open(url, options)?;
             let path = version.directory().to_path_buf();
-            return Engine::open_on(version.clone(), Some(version), &path, options, compile);
+            let url = format!("{}@{}", published::split_version(url).0, version.number());
+            return Engine::open_on(version.clone(), Some((version, url)), &path, options, compile);
         }
         let device = device(&options)?;
         if options.must_exist && !exists(&device, path)? {
@@ -244,14 +247,15 @@ impl Engine {
         Engine::open_on(device, None, path, Options { must_exist: false, ..options }, compile)
     }
 
-    /// Opens a database on a device. `version`: the same device, if it is a published version.
+    /// Opens a database on a device. `version`: the same device, if it is a published version, and the URL of this version.
     fn open_on(
         device: Arc<dyn Device>,
-        version: Option<Arc<VersionDevice>>,
+        version: Option<(Arc<VersionDevice>, String)>,
         path: &Path,
         options: Options,
         compile: Compile,
     ) -> Result<Arc<Engine>> {
+        let (version, url) = version.unzip();
         let threads = options.threads.unwrap_or_else(default_threads).max(1);
         let memory_bytes = options.memory_bytes();
         if memory_bytes < MEMORY_BYTES_MIN {
@@ -329,6 +333,7 @@ impl Engine {
             unusable: Arc::default(),
             follower,
             version,
+            version_url: url,
             buckets: Arc::new(Buckets::new(options.object_store.clone())),
             object_store: options.object_store,
             object_cache: options.object_cache,

@@ -22,9 +22,10 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::{DisplayFormatType, EmptyRecordBatchStream, Partitioning, PlanProperties};
 use futures::{Stream, StreamExt};
 use keyaki_exec::{Driver, DriverScan, Filter, Join, KeyPart, Pipeline, Rows, Stats, Step};
+use keyaki_store::KeyRange;
 
 use super::node::{AccessSpec, KeyValue, Milliseconds, PipelineSpec};
-use crate::table::{ExprFilter, LeafExec, LeafOperator, PlanContext, PlannedTree};
+use crate::table::{ExprFilter, LeafExec, LeafOperator, NOTHING, Parts, PlanContext, PlannedTree, add, partition};
 
 /// Assumed average size of a value in bytes, from which DataFusion chooses the build side of a hash join.
 const VALUE_BYTES: f64 = 16.0;
@@ -39,8 +40,10 @@ pub(super) struct IndexPipelineOperator {
     /// Residual filter of each access of the specification.
     filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
     context: PlanContext,
-    /// Maximum number of rows to return.
+    /// Maximum number of rows that each partition returns.
     fetch: Option<usize>,
+    /// Key ranges of the driver for each partition; none for a driver without a tree, which has one partition.
+    parts: Arc<Vec<Vec<KeyRange>>>,
 }
 
 impl IndexPipelineOperator {
@@ -50,7 +53,8 @@ impl IndexPipelineOperator {
         filters: Vec<Option<Arc<dyn PhysicalExpr>>>,
         context: PlanContext,
     ) -> Self {
-        IndexPipelineOperator { spec, filters, context, fetch: None }
+        let parts = Arc::new(parts(&spec.accesses[0], &context));
+        IndexPipelineOperator { spec, filters, context, fetch: None, parts }
     }
 
     /// The trees that the pipeline reads, with the columns of each access.
@@ -63,15 +67,15 @@ impl IndexPipelineOperator {
         self.spec.seconds - self.spec.input_seconds
     }
 
-    /// Translates the specification. A smaller `fetch` limits the batch size.
-    fn pipeline(&self, batch_rows: usize) -> Result<Pipeline> {
+    /// Translates the specification for a partition. A smaller `fetch` limits the batch size.
+    fn pipeline(&self, partition: usize, batch_rows: usize) -> Result<Pipeline> {
         let filter =
             |i: usize| self.filters[i].as_ref().map(|expr| Arc::new(ExprFilter::new(expr.clone())) as Arc<dyn Filter>);
         let first = &self.spec.accesses[0];
         let driver = match &first.view {
             Some(view) => Driver::Scan(DriverScan {
                 view: view.stored()?.clone(),
-                ranges: first.ranges.clone(),
+                ranges: self.parts[partition].clone(),
                 columns: first.columns.clone(),
                 filter: filter(0),
             }),
@@ -89,9 +93,10 @@ impl IndexPipelineOperator {
         })
     }
 
-    /// The output. `input` has the rows of a driver without a tree.
+    /// The output of a partition. `input` has the rows of a driver without a tree.
     pub(super) fn stream(
         &self,
+        partition: usize,
         input: Option<SendableRecordBatchStream>,
         context: &TaskContext,
         metrics: &ExecutionPlanMetricsSet,
@@ -102,23 +107,37 @@ impl IndexPipelineOperator {
         }
         Box::pin(PipelineStream {
             schema,
+            partition,
             batch_rows: context.session_config().batch_size(),
             rows: RowsState::NotStarted,
             input,
             remaining: self.fetch,
-            baseline: BaselineMetrics::new(metrics, 0),
+            baseline: BaselineMetrics::new(metrics, partition),
             metrics: metrics.clone(),
             plan: self.clone(),
         })
     }
 
     /// Starts the pipeline and registers its statistics with the session.
-    fn start(&self, batch_rows: usize) -> Result<Rows> {
+    fn start(&self, partition: usize, batch_rows: usize) -> Result<Rows> {
         let cache = self.context.cache.lookups();
-        let rows = self.context.executor.pipeline_as(self.pipeline(batch_rows)?, cache);
+        let rows = self.context.executor.pipeline_as(self.pipeline(partition, batch_rows)?, cache);
         let name = format!("pipeline {}", self.spec.path());
         self.context.last_stats.lock().push((name, rows.stats().clone()));
         Ok(rows)
+    }
+}
+
+/// The key ranges of the driver for each partition: one, unless several machines execute the plan.
+fn parts(driver: &AccessSpec, context: &PlanContext) -> Vec<Vec<KeyRange>> {
+    let Some(view) = &driver.view else { return Vec::new() };
+    match &context.distribution {
+        Some(shared) => {
+            let total = driver.ranges.iter().map(|range| view.estimate(range)).fold(NOTHING, add);
+            let parts = Parts::of_rows(shared.workers, shared.split.driver_rows);
+            partition(view, driver.ranges.clone(), total, parts, None)
+        }
+        None => vec![driver.ranges.clone()],
     }
 }
 
@@ -153,7 +172,7 @@ impl LeafOperator for IndexPipelineOperator {
     fn properties(&self) -> PlanProperties {
         PlanProperties::new(
             EquivalenceProperties::new(self.spec.schema.inner().clone()),
-            Partitioning::UnknownPartitioning(1),
+            Partitioning::UnknownPartitioning(self.parts.len().max(1)),
             EmissionType::Incremental,
             Boundedness::Bounded,
         )
@@ -177,22 +196,26 @@ impl LeafOperator for IndexPipelineOperator {
             write!(f, ", fetch={fetch}")?;
         }
         write!(f, ", {}", self.spec.estimates())?;
+        if self.parts.len() > 1 {
+            write!(f, ", partitions={}", self.parts.len())?;
+        }
         match self.context.cache.class_of_pipeline() {
-            Some(class) => write!(f, ", class={class}"),
-            None => Ok(()),
+            // Each machine has its own.
+            Some(class) if self.context.distribution.is_none() => write!(f, ", class={class}"),
+            _ => Ok(()),
         }
     }
 
     fn execute(
         &self,
-        _partition: usize,
+        partition: usize,
         context: &Arc<TaskContext>,
         metrics: &ExecutionPlanMetricsSet,
     ) -> Result<SendableRecordBatchStream> {
-        if self.spec.accesses[0].ranges.is_empty() {
+        if self.parts[partition].is_empty() {
             return Ok(Box::pin(EmptyRecordBatchStream::new(self.spec.schema.inner().clone())));
         }
-        Ok(self.stream(None, context, metrics))
+        Ok(self.stream(partition, None, context, metrics))
     }
 
     fn statistics(&self, _: Option<usize>) -> Arc<Statistics> {
@@ -226,6 +249,7 @@ struct PipelineStream {
     plan: IndexPipelineOperator,
     metrics: ExecutionPlanMetricsSet,
     schema: SchemaRef,
+    partition: usize,
     batch_rows: usize,
     rows: RowsState,
     /// Rows to push to the pipeline; `None` after their end and for other drivers.
@@ -250,7 +274,7 @@ impl PipelineStream {
             return Poll::Ready(None);
         }
         if let RowsState::NotStarted = self.rows {
-            match self.plan.start(self.batch_rows) {
+            match self.plan.start(self.partition, self.batch_rows) {
                 Ok(rows) => self.rows = RowsState::Running(rows),
                 Err(error) => return self.fail(error),
             }

@@ -90,7 +90,7 @@ impl ExecutionPlan for InputPipelineExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         assert_eq!(partition, 0, "an index pipeline has one partition");
         let input = self.input.execute(0, context.clone())?;
-        Ok(self.operator.stream(Some(input), &context, &self.metrics))
+        Ok(self.operator.stream(0, Some(input), &context, &self.metrics))
     }
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())

@@ -52,7 +52,12 @@ impl QueryPlanner for KeyakiPlanner {
         session: &dyn Session,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let config = Arc::new(session.config_options().clone());
-        let logical_plan = &shared::share_equal_parts(logical_plan.clone())?;
+        let is_distributed = self.context.distribution.is_some();
+        // A part is executed where its rows are used.
+        let logical_plan = &match is_distributed {
+            true => logical_plan.clone(),
+            false => shared::share_equal_parts(logical_plan.clone())?,
+        };
         let rewritten = Rewriter { context: &self.context, config }.rewrite(logical_plan.clone());
         let plan = match rewritten {
             Ok(plan) => plan,
@@ -68,6 +73,10 @@ impl QueryPlanner for KeyakiPlanner {
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(PipelinePlanner)]);
         let is_sorted = plan.exists_dyn(&mut |node| Ok(matches!(node, LogicalPlan::Sort(_))))?;
         let physical = planner.create_physical_plan(&plan, session).await?;
+        if is_distributed {
+            // The operators whose inputs are exchanged between machines are DataFusion's.
+            return cancellable(physical.transform_up_dyn(&mut WindowExec::replacing)?.data);
+        }
         let stop = Arc::default();
         let checked = stoppable::checked(physical, &stop)?;
         let physical = spilling(checked.data, is_sorted)?;

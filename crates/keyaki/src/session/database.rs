@@ -14,6 +14,7 @@ use super::{Connection, Session};
 use crate::catalog::Table;
 use crate::engine::Engine;
 use crate::engine::cache::{CacheCalibration, CacheStatus};
+use crate::sql::cluster::Cluster;
 use crate::sql::{IndexInfo, PlanCache, SequenceInfo, TableInfo, expressions, info, show};
 use crate::{CacheGovernor, Error, Options, Result};
 
@@ -24,6 +25,8 @@ pub struct Database {
     pub(super) runtime: Arc<BlockingRuntime>,
     pub(super) engine: Arc<Engine>,
     pub(super) plans: Arc<PlanCache>,
+    /// The cluster that executes queries.
+    pub(super) cluster: Option<Arc<dyn Cluster>>,
     /// The directory of a temporary database.
     _directory: Option<Arc<TempDir>>,
 }
@@ -64,7 +67,7 @@ impl Database {
 
     fn of(engine: Arc<Engine>, directory: Option<TempDir>) -> Database {
         let _directory = directory.map(Arc::new);
-        Database { runtime: Arc::default(), engine, plans: Arc::default(), _directory }
+        Database { runtime: Arc::default(), engine, plans: Arc::default(), cluster: None, _directory }
     }
 
     /// A blocking connection.

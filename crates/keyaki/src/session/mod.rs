@@ -7,6 +7,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`database`], [`prepared`], [`load`] | databases, and the async API besides [`Session`] |
+//! | [`cluster`] | queries that several machines execute |
 //! | [`connection`], [`statement`] | connections and their prepared statements |
 //! | [`params`], [`rows`], [`arrow_rows`], [`columns`] | values of parameters; results as rows and as Arrow batches |
 //! | [`stats`] | statistics of the running statement |
@@ -24,6 +25,7 @@ mod appender;
 mod arrow_rows;
 #[cfg(test)]
 mod cancel_tests;
+mod cluster;
 mod columns;
 mod connection;
 mod database;
@@ -89,7 +91,8 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(database: Database) -> Self {
-        let sql = SqlSession::new(database.engine.clone(), database.plans.clone());
+        let mut sql = SqlSession::new(database.engine.clone(), database.plans.clone());
+        sql.cluster = database.cluster.clone();
         database.engine.sessions.add(&sql.activity);
         Session { database, sql }
     }

@@ -14,10 +14,14 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, Ident, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Statement,
     VisitorMut,
 };
+use futures::StreamExt;
 
 use super::names::plain_ident;
 use crate::Error;
@@ -51,6 +55,18 @@ pub(crate) fn ambiguous(error: Error) -> Error {
         }
         other => other,
     }
+}
+
+/// Rows of a plan with the names and types of its result.
+pub(crate) fn rows_of(rows: SendableRecordBatchStream, plan: &LogicalPlan, zone: Zone) -> SendableRecordBatchStream {
+    let schema = super::documents::typed(shown_schema(&rows.schema()), plan);
+    let schema = in_zone(&schema, zone);
+    if Arc::ptr_eq(&schema, &rows.schema()) {
+        return rows;
+    }
+    let named = schema.clone();
+    let rows = rows.map(move |batch| renamed(&batch?, &named));
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
 /// A column's name without the mark of repeated names.

@@ -42,6 +42,7 @@ mod casts;
 pub(crate) mod channels;
 mod check;
 mod client_settings;
+pub(crate) mod cluster;
 mod columns;
 mod concurrent_index;
 mod constants;
@@ -608,6 +609,9 @@ async fn constants(session: &SqlSession, values: Vec<Expr>) -> Result<Vec<arrow:
 async fn query(session: &SqlSession, execution: &Execution<'_>, mut statement: Sql) -> Result<Outcome> {
     if locking::is_locking(&statement) {
         return Box::pin(locking::query(session, execution, statement)).await;
+    }
+    if let Some(outcome) = Box::pin(cluster::query(session, &statement)).await? {
+        return Ok(outcome);
     }
     // Before the snapshot: the statement sees the changes of the sessions that had the locks.
     advisory::apply(session, &mut statement).await?;

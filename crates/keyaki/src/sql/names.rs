@@ -64,6 +64,16 @@ impl Default for SearchPath {
 }
 
 impl SearchPath {
+    /// A path of schemas, for a session without temporary objects.
+    pub fn of_schemas(schemas: Vec<String>) -> SearchPath {
+        SearchPath { temporary: None, schemas }
+    }
+
+    /// The names of all schemas of objects that are not temporary.
+    pub fn schema_names(&self) -> &[String] {
+        &self.schemas
+    }
+
     /// This path with other schemas for objects that are not temporary.
     pub fn with_schemas(&self, schemas: &[Ident]) -> SearchPath {
         SearchPath { temporary: self.temporary.clone(), schemas: schemas.iter().map(schema_name).collect() }

@@ -134,6 +134,10 @@ impl Description {
         else {
             return Ok(None);
         };
+        if session.cluster.is_some() {
+            // It plans the query from its text.
+            return Ok(None);
+        }
         session.transaction.check()?;
         if let Some(clauses) = &self.locking {
             let template = (template, &self.catalog);

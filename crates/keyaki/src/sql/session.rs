@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::attached::Attachments;
 use super::channels::Channels;
 use super::client_settings::ClientSettings;
+use super::cluster::Cluster;
 use super::cursors::Cursors;
 use super::file_access::FileAccess;
 use super::files::Files;
@@ -32,6 +33,7 @@ use crate::engine::queries::{Operators, RunningQuery};
 use crate::engine::sessions::Activity;
 use crate::engine::transaction::{Characteristics, TransactionSlot};
 use crate::engine::{Engine, Writer};
+use crate::table::Distribution;
 use crate::values::zone::Zone;
 use crate::write::{Deferred, WriteStatement};
 use crate::{Error, ObjectKind, Result};
@@ -89,6 +91,10 @@ pub(crate) struct SqlSession {
     pub slot: usize,
     /// Number of statements executed on the short path.
     pub short_statements: AtomicU64,
+    /// The cluster that executes statements of the session.
+    pub cluster: Option<Arc<dyn Cluster>>,
+    /// The basis of the session's plans, if several machines execute them.
+    pub distribution: Option<Arc<Distribution>>,
     /// DataFusion's state for the current options and overrides; `None` after a change of either.
     pub planning: Mutex<Option<Planning>>,
     /// The open transaction, if there is one.
@@ -173,6 +179,8 @@ impl SqlSession {
             program_tables: Mutex::default(),
             attachments: Mutex::default(),
             client_settings: Mutex::default(),
+            cluster: None,
+            distribution: None,
             planning: Mutex::default(),
             has_on_commit: AtomicBool::new(false),
             acting: Mutex::default(),

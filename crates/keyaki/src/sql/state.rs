@@ -22,10 +22,8 @@ use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::memory::MemoryStream;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::parser::Statement as DfStatement;
 use datafusion::sql::sqlparser::ast::{ObjectName, Query, Statement as SqlStatement};
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use keyaki_device::calibrate::Calibration;
 use keyaki_store::Snapshot;
@@ -67,16 +65,21 @@ pub(crate) struct Planning {
 
 /// The cached state of the session; rebuilt if it was invalidated or if the calibration has changed.
 fn planning(session: &SqlSession) -> Result<Planning> {
-    let calibration = session.engine.calibration();
+    let distribution = session.distribution.clone();
+    let calibration =
+        distribution.as_ref().map_or_else(|| session.engine.calibration(), |shared| shared.calibration.clone());
     let mut cached = session.planning.lock();
     if let Some(planning) = cached.as_ref()
         && Arc::ptr_eq(&planning.context.calibration, &calibration)
     {
         return Ok(planning.clone());
     }
-    let context = context(session, calibration);
+    let context = PlanContext { distribution, ..context(session, calibration) };
     let base = session.engine.base_state.clone();
-    let config = super::settings::apply_overrides(session, base.config().clone())?;
+    let mut config = super::settings::apply_overrides(session, base.config().clone())?;
+    if let Some(shared) = &context.distribution {
+        config = super::cluster::configured(config, shared);
+    }
     let builder = SessionStateBuilder::new_from_existing(base).with_config(config);
     let builder = sequences::registered(register(builder, context.clone(), session.zone()));
     let state = builder.build();
@@ -101,6 +104,7 @@ fn context_of_definitions(engine: &Engine) -> PlanContext {
         unusable: engine.unusable(),
         omits_memory_indexes: engine.is_read_only(),
         assumed: Arc::default(),
+        distribution: None,
         is_attached: false,
         pipeline_memory_bytes: engine.query_memory_bytes / PIPELINE_SHARE,
     }
@@ -485,14 +489,7 @@ impl StatementState {
             Some(row) => Box::pin(MemoryStream::try_new(vec![row.clone()], row.schema(), None)?),
             None => execute_stream(self.state.create_physical_plan(plan).await?, self.state.task_ctx())?,
         };
-        let schema = super::documents::typed(columns::shown_schema(&rows.schema()), plan);
-        let schema = columns::in_zone(&schema, self.zone);
-        if Arc::ptr_eq(&schema, &rows.schema()) {
-            return Ok(rows);
-        }
-        let named = schema.clone();
-        let rows = rows.map(move |batch| columns::renamed(&batch?, &named));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+        Ok(columns::rows_of(rows, plan, self.zone))
     }
 }
 

@@ -6,6 +6,7 @@ use keyaki_device::calibrate::Calibration;
 use keyaki_exec::Executor;
 
 use super::cost;
+use super::distribution::Distribution;
 use super::planned::AssumedTrees;
 use crate::engine::Unusable;
 use crate::engine::cache::SharedCache;
@@ -32,6 +33,8 @@ pub(crate) struct PlanContext {
     pub unusable: Arc<Unusable>,
     /// Plans must not read in-memory indexes, because they are not built.
     pub omits_memory_indexes: bool,
+    /// The basis of a plan that several machines execute; `None` for a plan of this one.
+    pub distribution: Option<Arc<Distribution>>,
     /// Trees of indexes that do not exist, for their costs. Plans with them cannot be executed.
     pub assumed: Arc<AssumedTrees>,
 }
@@ -45,6 +48,7 @@ impl PlanContext {
     /// The cost model's machine for queries of this session.
     pub fn machine(&self) -> cost::Machine {
         let in_order = self.options.execution == ExecutionMode::InOrder;
-        cost::Machine::new(self.calibration.clone(), self.executor.options(), in_order)
+        let executor = self.distribution.as_ref().map_or(self.executor.options(), |shared| &shared.executor);
+        cost::Machine::new(self.calibration.clone(), executor, in_order)
     }
 }

@@ -10,12 +10,14 @@
 
 mod context;
 pub(crate) mod cost;
+mod distribution;
 mod dynamic;
 mod estimate;
 mod filter;
 mod key_set;
 mod leaf;
 mod partial;
+mod partitions;
 mod planned;
 mod provider;
 pub(crate) mod ranges;
@@ -23,10 +25,12 @@ mod scan;
 mod virtual_columns;
 
 pub(crate) use context::PlanContext;
+pub(crate) use distribution::{Distribution, Split};
 pub(crate) use filter::{ExprFilter, compact};
 pub(crate) use key_set::{KeySet, KeySetExpr};
 pub(crate) use leaf::{LeafExec, LeafOperator};
 pub(crate) use partial::implies_all;
+pub(crate) use partitions::{NOTHING, Parts, add, partition};
 pub(crate) use planned::{AssumedTree, AssumedTrees, PlannedTree};
 pub(crate) use provider::{Answer, KeyakiTable};
 pub(crate) use scan::{ScanExec, ScanPlan, record};

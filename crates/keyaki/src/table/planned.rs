@@ -19,6 +19,12 @@ pub(crate) type AssumedTrees = HashMap<TreeId, Arc<AssumedTree>>;
 #[derive(Debug, Clone)]
 pub(crate) enum PlannedTree {
     Stored(TreeView),
+    /// A tree that several machines read, whose caches do not count: none of its pages is in them.
+    Shared {
+        view: TreeView,
+        /// The page cache of each machine in bytes.
+        page_cache_bytes: usize,
+    },
     Assumed(Arc<AssumedTree>),
 }
 
@@ -69,14 +75,14 @@ impl AssumedTree {
 impl PlannedTree {
     pub fn tree(&self) -> TreeId {
         match self {
-            PlannedTree::Stored(view) => view.tree(),
+            PlannedTree::Stored(view) | PlannedTree::Shared { view, .. } => view.tree(),
             PlannedTree::Assumed(assumed) => assumed.id,
         }
     }
 
     pub fn schema(&self) -> &Arc<Schema> {
         match self {
-            PlannedTree::Stored(view) => view.schema(),
+            PlannedTree::Stored(view) | PlannedTree::Shared { view, .. } => view.schema(),
             PlannedTree::Assumed(assumed) => &assumed.schema,
         }
     }
@@ -84,7 +90,7 @@ impl PlannedTree {
     /// Estimated size of a range.
     pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
         match self {
-            PlannedTree::Stored(view) => view.estimate(range),
+            PlannedTree::Stored(view) | PlannedTree::Shared { view, .. } => view.estimate(range),
             PlannedTree::Assumed(assumed) => assumed.estimate(range),
         }
     }
@@ -92,7 +98,7 @@ impl PlannedTree {
     /// Rows by which an estimate of a range may be wrong because it is one of a sample; 0 for stored trees.
     pub fn sampling_rows(&self) -> f64 {
         match self {
-            PlannedTree::Stored(_) => 0.0,
+            PlannedTree::Stored(_) | PlannedTree::Shared { .. } => 0.0,
             PlannedTree::Assumed(assumed) => assumed.rows_per_key(),
         }
     }
@@ -100,6 +106,7 @@ impl PlannedTree {
     pub fn cached_share(&self) -> CachedShare {
         match self {
             PlannedTree::Stored(view) => view.cached_share(),
+            PlannedTree::Shared { .. } => CachedShare { whole: 0.0, any: 0.0 },
             PlannedTree::Assumed(assumed) => assumed.cached,
         }
     }
@@ -107,6 +114,7 @@ impl PlannedTree {
     pub fn page_cache_budget(&self) -> usize {
         match self {
             PlannedTree::Stored(view) => view.page_cache_budget(),
+            PlannedTree::Shared { page_cache_bytes, .. } => *page_cache_bytes,
             PlannedTree::Assumed(assumed) => assumed.page_cache_budget,
         }
     }
@@ -114,7 +122,7 @@ impl PlannedTree {
     /// Splits a range into at most `parts` ranges: see [`TreeView::split_groups`].
     pub fn split_groups(&self, range: &KeyRange, parts: usize, columns: usize) -> Vec<KeyRange> {
         match self {
-            PlannedTree::Stored(view) => view.split_groups(range, parts, columns),
+            PlannedTree::Stored(view) | PlannedTree::Shared { view, .. } => view.split_groups(range, parts, columns),
             PlannedTree::Assumed(_) => vec![range.clone()],
         }
     }
@@ -125,7 +133,7 @@ impl PlannedTree {
     /// `Internal` for the tree of an index that does not exist.
     pub fn stored(&self) -> Result<&TreeView> {
         match self {
-            PlannedTree::Stored(view) => Ok(view),
+            PlannedTree::Stored(view) | PlannedTree::Shared { view, .. } => Ok(view),
             PlannedTree::Assumed(_) => Err(Error::Internal("a plan with an index that does not exist".into())),
         }
     }

@@ -18,11 +18,12 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
-use keyaki_store::{ColumnType, Direction, KeyRange, RangeEstimate, Snapshot, TreeId};
+use keyaki_store::{ColumnType, Direction, RangeEstimate, Snapshot, TreeId};
 
 use super::estimate;
 use super::filter::{is_row_filter, remap};
 use super::partial::implied_filters;
+use super::partitions::{Parts, add, partition};
 use super::planned::PlannedTree;
 use super::scan::{ScanExec, ScanOperator, ScanPlan};
 use super::virtual_columns::{number as virtual_number, over_index};
@@ -171,7 +172,22 @@ impl KeyakiTable {
     pub fn tree(&self, tree: TreeId) -> Result<PlannedTree> {
         match self.context.assumed.get(&tree) {
             Some(assumed) => Ok(PlannedTree::Assumed(assumed.clone())),
-            None => Ok(PlannedTree::Stored(self.snapshot.tree(tree).map_err(crate::Error::from)?)),
+            None => {
+                let view = self.snapshot.tree(tree).map_err(crate::Error::from)?;
+                Ok(match &self.context.distribution {
+                    Some(shared) => PlannedTree::Shared { view, page_cache_bytes: shared.page_cache_bytes },
+                    None => PlannedTree::Stored(view),
+                })
+            }
+        }
+    }
+
+    /// The partitions of a scan, of which a machine has `partitions` at most.
+    fn parts(&self, partitions: usize) -> Parts {
+        match &self.context.distribution {
+            // A plan with one partition is that of one machine.
+            Some(shared) if partitions > 1 => Parts::of_bytes(partitions * shared.workers, shared.split.scan_bytes),
+            _ => Parts::of_bytes(partitions, PARTITION_BYTES),
         }
     }
 
@@ -330,44 +346,6 @@ impl KeyakiTable {
     }
 }
 
-fn add(a: RangeEstimate, b: RangeEstimate) -> RangeEstimate {
-    RangeEstimate { rows: a.rows + b.rows, pages: a.pages + b.pages, bytes: a.bytes + b.bytes }
-}
-
-/// Splits ranges into at most `parts` lists of about equal size and at least [`PARTITION_BYTES`], in key order. If
-/// `grouped`, keys with the same values in this many leading columns are in one list.
-fn partition(
-    view: &PlannedTree,
-    ranges: Vec<KeyRange>,
-    total: RangeEstimate,
-    parts: usize,
-    grouped: Option<usize>,
-) -> Vec<Vec<KeyRange>> {
-    let parts = parts.min((total.bytes / PARTITION_BYTES) as usize).max(1);
-    if parts == 1 || grouped.is_some() && ranges.len() > 1 {
-        return vec![ranges];
-    }
-    let share = total.bytes / parts as f64;
-    let mut partitions: Vec<Vec<KeyRange>> = vec![Vec::new()];
-    let mut filled = 0.0;
-    for range in ranges {
-        let bytes = view.estimate(&range).bytes;
-        let pieces = if bytes > share / 2.0 { ((bytes / share).ceil() as usize * 2).min(4 * parts) } else { 1 };
-        for piece in view.split_groups(&range, pieces, grouped.unwrap_or(view.schema().key_columns())) {
-            if filled >= share && partitions.len() < parts {
-                partitions.push(Vec::new());
-                filled = 0.0;
-            }
-            filled += view.estimate(&piece).bytes;
-            // `partitions` starts with one list, so `last_mut` never returns `None`.
-            if let Some(last) = partitions.last_mut() {
-                last.push(piece);
-            }
-        }
-    }
-    partitions
-}
-
 /// Constraints that DataFusion may use to simplify plans: the primary key, and unique indexes over non-nullable
 /// columns.
 fn constraints(table: &Table) -> Constraints {
@@ -430,7 +408,7 @@ impl TableProvider for KeyakiTable {
                 &chosen.view,
                 chosen.ranges.ranges,
                 chosen.estimate,
-                state.config().target_partitions(),
+                self.parts(state.config().target_partitions()),
                 grouped,
             ),
             grouped,

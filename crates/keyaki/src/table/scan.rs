@@ -294,7 +294,8 @@ impl LeafOperator for ScanOperator {
         if let Some(limit) = plan.limit {
             write!(f, "{separator}limit={limit}")?;
         }
-        if let Some(class) = self.class() {
+        // Each machine has its own.
+        if let Some(class) = self.class().filter(|_| self.context.distribution.is_none()) {
             write!(f, "{separator}class={class}")?;
         }
         Ok(())

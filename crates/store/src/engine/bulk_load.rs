@@ -252,6 +252,7 @@ impl Loaded {
             registration,
             own: None,
             reads: None,
+            ignores_cache: false,
         }
     }
 }

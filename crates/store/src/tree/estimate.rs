@@ -31,7 +31,8 @@ impl TreeView {
     ///
     /// Messages about whose keys the writer knew nothing are assumed to insert keys that had no row and to delete keys that
     /// had one, unless the same buffer shows otherwise. For the whole tree, the rows are [`TreeView::live_rows`] if that
-    /// number is known, and 0 only if there are none. Reads at most a few index pages; all other figures are in memory.
+    /// number is known, and 0 only if there are none. Reads at most a few index pages; all other figures are in memory. With
+    /// [`TreeView::ignoring_cache`], it is the same in all processes.
     pub fn estimate(&self, range: &KeyRange) -> RangeEstimate {
         if self.tree.is_memory() {
             let mut found = self.version.active.estimate(range, self.sequence);
@@ -129,7 +130,8 @@ impl Estimator<'_> {
             return;
         }
         let rows_of = |_: &Page, rows: Range<usize>| rows.len() as f64;
-        let located = self.view.locator.as_ref().and_then(|locator| locator.locate(extent)).map(LeafIndex::Located);
+        let locator = self.view.locator.as_ref().filter(|_| !self.view.ignores_cache);
+        let located = locator.and_then(|locator| locator.locate(extent)).map(LeafIndex::Located);
         let located = located.and_then(|index| index.pages_of(self.range).map(|pages| (index, pages)));
         let by_locator = located.and_then(|(index, pages)| {
             let rows = self.sum(extent, &index, pages.clone(), self.range, 1.0, rows_of)?;
@@ -152,7 +154,7 @@ impl Estimator<'_> {
     /// The index page of an extent, from the cache or, up to [`READS_MAX`] times, from the device.
     fn index(&mut self, extent: &Extent) -> Option<Arc<Page>> {
         let files = &self.view.files;
-        if files.cache.peek(extent.index().offset).is_none() {
+        if self.view.ignores_cache || files.cache.peek(extent.index().offset).is_none() {
             self.reads_left = self.reads_left.checked_sub(1)?;
         }
         files.read_index(extent, self.view.schema()).ok()
@@ -183,7 +185,8 @@ impl Estimator<'_> {
                 LeafIndex::Located(located) => located.held(number).cloned(),
                 LeafIndex::Page(_) => None,
             };
-            sum += match (held.or_else(|| self.view.files.cache.peek_any(place.offset)), index) {
+            let cached = || if self.view.ignores_cache { None } else { self.view.files.cache.peek_any(place.offset) };
+            sum += match (held.or_else(cached), index) {
                 (Some(page), _) => {
                     let inside = page.rows_in(range);
                     // The kinds of many messages would take too long to read.

@@ -180,6 +180,8 @@ impl StoreVersion {
 
 /// Number of pages sampled to estimate the cached share of a tree.
 const CACHED_SAMPLE: u64 = 64;
+/// A range of at most this many leaves is split between their pages: that many index pages are read.
+const LEAVES_SPLIT_MAX: usize = 4;
 
 /// The whole store as of one sequence number. Taking a snapshot copies pointers under short locks; cloning it is cheap.
 /// The extents and messages that a snapshot sees are not freed while it exists.
@@ -232,7 +234,17 @@ impl Snapshot {
         let (files, locator) = (self.locators.files.clone(), self.locators.get(tree));
         let own = self.own.as_ref().and_then(|own| own.tree(tree));
         let reads = self.reads.clone();
-        Ok(TreeView { tree, sequence: self.sequence, version, files, locator, registration, own, reads })
+        Ok(TreeView {
+            tree,
+            sequence: self.sequence,
+            version,
+            files,
+            locator,
+            registration,
+            own,
+            reads,
+            ignores_cache: false,
+        })
     }
 }
 
@@ -260,6 +272,8 @@ pub struct TreeView {
     pub(crate) own: Option<(Arc<OwnBuffer>, u64)>,
     /// Records the ranges that are read.
     pub(crate) reads: Option<Arc<ReadSet>>,
+    /// Estimates and splits do not depend on pages in the cache.
+    pub(crate) ignores_cache: bool,
 }
 
 impl TreeView {
@@ -283,6 +297,12 @@ impl TreeView {
     /// way ([`Transaction::depend_on_existence`](crate::Transaction::depend_on_existence)).
     pub fn unrecorded(self) -> TreeView {
         TreeView { reads: None, ..self }
+    }
+
+    /// The same view, whose estimates and splits are those of every process that has the same version of the tree, whatever pages
+    /// it has in its cache. Ranges of few leaves are split between their pages, too.
+    pub fn ignoring_cache(self) -> TreeView {
+        TreeView { ignores_cache: true, ..self }
     }
 
     /// The id of the tree.
@@ -466,6 +486,9 @@ impl TreeView {
         } else {
             let mut pivots: Vec<&Key> = Vec::new();
             collect_pivots(&self.version.root, range, &mut pivots);
+            let fences = if self.ignores_cache && pivots.len() + 1 < parts { self.fences(range) } else { Vec::new() };
+            pivots.extend(&fences);
+            pivots.sort_unstable();
             let parts = parts.clamp(1, pivots.len() + 1);
             (1..parts).map(|part| pivots[part * (pivots.len() + 1) / parts - 1].to_vec()).collect()
         };
@@ -490,10 +513,39 @@ impl TreeView {
     }
 }
 
+impl TreeView {
+    /// The keys within a range at which pages begin, if it has at most [`LEAVES_SPLIT_MAX`] leaves; without those of leaves whose
+    /// index page cannot be read.
+    fn fences(&self, range: &KeyRange) -> Vec<Key> {
+        let mut leaves = Vec::new();
+        collect_leaves(&self.version.root, range, &mut leaves);
+        if leaves.len() > LEAVES_SPLIT_MAX {
+            return Vec::new();
+        }
+        let indexes = leaves.into_iter().filter_map(|leaf| self.files.read_index(leaf, self.schema()).ok());
+        let fences = indexes.flat_map(|index| {
+            let pages = index.pages_in(range).skip(1);
+            pages.map(|page| Key::from(index.fence(page))).collect::<Vec<_>>()
+        });
+        fences.filter(|fence| range.contains(fence)).collect()
+    }
+}
+
 pub(super) fn bound_key(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
     match bound {
         Bound::Included(key) | Bound::Excluded(key) => Some(key),
         Bound::Unbounded => None,
+    }
+}
+
+/// The leaves with rows that may lie in a range.
+fn collect_leaves<'a>(inner: &'a InnerNode, range: &KeyRange, leaves: &mut Vec<&'a Arc<Extent>>) {
+    for child in &inner.children {
+        match &**child {
+            Node::Inner(inner) => collect_leaves(inner, range, leaves),
+            Node::Leaf(Some(extent)) if range.may_overlap(&extent.meta.first, &extent.meta.last) => leaves.push(extent),
+            Node::Leaf(_) => {}
+        }
     }
 }
 

@@ -617,6 +617,17 @@ pub enum Error {
     /// An error of an object store, or of a published version in it.
     #[error(transparent)]
     ObjectStore(keyaki_publish::Error),
+    /// Workers of a cluster cannot be reached, or do not fit the coordinator.
+    #[error("{0}")]
+    Cluster(String),
+    /// An error that occurred in another process.
+    #[error("{message}")]
+    Remote {
+        /// The code of the error there.
+        state: SqlState,
+        /// Its message.
+        message: String,
+    },
     /// A bug in Keyaki or in a library: a panicked task, a violated invariant.
     #[error("internal error: {0}")]
     Internal(String),

@@ -25,6 +25,8 @@ states! {
     NO_DATA = "02000";
     /// `using_clause_does_not_match_dynamic_parameter_specification`: too few or too many values for parameters.
     PARAMETER_COUNT = "07001";
+    /// `connection_failure`: a worker of a cluster cannot be reached.
+    CONNECTION_FAILURE = "08006";
     /// `feature_not_supported`: valid SQL that Keyaki does not support.
     FEATURE_NOT_SUPPORTED = "0A000";
     /// `invalid_grant_operation`: a role cannot have the privilege or the membership.
@@ -201,6 +203,11 @@ impl SqlState {
         SqlState(code)
     }
 
+    /// The state with a code; `None` if Keyaki raises no such error.
+    pub fn of_code(code: &str) -> Option<SqlState> {
+        SqlState::ALL.iter().find(|state| state.code() == code).copied()
+    }
+
     /// The five characters.
     pub const fn code(self) -> &'static str {
         self.0
@@ -326,6 +333,8 @@ impl Error {
             Error::Terminated => SqlState::ADMIN_SHUTDOWN,
             Error::Store(error) => below::sqlstate(error),
             Error::ObjectStore(error) => below::sqlstate_of_publish(error),
+            Error::Cluster(_) => SqlState::CONNECTION_FAILURE,
+            Error::Remote { state, .. } => *state,
             Error::Internal(_) => SqlState::INTERNAL_ERROR,
         }
     }

@@ -301,6 +301,12 @@ fn errors() -> Vec<(Error, &'static str, &'static str)> {
             "3D000",
             "\"s3://b\" has no published version",
         ),
+        (Error::Cluster("no worker answers".into()), "08006", "no worker answers"),
+        (
+            Error::Remote { state: SqlState::DIVISION_BY_ZERO, message: "division by zero".into() },
+            "22012",
+            "division by zero",
+        ),
         (Error::Internal("text".into()), "XX000", "internal error: text"),
         (Error::NotFound { kind: ObjectKind::Cursor, name: "c".into() }, "34000", "cursor \"c\" does not exist"),
         (Error::AlreadyExists { kind: ObjectKind::Cursor, name: "c".into() }, "42P03", "cursor \"c\" already exists"),
@@ -455,9 +461,11 @@ fn number(error: &Error) -> usize {
         E::LimitExceeded(_) => 86,
         E::Located { .. } => 87,
         E::ObjectStore(_) => 88,
+        E::Cluster(_) => 89,
+        E::Remote { .. } => 90,
     }
 }
-const VARIANTS: usize = 89;
+const VARIANTS: usize = 91;
 
 #[test]
 fn every_variant_has_a_sqlstate_and_a_message() {

@@ -211,6 +211,7 @@ impl SalvagedTree<'_> {
             registration: None,
             own: None,
             reads: None,
+            ignores_cache: false,
         };
         SalvagedRows::new(view, &self.pruned)
     }

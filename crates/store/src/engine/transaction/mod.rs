@@ -392,7 +392,17 @@ impl Transaction {
         let (sequence, files) = (self.shared.inserted.load(Ordering::Relaxed), self.shared.files.clone());
         let source = BlockingPages { files: files.clone() };
         let locator = self.shared.locators.get(tree);
-        let view = TreeView { tree, sequence, version, files, locator, registration: None, own: None, reads: None };
+        let view = TreeView {
+            tree,
+            sequence,
+            version,
+            files,
+            locator,
+            registration: None,
+            own: None,
+            reads: None,
+            ignores_cache: false,
+        };
         let mut cursor = view.cursor(&source, range.clone(), Direction::Ascending);
         while let Some(chunk) = block_on(cursor.next())? {
             if chunk.rows() > 0 {

@@ -1,0 +1,305 @@
+//! The coordinator: it divides queries among the workers that answer, and begins them again if one is lost.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion_distributed::{DistributedExt, DistributedMetricsFormat, GetWorkerInfoRequest, explain_analyze};
+use futures::future::{BoxFuture, join_all};
+use futures::{FutureExt, StreamExt};
+use keyaki::{Cluster, ClusterQuery, Error, PlannedQuery, QuerySplit, RecordBatch, Result};
+use url::Url;
+
+use crate::VERSION;
+use crate::channel::{Channels, QueryChannels};
+use crate::codec::StageCodec;
+use crate::error::received;
+use crate::security::Security;
+use crate::stages::{Divided, divide};
+
+/// A worker that does not answer within this time is not used.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// A query begins at most this many times.
+const ATTEMPTS_MAX: usize = 4;
+
+/// The workers of a cluster, for the sessions of a coordinator.
+#[derive(Clone)]
+pub struct Coordinator {
+    workers: Vec<Worker>,
+    channels: Arc<Channels>,
+    split: QuerySplit,
+}
+
+/// A worker and its address as given.
+#[derive(Debug, Clone)]
+struct Worker {
+    address: String,
+    url: Url,
+}
+
+impl fmt::Debug for Coordinator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coordinator").field("workers", &self.workers).finish_non_exhaustive()
+    }
+}
+
+impl Coordinator {
+    /// A cluster of the workers with the addresses `host:port`.
+    ///
+    /// # Errors
+    /// `InvalidParameter` for an invalid address or token, and for no addresses.
+    pub fn new(workers: &[String], security: Security) -> Result<Coordinator> {
+        security.metadata()?;
+        let scheme = security.scheme();
+        let invalid = |address: &str| Error::InvalidParameter {
+            name: "workers".into(),
+            value: address.into(),
+            expected: "addresses of workers, host:port, separated by commas".into(),
+        };
+        let worker = |address: &String| {
+            let url = Url::parse(&format!("{scheme}://{address}")).map_err(|_| invalid(address))?;
+            let is_address = url.host_str().is_some()
+                && address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+                && url.path() == "/"
+                && url.query().is_none()
+                && url.username().is_empty();
+            if is_address { Ok(Worker { address: address.clone(), url }) } else { Err(invalid(address)) }
+        };
+        let workers = workers.iter().map(worker).collect::<Result<Vec<_>>>()?;
+        if workers.is_empty() {
+            return Err(invalid(""));
+        }
+        Ok(Coordinator { workers, channels: Arc::new(Channels::new(security)), split: QuerySplit::default() })
+    }
+
+    /// Sets the smallest shares of scans and pipelines.
+    pub fn with_split(self, split: QuerySplit) -> Coordinator {
+        Coordinator { split, ..self }
+    }
+
+    /// The workers that answer. The addresses of the others are logged.
+    ///
+    /// # Errors
+    /// `Cluster` if none answers, or if one is of another version or does not accept the token.
+    async fn answering(&self) -> Result<Vec<Worker>> {
+        let answers = join_all(self.workers.iter().map(|worker| self.version(worker))).await;
+        let mut answering = Vec::new();
+        let mut reasons = Vec::new();
+        for (worker, answer) in self.workers.iter().zip(answers) {
+            match answer {
+                Ok(version) if version == VERSION => answering.push(worker.clone()),
+                Ok(version) => {
+                    let address = &worker.address;
+                    return Err(Error::Cluster(format!("worker {address} is {version}, and this is {VERSION}")));
+                }
+                Err(Refusal::Refused(reason)) => {
+                    return Err(Error::Cluster(format!("worker {} refuses: {reason}", worker.address)));
+                }
+                Err(Refusal::Silent(reason)) => {
+                    tracing::warn!(worker = worker.address, reason, "a worker does not answer");
+                    reasons.push(format!("{}: {reason}", worker.address));
+                }
+            }
+        }
+        match answering.is_empty() {
+            true => Err(Error::Cluster(format!("no worker of the cluster answers ({})", reasons.join("; ")))),
+            false => Ok(answering),
+        }
+    }
+
+    /// The version of a worker.
+    async fn version(&self, worker: &Worker) -> std::result::Result<String, Refusal> {
+        let request = async {
+            let mut client = self.channels.client(&worker.url)?;
+            client.get_worker_info(GetWorkerInfoRequest {}).await
+        };
+        match tokio::time::timeout(ANSWER_TIMEOUT, request).await {
+            Ok(Ok(info)) => Ok(info.version),
+            Ok(Err(error)) => Err(Refusal::of(&error)),
+            Err(_) => Err(Refusal::Silent("no answer in time".into())),
+        }
+    }
+
+    /// Plans a query for the workers that answer; `None` if a single machine is to execute it.
+    async fn prepare(&self, query: &ClusterQuery) -> Result<Option<Prepared>> {
+        let workers = self.answering().await?;
+        let planned = query.plan(workers.len(), self.split).await?;
+        if let Some(obstacle) = &planned.obstacle {
+            tracing::debug!(obstacle, "the query is not divided");
+            return Ok(None);
+        }
+        let urls = workers.iter().map(|worker| worker.url.clone()).collect();
+        let Some(divided) = divide(&planned, urls).await? else { return Ok(None) };
+        Ok(Some(Prepared { workers, planned, divided }))
+    }
+
+    /// Begins the execution of a plan.
+    fn start(&self, prepared: &Prepared) -> Result<SendableRecordBatchStream> {
+        let Prepared { planned, divided, .. } = prepared;
+        let channels = QueryChannels::new(self.channels.clone(), &planned.query, divided.digest())?;
+        let state = SessionStateBuilder::new_from_existing(divided.state.clone())
+            .with_distributed_user_codec(StageCodec)
+            .with_distributed_channel_resolver(channels)
+            .build();
+        Ok(execute_stream(divided.plan.clone(), state.task_ctx())?)
+    }
+
+    /// The error of a query, or the reason to begin it again.
+    async fn judge(&self, error: DataFusionError, workers: &[Worker]) -> Failure {
+        if let Some(error) = received(&error) {
+            return Failure::OfQuery(error);
+        }
+        let error = Error::from(error);
+        if !matches!(error, Error::Internal(_)) {
+            // It occurred in the last stage.
+            return Failure::OfQuery(error);
+        }
+        let answers = join_all(workers.iter().map(|worker| self.version(worker))).await;
+        let lost = workers.iter().zip(answers).filter(|(_, answer)| answer.is_err());
+        let lost: Vec<&str> = lost.map(|(worker, _)| worker.address.as_str()).collect();
+        Failure::OfWorker(match lost.as_slice() {
+            [] => error,
+            lost => Error::Cluster(format!("the cluster has lost worker {} ({error})", lost.join(", "))),
+        })
+    }
+
+    /// The rows of a query. It begins again after a failure of workers, unless it has returned rows.
+    async fn rows(&self, query: &Arc<ClusterQuery>) -> Result<Option<SendableRecordBatchStream>> {
+        let Some(prepared) = self.prepare(query).await? else { return Ok(None) };
+        let started = self.start(&prepared)?;
+        let schema = started.schema();
+        let running = Running {
+            coordinator: self.clone(),
+            query: query.clone(),
+            prepared,
+            rows: Some(started),
+            attempts: 1,
+            has_rows: false,
+        };
+        let shown = running.prepared.planned.shown_by();
+        let batches = futures::stream::unfold(running, |mut running| async move {
+            let batch = running.next().await?;
+            Some((batch.map_err(DataFusionError::from), running))
+        });
+        let rows = Box::pin(RecordBatchStreamAdapter::new(schema, batches.fuse()));
+        Ok(Some(shown(rows)))
+    }
+}
+
+/// Why a worker is not used.
+enum Refusal {
+    Refused(String),
+    Silent(String),
+}
+
+impl Refusal {
+    fn of(error: &DataFusionError) -> Refusal {
+        let status = match error {
+            DataFusionError::External(error) => error.downcast_ref::<tonic::Status>(),
+            _ => None,
+        };
+        match status.map(|status| (status.code(), status.message())) {
+            Some((tonic::Code::Unauthenticated | tonic::Code::Unimplemented, message)) => {
+                Refusal::Refused(message.into())
+            }
+            Some((_, message)) => Refusal::Silent(message.into()),
+            None => Refusal::Silent(error.to_string()),
+        }
+    }
+}
+
+/// The cause of an error.
+enum Failure {
+    /// The query fails on every machine.
+    OfQuery(Error),
+    /// A worker or a connection.
+    OfWorker(Error),
+}
+
+/// A divided query.
+struct Prepared {
+    workers: Vec<Worker>,
+    planned: PlannedQuery,
+    divided: Divided,
+}
+
+/// A query that is executed.
+struct Running {
+    coordinator: Coordinator,
+    query: Arc<ClusterQuery>,
+    prepared: Prepared,
+    /// `None` after the end.
+    rows: Option<SendableRecordBatchStream>,
+    attempts: usize,
+    has_rows: bool,
+}
+
+impl Running {
+    /// The next rows.
+    async fn next(&mut self) -> Option<Result<RecordBatch>> {
+        loop {
+            let rows = self.rows.as_mut()?;
+            let error = match rows.next().await {
+                Some(Ok(batch)) => {
+                    self.has_rows |= batch.num_rows() > 0;
+                    return Some(Ok(batch));
+                }
+                Some(Err(error)) => error,
+                None => {
+                    self.rows = None;
+                    return None;
+                }
+            };
+            self.rows = None;
+            let error = match self.coordinator.judge(error, &self.prepared.workers).await {
+                Failure::OfQuery(error) => return Some(Err(error)),
+                Failure::OfWorker(error) if self.has_rows || self.attempts == ATTEMPTS_MAX => return Some(Err(error)),
+                Failure::OfWorker(error) => error,
+            };
+            tracing::warn!(%error, "the query begins again");
+            if let Err(error) = self.begin_again(error).await {
+                return Some(Err(error));
+            }
+        }
+    }
+
+    async fn begin_again(&mut self, error: Error) -> Result<()> {
+        self.attempts += 1;
+        // The query depends on the workers only by their number: with any, it is divided or not.
+        let prepared = self.coordinator.prepare(&self.query).await?;
+        self.prepared = prepared.ok_or(error)?;
+        self.rows = Some(self.coordinator.start(&self.prepared)?);
+        Ok(())
+    }
+}
+
+impl Cluster for Coordinator {
+    fn run<'a>(&'a self, query: &'a Arc<ClusterQuery>) -> BoxFuture<'a, Result<Option<SendableRecordBatchStream>>> {
+        self.rows(query).boxed()
+    }
+
+    fn explain<'a>(&'a self, query: &'a Arc<ClusterQuery>, executes: bool) -> BoxFuture<'a, Result<Option<String>>> {
+        async move {
+            let Some(prepared) = self.prepare(query).await? else { return Ok(None) };
+            if !executes {
+                return Ok(Some(prepared.divided.text()));
+            }
+            let mut rows = self.start(&prepared)?;
+            while let Some(batch) = rows.next().await {
+                if let Err(error) = batch {
+                    return match self.judge(error, &prepared.workers).await {
+                        Failure::OfQuery(error) | Failure::OfWorker(error) => Err(error),
+                    };
+                }
+            }
+            let plan: Arc<dyn ExecutionPlan> = prepared.divided.plan.clone();
+            Ok(Some(explain_analyze(plan, DistributedMetricsFormat::Aggregated).await?))
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,176 @@
+//! A worker: it executes tasks for coordinators that have its token or certificate.
+//!
+//! A worker opens the databases that coordinators name, with its own credentials, and keeps some open. The first task of a
+//! query on a worker needs the database, so it waits until it is open.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::prelude::SessionConfig;
+use datafusion_distributed::{DistributedConfig, DistributedExt, Worker, WorkerQueryContext};
+use keyaki::{Database, Options};
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::OnceCell;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Status};
+use url::Url;
+
+use crate::VERSION;
+use crate::channel::{Channels, Exchanges, query};
+use crate::codec::{StageCodec, StagePlans};
+use crate::error::portable;
+use crate::security::Security;
+use crate::stages::divide;
+
+/// Databases that a worker keeps open. Another one replaces the one that was used least recently.
+const DATABASES_MAX: usize = 4;
+/// Maximum size of the metadata of a request in bytes: a query, and the speed of the store.
+const METADATA_BYTES_MAX: u32 = 64 << 20;
+/// The time between pings of a connection, and for the answer of one.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Options of a worker.
+#[derive(Debug, Clone, Default)]
+pub struct WorkerOptions {
+    /// Whom the worker serves.
+    pub security: Security,
+    /// Options of the databases that it opens. All of them have the whole memory.
+    pub database: Options,
+    /// The beginnings of the URLs of databases that coordinators may name; empty for any.
+    pub allowed: Vec<String>,
+}
+
+/// Executes tasks for coordinators that connect to `listener`, until `shutdown` is ready.
+///
+/// # Errors
+/// `Io` if connections cannot be accepted; `InvalidParameter` for invalid certificates.
+pub async fn serve(
+    listener: TcpListener,
+    options: WorkerOptions,
+    shutdown: impl Future<Output = ()>,
+) -> keyaki::Result<()> {
+    let invalid = |error: tonic::transport::Error| keyaki::Error::InvalidParameter {
+        name: "certificate".into(),
+        value: "the given one".into(),
+        expected: format!("PEM files of a certificate, its key and its authority ({})", causes(&error)),
+    };
+    let security = options.security.clone();
+    let worker = Worker::from_session_builder(TaskSessions::new(options)).with_version(VERSION);
+    let admit = {
+        let security = security.clone();
+        move |request: Request<()>| match security.admits(request.metadata()) {
+            true => Ok(request),
+            false => Err(Status::unauthenticated("the token of the cluster is missing or wrong")),
+        }
+    };
+    let mut server = Server::builder()
+        .http2_max_header_list_size(METADATA_BYTES_MAX)
+        .http2_adaptive_window(Some(true))
+        .http2_keepalive_interval(Some(PING_INTERVAL))
+        .http2_keepalive_timeout(Some(PING_INTERVAL));
+    if let Some(tls) = &security.tls {
+        server = server.tls_config(tls.of_server()).map_err(invalid)?;
+    }
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let service = InterceptedService::new(worker.into_worker_server(), admit);
+    let served = server.add_service(service).serve_with_incoming_shutdown(incoming, shutdown).await;
+    served.map_err(|error| keyaki::Error::Cluster(format!("the worker cannot accept connections: {}", causes(&error))))
+}
+
+/// An error with the errors that have caused it.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text += &format!(": {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// Makes the sessions of tasks.
+struct TaskSessions {
+    options: WorkerOptions,
+    channels: Arc<Channels>,
+    /// The open databases by URL, the most recently used one last.
+    databases: Mutex<Vec<(String, Arc<OnceCell<Database>>)>>,
+}
+
+impl TaskSessions {
+    fn new(options: WorkerOptions) -> Self {
+        let channels = Arc::new(Channels::new(options.security.clone()));
+        TaskSessions { options, channels, databases: Mutex::default() }
+    }
+
+    /// The database at a URL, which is opened if it is not open.
+    async fn database(&self, url: &str) -> keyaki::Result<Database> {
+        if !self.options.allowed.is_empty() && !self.options.allowed.iter().any(|prefix| url.starts_with(prefix)) {
+            return Err(keyaki::Error::Cluster(format!("the worker may not open {url}")));
+        }
+        let cell = {
+            let mut databases = self.databases.lock();
+            let known = databases.iter().position(|(known, _)| known == url);
+            let entry = match known {
+                Some(place) => databases.remove(place),
+                None => (url.to_string(), Arc::default()),
+            };
+            let cell = entry.1.clone();
+            databases.push(entry);
+            if databases.len() > DATABASES_MAX {
+                databases.remove(0);
+            }
+            cell
+        };
+        let open = || async {
+            let (url, options) = (url.to_string(), self.options.database.clone());
+            let opened = tokio::task::spawn_blocking(move || {
+                if !keyaki::is_url(&url) {
+                    return Err(keyaki::Error::Cluster(format!("{url} is no URL of a published database")));
+                }
+                Database::open(url, options)
+            });
+            opened.await.map_err(|error| keyaki::Error::Internal(format!("a task failed: {error}")))?
+        };
+        cell.get_or_try_init(open).await.cloned()
+    }
+
+    /// The state for one task: it has the stages of the plan.
+    async fn state(&self, mut context: WorkerQueryContext) -> Result<SessionState> {
+        let query = query(&context.headers)?;
+        let database = self.database(&query.database).await?;
+        // The addresses do not matter for the plan.
+        let unknown = Url::parse("http://worker").map_err(|error| DataFusionError::External(error.into()))?;
+        let workers = vec![unknown; query.workers];
+        // Each task has operators of its own: those of several tasks must not share their state.
+        let planned = database.plan_remote(query).await?;
+        let divided = divide(&planned, workers).await?;
+        let divided = divided.ok_or_else(|| DataFusionError::Internal("a worker did not divide the query".into()))?;
+        let mut config = context.builder.config().take().unwrap_or_default();
+        let distributed = config.options().extensions.get::<DistributedConfig>().cloned();
+        *config.options_mut() = planned.state.config_options().as_ref().clone();
+        if let Some(distributed) = distributed {
+            config.options_mut().extensions.insert(distributed);
+        }
+        let config: SessionConfig = config.with_extension(Arc::new(StagePlans::of(&divided)));
+        let state = SessionStateBuilder::new_from_existing(planned.state)
+            .with_config(config)
+            .with_distributed_user_codec(StageCodec)
+            .with_distributed_channel_resolver(Exchanges(self.channels.clone()))
+            .build();
+        Ok(state)
+    }
+}
+
+#[async_trait::async_trait]
+impl datafusion_distributed::WorkerSessionBuilder for TaskSessions {
+    async fn build_session_state(&self, context: WorkerQueryContext) -> Result<SessionState> {
+        self.state(context).await.map_err(portable)
+    }
+}
