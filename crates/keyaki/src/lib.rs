@@ -82,7 +82,9 @@ pub use session::{
     clone_published, is_url, params_from_iter, published_versions,
 };
 pub use sql::POSTGRESQL_VERSION;
-pub use sql::cluster::{Cluster, ClusterQuery, Planned as PlannedQuery, QuerySplit, RemoteQuery};
+pub use sql::cluster::{
+    Cluster, ClusterQuery, Explained, Planned as PlannedQuery, QuerySplit, RemoteQuery, with_partitions,
+};
 pub use sql::repair::{KeySpan, Repaired, RepairedTable};
 pub use sql::suggestions::{IndexSuggestions, SuggestedIndex};
 pub use sql::{

@@ -16,16 +16,22 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, JoinType, Statistics};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricBuilder};
-use datafusion::physical_plan::{DisplayFormatType, EmptyRecordBatchStream, Partitioning, PlanProperties};
+use datafusion::physical_plan::{
+    DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan, Partitioning, PlanProperties,
+};
 use futures::{Stream, StreamExt};
 use keyaki_exec::{Driver, DriverScan, Filter, Join, KeyPart, Pipeline, Rows, Stats, Step};
 use keyaki_store::KeyRange;
 
 use super::node::{AccessSpec, KeyValue, Milliseconds, PipelineSpec};
-use crate::table::{ExprFilter, LeafExec, LeafOperator, NOTHING, Parts, PlanContext, PlannedTree, add, partition};
+use crate::table::{
+    ExprFilter, LeafExec, LeafOperator, NOTHING, Parts, PlanContext, PlannedTree, ScanExec, add, choose, partition,
+    write_partitions,
+};
 
 /// Assumed average size of a value in bytes, from which DataFusion chooses the build side of a hash join.
 const VALUE_BYTES: f64 = 16.0;
@@ -60,6 +66,25 @@ impl IndexPipelineOperator {
     /// The trees that the pipeline reads, with the columns of each access.
     pub(super) fn reads(&self) -> impl Iterator<Item = (&PlannedTree, &[usize])> {
         self.spec.accesses.iter().filter_map(|access| Some((access.view.as_ref()?, &*access.columns)))
+    }
+
+    /// The columns of an input, which has this schema, by which it is divided among machines: those of the first key to look up.
+    /// None if it is not divided.
+    pub(super) fn divided_by(&self, input: &SchemaRef) -> Vec<Arc<dyn PhysicalExpr>> {
+        let (Some(_), [driver, first, ..]) = (&self.context.distribution, self.spec.accesses.as_slice()) else {
+            return Vec::new();
+        };
+        let column = |value: &KeyValue| {
+            let KeyValue::Column(carried) = value else { return None };
+            let place = driver.keep.as_ref().map_or(*carried, |kept| kept[*carried]);
+            Some(Arc::new(Column::new(input.field(place).name(), place)) as Arc<dyn PhysicalExpr>)
+        };
+        first.key.iter().filter_map(column).collect()
+    }
+
+    /// The operator with some of its partitions, and with empty ones in place of `None`.
+    fn with_partitions(&self, chosen: &[Option<usize>]) -> Self {
+        IndexPipelineOperator { parts: Arc::new(choose(&self.parts, chosen)), ..self.clone() }
     }
 
     /// Estimated elapsed seconds without those of the input.
@@ -126,6 +151,18 @@ impl IndexPipelineOperator {
         self.context.last_stats.lock().push((name, rows.stats().clone()));
         Ok(rows)
     }
+}
+
+/// A leaf with some of its partitions, and with empty ones in place of `None`. `None` for operators that are not divided.
+pub(crate) fn with_partitions(
+    leaf: &Arc<dyn ExecutionPlan>,
+    chosen: &[Option<usize>],
+) -> Option<Arc<dyn ExecutionPlan>> {
+    if let Some(scan) = leaf.downcast_ref::<ScanExec>() {
+        return Some(Arc::new(ScanExec::new(scan.operator().with_partitions(chosen))));
+    }
+    let pipeline = leaf.downcast_ref::<IndexPipelineExec>()?;
+    Some(Arc::new(IndexPipelineExec::new(pipeline.operator().with_partitions(chosen))))
 }
 
 /// The key ranges of the driver for each partition: one, unless several machines execute the plan.
@@ -196,8 +233,8 @@ impl LeafOperator for IndexPipelineOperator {
             write!(f, ", fetch={fetch}")?;
         }
         write!(f, ", {}", self.spec.estimates())?;
-        if self.parts.len() > 1 {
-            write!(f, ", partitions={}", self.parts.len())?;
+        if self.context.distribution.is_some() {
+            write_partitions(f, format, &self.parts)?;
         }
         match self.context.cache.class_of_pipeline() {
             // Each machine has its own.

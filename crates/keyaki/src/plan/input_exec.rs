@@ -1,7 +1,8 @@
 //! The physical operator of an index pipeline whose driver is another operator.
 //!
 //! Each batch of the input starts lookups; the input is polled when the pipeline has room for more. Otherwise the operator
-//! equals [`IndexPipelineExec`](super::exec::IndexPipelineExec).
+//! equals [`IndexPipelineExec`](super::exec::IndexPipelineExec). If several machines execute the plan, rows of the input with the
+//! same first key to look up are in one partition, and each partition drives a pipeline.
 
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
@@ -15,13 +16,14 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, InputDistributionRequirements, PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, InputDistributionRequirements, Partitioning,
+    PlanProperties,
 };
 
 use super::exec::IndexPipelineOperator;
 use crate::table::LeafOperator;
 
-/// An index pipeline over the rows of `input`, which has one partition.
+/// An index pipeline over the rows of `input`, with a partition for each of its partitions.
 #[derive(Debug)]
 pub(super) struct InputPipelineExec {
     operator: IndexPipelineOperator,
@@ -33,7 +35,8 @@ pub(super) struct InputPipelineExec {
 impl InputPipelineExec {
     /// The columns of `input` are those of the operator's first access.
     pub fn new(operator: IndexPipelineOperator, input: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = Arc::new(operator.properties());
+        let partitions = Partitioning::UnknownPartitioning(input.output_partitioning().partition_count());
+        let properties = Arc::new(operator.properties().with_partitioning(partitions));
         InputPipelineExec { operator, input, properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 
@@ -56,7 +59,11 @@ impl ExecutionPlan for InputPipelineExec {
         &self.properties
     }
     fn input_distribution_requirements(&self) -> InputDistributionRequirements {
-        InputDistributionRequirements::new(vec![Distribution::SinglePartition])
+        let keys = self.operator.divided_by(&self.input.schema());
+        InputDistributionRequirements::new(vec![match keys.is_empty() {
+            true => Distribution::SinglePartition,
+            false => Distribution::KeyPartitioned(keys),
+        }])
     }
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false]
@@ -88,9 +95,8 @@ impl ExecutionPlan for InputPipelineExec {
         Ok(recursion)
     }
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        assert_eq!(partition, 0, "an index pipeline has one partition");
-        let input = self.input.execute(0, context.clone())?;
-        Ok(self.operator.stream(0, Some(input), &context, &self.metrics))
+        let input = self.input.execute(partition, context.clone())?;
+        Ok(self.operator.stream(partition, Some(input), &context, &self.metrics))
     }
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())

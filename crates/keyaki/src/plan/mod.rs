@@ -77,6 +77,7 @@ mod unconstant;
 mod window;
 
 pub(crate) use candidates::{IndexCandidate, candidates};
+pub(crate) use exec::with_partitions;
 pub(crate) use seconds::seconds;
 pub(crate) use shared::share_with_queries;
 

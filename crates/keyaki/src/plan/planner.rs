@@ -9,11 +9,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::Transformed;
+use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::{LogicalPlan, UserDefinedLogicalNode};
+use datafusion::optimizer::{Optimizer, OptimizerContext};
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
@@ -28,6 +30,7 @@ use super::materialize::{
 };
 use super::node::PipelineNode;
 use super::rewrite::Rewriter;
+use super::rules::pushdown;
 use super::shared::{self, Shared, SharedExec};
 use super::small;
 use super::spill::{SpillingJoinExec, spilling};
@@ -55,7 +58,7 @@ impl QueryPlanner for KeyakiPlanner {
         let is_distributed = self.context.distribution.is_some();
         // A part is executed where its rows are used.
         let logical_plan = &match is_distributed {
-            true => logical_plan.clone(),
+            true => self.repeated(logical_plan.clone(), &config)?,
             false => shared::share_equal_parts(logical_plan.clone())?,
         };
         let rewritten = Rewriter { context: &self.context, config }.rewrite(logical_plan.clone());
@@ -68,7 +71,10 @@ impl QueryPlanner for KeyakiPlanner {
                 logical_plan.clone()
             }
         };
-        let small = small::state_of(&plan, session.as_any().downcast_ref())?;
+        let small = match is_distributed {
+            true => None,
+            false => small::state_of(&plan, session.as_any().downcast_ref())?,
+        };
         let session = small.as_ref().map_or(session, |small| small as &dyn Session);
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(PipelinePlanner)]);
         let is_sorted = plan.exists_dyn(&mut |node| Ok(matches!(node, LogicalPlan::Sort(_))))?;
@@ -83,6 +89,15 @@ impl QueryPlanner for KeyakiPlanner {
         let physical = physical.transform_up_dyn(&mut WindowExec::replacing)?.data;
         let physical = shared::bind(materialize::bind(cancellable(physical)?)?)?;
         Ok(if checked.transformed { stoppable::stoppable(physical, stop) } else { physical })
+    }
+}
+
+impl KeyakiPlanner {
+    /// A plan without parts that are computed once and read elsewhere.
+    fn repeated(&self, plan: LogicalPlan, config: &Arc<ConfigOptions>) -> Result<LogicalPlan> {
+        let plan = materialize::repeated(plan)?;
+        let config = OptimizerContext::new_with_config_options(config.clone());
+        Optimizer::with_rules(pushdown()).optimize(plan, &config, |_, _| {})
     }
 }
 

@@ -15,6 +15,7 @@
 //! extended, and it joins only after all relations that its ON uses.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::Expr;
@@ -23,9 +24,9 @@ use keyaki_store::ColumnType;
 use super::facts::{Facts, RelationFacts, TreeFacts, local_filters};
 use super::graph::{ColumnId, Graph, RelationSet, bit, members};
 use crate::JoinMode;
-use crate::table::PlanContext;
 use crate::table::cost::{Cost, Lookups, Machine, Readable};
 use crate::table::ranges::value_intervals;
+use crate::table::{Distribution, PlanContext};
 
 /// Seconds for each row that another operator passes to a pipeline: one thread encodes and sorts the keys.
 const PUSH_SECONDS: f64 = 3e-7;
@@ -87,6 +88,8 @@ pub(super) struct Plan {
     order: Option<ColumnId>,
     /// The database that a pipeline reads, if its next step cannot be one of any database.
     database: Option<usize>,
+    /// How much longer a pipeline takes than its cost, because fewer machines execute it than scans.
+    slowdown: f64,
     /// Under [`JoinMode::Index`], the number of hash joins and of accesses that ignore the available key ranges;
     /// otherwise 0. Takes precedence over `seconds`.
     penalty: usize,
@@ -136,6 +139,7 @@ pub(super) struct Search<'a> {
     /// The database of each relation; `None` for one that is no table, or beyond [`DATABASES_MAX`].
     databases: Vec<Option<usize>>,
     mode: JoinMode,
+    distribution: Option<Arc<Distribution>>,
     /// Columns of each relation that the query uses, in ascending order.
     needed: Vec<Vec<usize>>,
     plans: Vec<Plan>,
@@ -162,6 +166,7 @@ impl<'a> Search<'a> {
             graph,
             facts,
             mode: context.options.join,
+            distribution: context.distribution.clone(),
             needed: needed(graph, |_| true),
             plans: Vec::new(),
             best: HashMap::new(),
@@ -171,6 +176,14 @@ impl<'a> Search<'a> {
     /// The machine that reads a relation.
     fn machine(&self, relation: usize) -> &Machine {
         &self.machines[self.databases[relation].unwrap_or(0)]
+    }
+
+    /// How much longer a pipeline takes than its cost if its driver has this number of rows.
+    fn slowdown(&self, rows: f64) -> f64 {
+        self.distribution.as_ref().map_or(1.0, |shared| {
+            let workers = shared.workers as f64;
+            workers / (rows / shared.split.driver_rows).clamp(1.0, workers)
+        })
     }
 
     /// True if pipelines read several databases.
@@ -238,7 +251,9 @@ impl<'a> Search<'a> {
         // An input without rows would cost nothing, however much its rows find.
         let rows = input.rows.max(1.0);
         let (node, input_seconds) = (Node::Input(plan), input.seconds + rows * PUSH_SECONDS);
-        let plan = Plan { node, rows, input_seconds, cost: Cost::default(), order: None, database: None, ..input };
+        let slowdown = self.slowdown(rows);
+        let plan =
+            Plan { node, rows, input_seconds, cost: Cost::default(), order: None, database: None, slowdown, ..input };
         self.add(plan, false, true, false);
     }
 
@@ -274,6 +289,7 @@ impl<'a> Search<'a> {
             input_seconds: 0.0,
             order: None,
             database: self.databases[relation],
+            slowdown: 1.0,
             penalty: scan_penalty,
         };
         let mut drivers = Vec::new();
@@ -287,9 +303,11 @@ impl<'a> Search<'a> {
             let cost = self.driver_cost(relation, tree, covers, fetched(facts.filtered));
             let access = Access { relation, tree: i, key: Vec::new(), then_table: !covers };
             let column = tree.key().get(tree.ranges.points).copied();
+            let slowdown = self.slowdown(tree.range.rows);
             drivers.push(Plan {
                 node: Node::Driver(access),
-                seconds: self.machine(relation).seconds(cost),
+                seconds: self.machine(relation).seconds(cost) * slowdown,
+                slowdown,
                 cost,
                 order: column.map(|column| ColumnId { relation, column }),
                 penalty: penalty(tree.ranges.bounded > 0),
@@ -462,6 +480,7 @@ impl<'a> Search<'a> {
             input_seconds: 0.0,
             order: None,
             database: None,
+            slowdown: 1.0,
             penalty: l.penalty + r.penalty + usize::from(self.mode == JoinMode::Index),
         };
         let added = self.add(plan, !is_hash, false, is_hash);
@@ -498,7 +517,8 @@ impl<'a> Search<'a> {
                 node: Node::Step(pipeline, access),
                 set: set | bit(relation),
                 rows,
-                seconds: input.input_seconds + self.machine(relation).seconds(cost),
+                seconds: input.input_seconds + self.machine(relation).seconds(cost) * input.slowdown,
+                slowdown: input.slowdown,
                 cost,
                 input_seconds: input.input_seconds,
                 order: input.order,

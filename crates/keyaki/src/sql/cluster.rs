@@ -10,13 +10,17 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use chrono::DateTime;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::sqlparser::ast::Statement as Sql;
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use keyaki_device::calibrate::Calibration;
 use keyaki_exec::ExecutorOptions;
@@ -74,12 +78,20 @@ pub trait Cluster: Debug + Send + Sync {
     /// `Cluster` if workers cannot be reached or are of other versions; errors of planning.
     fn run<'a>(&'a self, query: &'a Arc<ClusterQuery>) -> BoxFuture<'a, Result<Option<SendableRecordBatchStream>>>;
 
-    /// The stages of a query as a text. With `executes`, the query is executed, and the text has figures of its operators.
-    /// `None` if the session is to execute it.
+    /// Explains a query. With `executes`, a query that is divided is executed, and the text has figures of its operators.
     ///
     /// # Errors
     /// As [`Cluster::run`]; errors of the execution.
-    fn explain<'a>(&'a self, query: &'a Arc<ClusterQuery>, executes: bool) -> BoxFuture<'a, Result<Option<String>>>;
+    fn explain<'a>(&'a self, query: &'a Arc<ClusterQuery>, executes: bool) -> BoxFuture<'a, Result<Explained>>;
+}
+
+/// How a cluster executes a query.
+#[derive(Debug)]
+pub enum Explained {
+    /// Its operators, with the stages into which they are divided.
+    Stages(String),
+    /// The session executes it, for this reason.
+    Undivided(String),
 }
 
 /// What the plan of a query depends on, apart from the database. JSON by `serde`.
@@ -144,6 +156,12 @@ impl ClusterQuery {
     pub async fn plan(&self, workers: usize, split: QuerySplit) -> Result<Planned> {
         plan(&self.engine, &self.plans, RemoteQuery { workers: workers.max(1), split, ..self.query.clone() }).await
     }
+}
+
+/// A leaf of a plan with some of its partitions, and with empty ones in place of `None`; `None` for operators that have one
+/// partition always.
+pub fn with_partitions(leaf: &Arc<dyn ExecutionPlan>, chosen: &[Option<usize>]) -> Option<Arc<dyn ExecutionPlan>> {
+    crate::plan::with_partitions(leaf, chosen)
 }
 
 /// A planned query.
@@ -220,7 +238,9 @@ fn of_expressions(plan: &LogicalPlan) -> Result<Option<String>> {
 fn of_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<String>> {
     let mut found = None;
     plan.apply_dyn(&mut |node| {
-        if !DIVISIBLE.contains(&node.name()) {
+        // Sorts and limits have further names in parentheses.
+        let kind = node.name().split('(').next().unwrap_or_default();
+        if !DIVISIBLE.contains(&kind) {
             found = Some(format!("{} cannot be divided", node.name()));
         }
         Ok(TreeNodeRecursion::Continue)
@@ -299,24 +319,48 @@ impl RemoteQuery {
     }
 }
 
-/// Executes a query by the cluster of the session; `None` if the session is to execute it.
+/// What the cluster of a session does with a statement.
+pub(super) enum Answer {
+    /// The session executes it.
+    Nothing,
+    /// The session explains it, and adds the reason why the cluster does not divide it.
+    Note(String),
+    Outcome(Outcome),
+}
+
+/// Executes or explains a query by the cluster of the session.
 ///
 /// # Errors
 /// As [`Cluster::run`].
-pub(super) async fn query(session: &SqlSession, statement: &Sql) -> Result<Option<Outcome>> {
-    let Some(cluster) = session.cluster.clone() else { return Ok(None) };
+pub(super) async fn query(session: &SqlSession, statement: &Sql) -> Result<Answer> {
+    let Some(cluster) = session.cluster.clone() else { return Ok(Answer::Nothing) };
     if let Sql::Explain { statement: inner, analyze, .. } = statement {
-        let Some(query) = of_session(session, inner)? else { return Ok(None) };
-        let Some(text) = cluster.explain(&query, *analyze).await? else { return Ok(None) };
-        return Outcome::of_columns([("plan_type", texts("stages")), ("plan", texts(&text))]).map(Some);
+        let Some(query) = of_session(session, inner)? else { return Ok(Answer::Nothing) };
+        return Ok(match cluster.explain(&query, *analyze).await? {
+            Explained::Stages(text) => Answer::Outcome(Outcome::Rows(plan_rows("stages", &text)?)),
+            Explained::Undivided(reason) => Answer::Note(reason),
+        });
     }
-    let Some(query) = of_session(session, statement)? else { return Ok(None) };
-    let Some(rows) = cluster.run(&query).await? else { return Ok(None) };
-    Ok(Some(Outcome::Rows(rows)))
+    let Some(query) = of_session(session, statement)? else { return Ok(Answer::Nothing) };
+    Ok(cluster.run(&query).await?.map_or(Answer::Nothing, |rows| Answer::Outcome(Outcome::Rows(rows))))
 }
 
-fn texts(text: &str) -> arrow::array::ArrayRef {
-    Arc::new(arrow::array::StringArray::from(vec![text]))
+/// The rows of EXPLAIN with the reason why a cluster does not divide the query.
+///
+/// # Errors
+/// None: the columns have equal lengths.
+pub(super) fn with_note(rows: SendableRecordBatchStream, note: &str) -> Result<SendableRecordBatchStream> {
+    let schema = rows.schema();
+    let note = plan_rows("cluster", &format!("not divided: {note}"))?;
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(note))))
+}
+
+/// A row of EXPLAIN.
+fn plan_rows(kind: &str, text: &str) -> Result<SendableRecordBatchStream> {
+    let texts = |text: &str| Arc::new(StringArray::from(vec![text])) as ArrayRef;
+    let batch = RecordBatch::try_from_iter([("plan_type", texts(kind)), ("plan", texts(text))])?;
+    let schema = batch.schema();
+    Ok(Box::pin(MemoryStream::try_new(vec![batch], schema, None)?))
 }
 
 fn of_session(session: &SqlSession, statement: &Sql) -> Result<Option<Arc<ClusterQuery>>> {

@@ -610,9 +610,11 @@ async fn query(session: &SqlSession, execution: &Execution<'_>, mut statement: S
     if locking::is_locking(&statement) {
         return Box::pin(locking::query(session, execution, statement)).await;
     }
-    if let Some(outcome) = Box::pin(cluster::query(session, &statement)).await? {
-        return Ok(outcome);
-    }
+    let note = match Box::pin(cluster::query(session, &statement)).await? {
+        cluster::Answer::Outcome(outcome) => return Ok(outcome),
+        cluster::Answer::Note(note) => Some(note),
+        cluster::Answer::Nothing => None,
+    };
     // Before the snapshot: the statement sees the changes of the sessions that had the locks.
     advisory::apply(session, &mut statement).await?;
     let state = StatementState::reading(session)?;
@@ -622,6 +624,10 @@ async fn query(session: &SqlSession, execution: &Execution<'_>, mut statement: S
     let rows = state.run(&plan).await?;
     let rows = match outbox {
         Some(outbox) => channels::watched(session, outbox, rows),
+        None => rows,
+    };
+    let rows = match note {
+        Some(note) => cluster::with_note(rows, &note)?,
         None => rows,
     };
     Ok(Outcome::Rows(session.transaction.watch(&session.engine, rows)))

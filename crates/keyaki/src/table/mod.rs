@@ -30,7 +30,7 @@ pub(crate) use filter::{ExprFilter, compact};
 pub(crate) use key_set::{KeySet, KeySetExpr};
 pub(crate) use leaf::{LeafExec, LeafOperator};
 pub(crate) use partial::implies_all;
-pub(crate) use partitions::{NOTHING, Parts, add, partition};
+pub(crate) use partitions::{NOTHING, Parts, add, choose, partition, write_partitions};
 pub(crate) use planned::{AssumedTree, AssumedTrees, PlannedTree};
 pub(crate) use provider::{Answer, KeyakiTable};
 pub(crate) use scan::{ScanExec, ScanPlan, record};

@@ -1,6 +1,11 @@
 //! Partitions: key ranges that are read independently of each other.
 
+use std::fmt::{self, Formatter};
+use std::ops::Bound;
+
+use datafusion::physical_plan::DisplayFormatType;
 use keyaki_store::{KeyRange, RangeEstimate};
+use xxhash_rust::xxh3::Xxh3Default;
 
 use super::planned::PlannedTree;
 
@@ -69,4 +74,69 @@ pub(crate) fn partition(
         }
     }
     partitions
+}
+
+/// Some of the partitions, and empty ones in place of `None`.
+pub(crate) fn choose(partitions: &[Vec<KeyRange>], chosen: &[Option<usize>]) -> Vec<Vec<KeyRange>> {
+    chosen.iter().map(|place| place.map_or_else(Vec::new, |place| partitions[place].clone())).collect()
+}
+
+/// Writes the number of partitions for EXPLAIN; in verbose form with a hash of their ranges, by which machines compare their
+/// plans.
+pub(crate) fn write_partitions(
+    f: &mut Formatter<'_>,
+    format: DisplayFormatType,
+    partitions: &[Vec<KeyRange>],
+) -> fmt::Result {
+    match format {
+        DisplayFormatType::TreeRender => write!(f, "\npartitions={}", partitions.len()),
+        DisplayFormatType::Default => write!(f, ", partitions={}", partitions.len()),
+        DisplayFormatType::Verbose => {
+            write!(f, ", partitions={}, keys={:016x}", partitions.len(), hash(partitions))
+        }
+    }
+}
+
+fn hash(partitions: &[Vec<KeyRange>]) -> u64 {
+    let mut hash = Xxh3Default::new();
+    let mut add = |bound: &Bound<Vec<u8>>| {
+        let (kind, key): (u8, &[u8]) = match bound {
+            Bound::Unbounded => (0, &[]),
+            Bound::Included(key) => (1, key),
+            Bound::Excluded(key) => (2, key),
+        };
+        hash.update(&[kind]);
+        hash.update(&(key.len() as u64).to_le_bytes());
+        hash.update(key);
+    };
+    for ranges in partitions {
+        for range in ranges {
+            add(&range.start);
+            add(&range.end);
+        }
+        // The end of a partition.
+        add(&Bound::Unbounded);
+    }
+    hash.digest()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_tell_partitions_apart() {
+        let range =
+            |start: u8, end: u8| KeyRange { start: Bound::Included(vec![start]), end: Bound::Excluded(vec![end]) };
+        let all = [
+            vec![vec![range(1, 2), range(2, 3)]],
+            vec![vec![range(1, 2)], vec![range(2, 3)]],
+            vec![vec![range(1, 3)]],
+            vec![vec![], vec![range(1, 3)]],
+            vec![vec![range(1, 3)], vec![]],
+        ];
+        let hashes: std::collections::HashSet<u64> = all.iter().map(|partitions| hash(partitions)).collect();
+        assert_eq!(hashes.len(), all.len());
+        assert_eq!(choose(&all[1], &[Some(1), None]), [vec![range(2, 3)], vec![]]);
+    }
 }

@@ -175,7 +175,10 @@ impl KeyakiTable {
             None => {
                 let view = self.snapshot.tree(tree).map_err(crate::Error::from)?;
                 Ok(match &self.context.distribution {
-                    Some(shared) => PlannedTree::Shared { view, page_cache_bytes: shared.page_cache_bytes },
+                    Some(shared) => {
+                        let page_cache_bytes = shared.page_cache_bytes;
+                        PlannedTree::Shared { view: view.ignoring_cache(), page_cache_bytes }
+                    }
                     None => PlannedTree::Stored(view),
                 })
             }

@@ -37,6 +37,7 @@ use super::dynamic;
 use super::filter::{ExprFilter, compact, remap};
 use super::key_set::KeySetExpr;
 use super::leaf::{LeafExec, LeafOperator};
+use super::partitions::{choose, write_partitions};
 use super::planned::PlannedTree;
 use super::ranges::key_ranges;
 use crate::table::PlanContext;
@@ -110,6 +111,11 @@ impl ScanOperator {
     /// effect.
     pub fn keep(&self, columns: Vec<usize>) {
         _ = self.kept.set(columns);
+    }
+
+    /// The operator with some of its partitions, and with empty ones in place of `None`.
+    pub fn with_partitions(&self, chosen: &[Option<usize>]) -> Self {
+        self.with_plan(ScanPlan { partitions: choose(&self.plan.partitions, chosen), ..self.plan.as_ref().clone() })
     }
 
     fn with_plan(&self, plan: ScanPlan) -> Self {
@@ -293,6 +299,9 @@ impl LeafOperator for ScanOperator {
         }
         if let Some(limit) = plan.limit {
             write!(f, "{separator}limit={limit}")?;
+        }
+        if self.context.distribution.is_some() {
+            write_partitions(f, format, &plan.partitions)?;
         }
         // Each machine has its own.
         if let Some(class) = self.class().filter(|_| self.context.distribution.is_none()) {

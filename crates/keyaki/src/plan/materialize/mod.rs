@@ -11,14 +11,18 @@
 //! *Invariants.* The input of a `Materialize` contains no scan of it. A name belongs to one `Materialize`, or to copies of
 //! one with copies of its scans.
 
+use std::collections::HashMap;
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, DFSchemaRef};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
+use datafusion::logical_expr::{Expr, Extension, LogicalPlan, Projection, UserDefinedLogicalNodeCore};
 
 use super::facts::plan_rows;
+use super::shared::can_differ;
+use crate::base::tree::PlanTree;
 
 mod exec;
 mod rows;
@@ -119,6 +123,59 @@ pub(super) struct MaterializedScan {
     pub schema: DFSchemaRef,
     /// Estimated rows.
     pub rows: u64,
+}
+
+impl MaterializedScan {
+    /// The node at the root of a plan.
+    fn of(plan: &LogicalPlan) -> Option<&MaterializedScan> {
+        match plan {
+            LogicalPlan::Extension(extension) => extension.node.as_any().downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// The columns of the scan from the rows of its [`Materialize`].
+    fn repeated(&self, kept: &Materialize) -> Result<LogicalPlan> {
+        let column = |(place, (qualifier, field)): (&usize, (Option<&_>, &Arc<_>))| {
+            let field: &arrow::datatypes::Field = field;
+            Expr::Column(kept.columns[*place].clone()).alias_qualified(qualifier.cloned(), field.name())
+        };
+        let columns = self.columns.iter().zip(self.schema.iter()).map(column).collect();
+        Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(kept.input.clone()))?))
+    }
+}
+
+/// A plan in which each scan computes the kept rows again, for machines that do not share them. The plan stays if the rows could
+/// be others each time.
+pub(super) fn repeated(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let mut kept: HashMap<String, Materialize> = HashMap::new();
+    let mut differs = false;
+    plan.apply_with_subqueries_dyn(&mut |node| {
+        if let Some(node) = Materialize::of(node) {
+            differs |= can_differ(&node.input)?;
+            kept.insert(node.name.clone(), node.clone());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if differs || kept.is_empty() {
+        return Ok(plan);
+    }
+    let repeated = plan.transform_down_with_subqueries_dyn(&mut |node| {
+        let mut node = Transformed::no(node);
+        // The input of one may begin with another.
+        loop {
+            let input = match (Materialize::of(&node.data), MaterializedScan::of(&node.data)) {
+                (Some(own), _) => own.input.clone(),
+                (_, Some(scan)) => match kept.get(&scan.name) {
+                    Some(own) => scan.repeated(own)?,
+                    None => return Ok(node),
+                },
+                _ => return Ok(node),
+            };
+            node = Transformed::yes(input);
+        }
+    });
+    Ok(repeated?.data)
 }
 
 impl PartialOrd for MaterializedScan {

@@ -147,7 +147,7 @@ fn count_aliases(
 }
 
 /// True if two executions of a plan can have different rows.
-fn can_differ(plan: &LogicalPlan) -> Result<bool> {
+pub(super) fn can_differ(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries_dyn(&mut |node| {
         found |= matches!(
