@@ -6,6 +6,7 @@
   extents of two pages each, whose metadata is that of a terabyte: extents of ordinary databases have about a mebibyte.
 - `join`: the query of the out-of-order execution paper (customers by balance, their orders, the items of these), out of order and in
   order, with the requests that it needed and the distinct ranges of objects that it read.
+- `workers`: three workers against one machine, by processor time (`cluster.py`).
 
 The store is a server with the protocol of S3 in a process of its own, on the same machine (`tests/object_server`). It waits for
 `--latency` milliseconds before each answer, and has no other limits. Every execution is that of a new process or connection, with
@@ -28,6 +29,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import cluster
 import duckdb
 import objects
 import report
@@ -230,8 +232,10 @@ def main():
     parser.add_argument("--latency", type=int, default=20, help="milliseconds before each answer")
     parser.add_argument("--runs", type=int, default=3, help="executions of a query; the median counts")
     parser.add_argument("--extents", type=int, default=1_000_000, help="extents of the database with much metadata; 0 for none")
+    parser.add_argument("--only", choices=["opening", "joins", "updates", "extents", "workers"], help="one part")
     parser.add_argument("--json", help="write rows to this file")
     arguments = parser.parse_args()
+    wanted = lambda part: arguments.only in (None, part)
     results = report.Report("publish")
     data = tpch.generate(arguments.scale)
     with contextlib.ExitStack() as stack:
@@ -242,11 +246,17 @@ def main():
         stack.callback(store.close)
         bytes_of = publish(store, database)["bytes"]
         print(f"version 1: {bytes_of / 1e6:,.0f} MB")
-        write_parquet(data, store.root / "bucket")
-        opening(results, store, arguments.runs, "opening TPC-H")
-        joins(results, store, data, arguments.runs)
-        updates(results, store, database)
-        if arguments.extents:
+        if wanted("opening"):
+            opening(results, store, arguments.runs, "opening TPC-H")
+        if wanted("joins"):
+            write_parquet(data, store.root / "bucket")
+            joins(results, store, data, arguments.runs)
+        if wanted("workers"):
+            (join,) = (sql for share, sql, _ in queries(data) if share == SHARES[-1])
+            cluster.run(results, store, "s3://bucket/shop@1", join, arguments.runs)
+        if wanted("updates"):
+            updates(results, store, database)
+        if wanted("extents") and arguments.extents:
             many_extents(results, store, folder, arguments.extents, arguments.runs)
     results.write(arguments.json)
 

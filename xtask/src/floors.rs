@@ -18,6 +18,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("keyaki-publish", 3),
     ("keyaki", 4),
     ("keyaki-server", 5),
+    ("keyaki-cluster", 5),
     ("keyaki-python", 5),
     ("keyaki-cluster", 5),
     // The program has the server.

@@ -83,11 +83,14 @@ pub struct InputArguments {
 }
 
 /// The workers of a published database.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct ClusterArguments {
     /// Execute queries of a published database on these workers (keyaki worker), host:port, separated by commas
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
     pub workers: Vec<String>,
+    /// Divide scans into shares of at least this size
+    #[arg(long, value_name = "SIZE", default_value = "1M", requires = "workers")]
+    pub workers_share: ByteSize,
     #[command(flatten)]
     pub security: SecurityArguments,
 }

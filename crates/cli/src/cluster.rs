@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use keyaki::Database;
+use keyaki::{Database, QuerySplit};
 use keyaki_cluster::{Coordinator, Security, Tls, WorkerOptions, serve};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,6 +17,9 @@ use crate::notify::notify;
 /// The variable of the environment that has the token of the cluster.
 const TOKEN: &str = "KEYAKI_CLUSTER_TOKEN";
 
+/// A row of a pipeline's driver takes as long as this many bytes of a scan.
+const BYTES_PER_DRIVER_ROW: f64 = 2_000.0;
+
 /// A database with the workers of the command line, if there are any.
 ///
 /// # Errors
@@ -25,8 +28,10 @@ pub fn attached(database: Database, arguments: &ClusterArguments) -> Result<Data
     if arguments.workers.is_empty() {
         return Ok(database);
     }
+    let share = arguments.workers_share.0.max(1) as f64;
+    let split = QuerySplit { scan_bytes: share, driver_rows: share / BYTES_PER_DRIVER_ROW };
     let coordinator = Coordinator::new(&arguments.workers, security(&arguments.security)?)?;
-    Ok(database.with_cluster(Arc::new(coordinator))?)
+    Ok(database.with_cluster(Arc::new(coordinator.with_split(split)))?)
 }
 
 /// Runs a worker until Ctrl-C or SIGTERM.

@@ -149,7 +149,7 @@ fn shell(runtime: &Runtime, arguments: ShellArguments, interrupts: Arc<Interrupt
     }
     let mut runner = Runner::new(&database, arguments.input.mode, interrupts);
     runner.timer = arguments.input.timer;
-    (runner.open, runner.cluster) = (arguments.open, arguments.cluster);
+    (runner.open, runner.cluster) = (arguments.open, Some(arguments.cluster));
     drop(database);
     let result = run_input(runtime, &mut runner, &arguments.input);
     // A program that receives results ends first.

@@ -63,7 +63,7 @@ pub struct Runner {
     /// Options for databases that the shell opens.
     pub open: OpenArguments,
     /// The workers of published databases that the shell opens.
-    pub cluster: ClusterArguments,
+    pub cluster: Option<ClusterArguments>,
     bars: Arc<Bars>,
     interrupts: Arc<Interrupts>,
 }
@@ -94,7 +94,7 @@ impl Runner {
             timer: false,
             interactive: false,
             open: OpenArguments::default(),
-            cluster: ClusterArguments::default(),
+            cluster: None,
             bars,
             interrupts,
         }

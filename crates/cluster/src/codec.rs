@@ -13,11 +13,12 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
 };
-use datafusion_distributed::NetworkBoundaryExt;
+use datafusion_distributed::{DistributedTaskContext, NetworkBoundaryExt};
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 use serde::{Deserialize, Serialize};
 
 use crate::error::PortableErrorsExec;
+use crate::share::ShareExec;
 use crate::stages::{Divided, exchanges};
 
 /// A stage without its operators, as it is sent to a worker.
@@ -90,17 +91,22 @@ pub(crate) struct StagePlans {
 impl StagePlans {
     /// The stages of a divided plan.
     pub fn of(divided: &Divided) -> Self {
-        StagePlans { digest: divided.digest(), text: divided.text(), stages: divided.stages() }
+        StagePlans { digest: divided.digest(), text: divided.details(), stages: divided.stages() }
     }
 
     /// The operators of a stage, with exchanges that have the addresses of other workers.
-    fn stage(&self, stage: StageId, exchanges: &[Arc<dyn ExecutionPlan>]) -> Result<Arc<dyn ExecutionPlan>> {
+    fn stage(
+        &self,
+        stage: StageId,
+        task: &DistributedTaskContext,
+        exchanges: &[Arc<dyn ExecutionPlan>],
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = self.stages.get(&stage.number).filter(|_| stage.digest == self.digest).ok_or_else(|| {
             tracing::error!(plan = %self.text, "the plan differs from that of the coordinator");
             DataFusionError::Internal("a worker has planned the query differently than its coordinator".into())
         })?;
         let mut exchanges = exchanges.iter();
-        let plan = with_exchanges(plan.clone(), &mut exchanges)?;
+        let plan = of_task(plan.clone(), task, &mut exchanges)?;
         match exchanges.next() {
             None => PortableErrorsExec::below_head(plan),
             Some(_) => Err(DataFusionError::Internal("a stage has more exchanges".into())),
@@ -108,20 +114,24 @@ impl StagePlans {
     }
 }
 
-/// A plan whose exchanges are replaced, in the order of a visit from the root.
-fn with_exchanges(
+/// A plan with the shares of a task, whose exchanges are replaced, in the order of a visit from the root.
+fn of_task(
     plan: Arc<dyn ExecutionPlan>,
+    task: &DistributedTaskContext,
     exchanges: &mut std::slice::Iter<'_, Arc<dyn ExecutionPlan>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     if plan.is_network_boundary() {
         let exchange = exchanges.next().filter(|exchange| exchange.schema() == plan.schema());
         return exchange.cloned().ok_or_else(|| DataFusionError::Internal("a stage has other exchanges".into()));
     }
+    if let Some(share) = plan.downcast_ref::<ShareExec>() {
+        return share.of_task(task);
+    }
     let inputs: Vec<_> = plan.children().into_iter().cloned().collect();
     if inputs.is_empty() {
         return Ok(plan);
     }
-    let inputs = inputs.into_iter().map(|input| with_exchanges(input, exchanges)).collect::<Result<Vec<_>>>()?;
+    let inputs = inputs.into_iter().map(|input| of_task(input, task, exchanges)).collect::<Result<Vec<_>>>()?;
     plan.replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
 }
 
@@ -152,6 +162,8 @@ impl PhysicalExtensionCodec for StageCodec {
         let stage: StageId = serde_json::from_slice(bytes).map_err(|error| DataFusionError::External(error.into()))?;
         let plans = context.session_config().get_extension::<StagePlans>();
         let plans = plans.ok_or_else(|| DataFusionError::Internal("a session without stages".into()))?;
-        plans.stage(stage, inputs)
+        let task = context.session_config().get_extension::<DistributedTaskContext>();
+        let task = task.ok_or_else(|| DataFusionError::Internal("a session without a task".into()))?;
+        plans.stage(stage, &task, inputs)
     }
 }

@@ -7,20 +7,23 @@ use std::time::Duration;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::physical_plan::display::DisplayableExecutionPlan;
+use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use datafusion_distributed::{DistributedExt, DistributedMetricsFormat, GetWorkerInfoRequest, explain_analyze};
+use datafusion_distributed::{
+    DistributedExt, DistributedMetricsFormat, GetWorkerInfoRequest, rewrite_distributed_plan_with_metrics,
+};
 use futures::future::{BoxFuture, join_all};
 use futures::{FutureExt, StreamExt};
-use keyaki::{Cluster, ClusterQuery, Error, PlannedQuery, QuerySplit, RecordBatch, Result};
+use keyaki::{Cluster, ClusterQuery, Error, Explained, PlannedQuery, QuerySplit, RecordBatch, Result};
 use url::Url;
 
-use crate::VERSION;
 use crate::channel::{Channels, QueryChannels};
 use crate::codec::StageCodec;
-use crate::error::received;
+use crate::error::of_query;
 use crate::security::Security;
 use crate::stages::{Divided, divide};
+use crate::version::VERSION;
 
 /// A worker that does not answer within this time is not used.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -125,17 +128,30 @@ impl Coordinator {
         }
     }
 
-    /// Plans a query for the workers that answer; `None` if a single machine is to execute it.
-    async fn prepare(&self, query: &ClusterQuery) -> Result<Option<Prepared>> {
-        let workers = self.answering().await?;
-        let planned = query.plan(workers.len(), self.split).await?;
-        if let Some(obstacle) = &planned.obstacle {
-            tracing::debug!(obstacle, "the query is not divided");
-            return Ok(None);
+    /// Plans a query for the workers that answer; `None` if a single machine is to execute it. Workers are asked only if it is
+    /// divided.
+    async fn prepare(&self, query: &ClusterQuery) -> Result<Decision> {
+        let prepared = self.prepare_for(query, self.workers.clone()).await?;
+        if matches!(prepared, Decision::Undivided { .. }) {
+            return Ok(prepared);
+        }
+        let answering = self.answering().await?;
+        match answering.len() == self.workers.len() {
+            true => Ok(prepared),
+            false => self.prepare_for(query, answering).await,
+        }
+    }
+
+    async fn prepare_for(&self, query: &ClusterQuery, workers: Vec<Worker>) -> Result<Decision> {
+        let planned = Box::new(query.plan(workers.len(), self.split).await?);
+        if let Some(reason) = planned.obstacle.clone() {
+            return Ok(Decision::Undivided { reason, planned });
         }
         let urls = workers.iter().map(|worker| worker.url.clone()).collect();
-        let Some(divided) = divide(&planned, urls).await? else { return Ok(None) };
-        Ok(Some(Prepared { workers, planned, divided }))
+        Ok(match divide(&planned, urls).await? {
+            Some(divided) => Decision::Divided(Box::new(Prepared { workers, planned, divided })),
+            None => Decision::Undivided { reason: "its scans are small".into(), planned },
+        })
     }
 
     /// Begins the execution of a plan.
@@ -151,14 +167,10 @@ impl Coordinator {
 
     /// The error of a query, or the reason to begin it again.
     async fn judge(&self, error: DataFusionError, workers: &[Worker]) -> Failure {
-        if let Some(error) = received(&error) {
-            return Failure::OfQuery(error);
-        }
-        let error = Error::from(error);
-        if !matches!(error, Error::Internal(_)) {
-            // It occurred in the last stage.
-            return Failure::OfQuery(error);
-        }
+        let error = match of_query(error) {
+            Ok(error) => return Failure::OfQuery(error),
+            Err(error) => error,
+        };
         let answers = join_all(workers.iter().map(|worker| self.version(worker))).await;
         let lost = workers.iter().zip(answers).filter(|(_, answer)| answer.is_err());
         let lost: Vec<&str> = lost.map(|(worker, _)| worker.address.as_str()).collect();
@@ -170,7 +182,7 @@ impl Coordinator {
 
     /// The rows of a query. It begins again after a failure of workers, unless it has returned rows.
     async fn rows(&self, query: &Arc<ClusterQuery>) -> Result<Option<SendableRecordBatchStream>> {
-        let Some(prepared) = self.prepare(query).await? else { return Ok(None) };
+        let Decision::Divided(prepared) = self.prepare(query).await? else { return Ok(None) };
         let started = self.start(&prepared)?;
         let schema = started.schema();
         let running = Running {
@@ -221,10 +233,20 @@ enum Failure {
     OfWorker(Error),
 }
 
+/// Whether a query is divided.
+enum Decision {
+    Divided(Box<Prepared>),
+    /// For this reason. The plan is that of a single machine.
+    Undivided {
+        reason: String,
+        planned: Box<PlannedQuery>,
+    },
+}
+
 /// A divided query.
 struct Prepared {
     workers: Vec<Worker>,
-    planned: PlannedQuery,
+    planned: Box<PlannedQuery>,
     divided: Divided,
 }
 
@@ -232,7 +254,7 @@ struct Prepared {
 struct Running {
     coordinator: Coordinator,
     query: Arc<ClusterQuery>,
-    prepared: Prepared,
+    prepared: Box<Prepared>,
     /// `None` after the end.
     rows: Option<SendableRecordBatchStream>,
     attempts: usize,
@@ -262,18 +284,23 @@ impl Running {
                 Failure::OfWorker(error) => error,
             };
             tracing::warn!(%error, "the query begins again");
-            if let Err(error) = self.begin_again(error).await {
+            if let Err(error) = self.begin_again().await {
                 return Some(Err(error));
             }
         }
     }
 
-    async fn begin_again(&mut self, error: Error) -> Result<()> {
+    async fn begin_again(&mut self) -> Result<()> {
         self.attempts += 1;
         // The query depends on the workers only by their number: with any, it is divided or not.
-        let prepared = self.coordinator.prepare(&self.query).await?;
-        self.prepared = prepared.ok_or(error)?;
-        self.rows = Some(self.coordinator.start(&self.prepared)?);
+        self.rows = Some(match self.coordinator.prepare(&self.query).await? {
+            Decision::Divided(prepared) => {
+                self.prepared = prepared;
+                self.coordinator.start(&self.prepared)?
+            }
+            // One worker is left: it would execute all of it.
+            Decision::Undivided { planned, .. } => execute_stream(planned.plan.clone(), planned.state.task_ctx())?,
+        });
         Ok(())
     }
 }
@@ -283,11 +310,14 @@ impl Cluster for Coordinator {
         self.rows(query).boxed()
     }
 
-    fn explain<'a>(&'a self, query: &'a Arc<ClusterQuery>, executes: bool) -> BoxFuture<'a, Result<Option<String>>> {
+    fn explain<'a>(&'a self, query: &'a Arc<ClusterQuery>, executes: bool) -> BoxFuture<'a, Result<Explained>> {
         async move {
-            let Some(prepared) = self.prepare(query).await? else { return Ok(None) };
+            let prepared = match self.prepare(query).await? {
+                Decision::Divided(prepared) => prepared,
+                Decision::Undivided { reason, .. } => return Ok(Explained::Undivided(reason)),
+            };
             if !executes {
-                return Ok(Some(prepared.divided.text()));
+                return Ok(Explained::Stages(prepared.divided.text()));
             }
             let mut rows = self.start(&prepared)?;
             while let Some(batch) = rows.next().await {
@@ -297,8 +327,9 @@ impl Cluster for Coordinator {
                     };
                 }
             }
-            let plan: Arc<dyn ExecutionPlan> = prepared.divided.plan.clone();
-            Ok(Some(explain_analyze(plan, DistributedMetricsFormat::Aggregated).await?))
+            let plan = prepared.divided.plan.clone();
+            let plan = rewrite_distributed_plan_with_metrics(plan, DistributedMetricsFormat::Aggregated).await?;
+            Ok(Explained::Stages(DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(true).to_string()))
         }
         .boxed()
     }

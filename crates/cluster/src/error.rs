@@ -37,11 +37,10 @@ pub(crate) fn portable(error: DataFusionError) -> DataFusionError {
     if received(&error).is_some() {
         return error;
     }
-    let own = Error::from(DataFusionError::Shared(Arc::new(error)));
-    if matches!(own, Error::Internal(_)) {
-        // The text is that of an error of a connection, or of an invariant.
-        return DataFusionError::Execution(own.to_string());
-    }
+    let own = match of_query(error) {
+        Ok(own) => own,
+        Err(other) => return DataFusionError::Internal(other.to_string()),
+    };
     let portable = Portable { state: own.sqlstate().code().into(), message: own.to_string() };
     match serde_json::to_string(&portable) {
         Ok(json) => DataFusionError::Execution(format!("{MARK}{json}")),
@@ -49,8 +48,35 @@ pub(crate) fn portable(error: DataFusionError) -> DataFusionError {
     }
 }
 
+/// The error of a query, which occurs on every machine.
+///
+/// # Errors
+/// Other errors: of connections, of lost workers, and of invariants.
+pub(crate) fn of_query(error: DataFusionError) -> std::result::Result<Error, Error> {
+    if let Some(error) = received(&error) {
+        return Ok(error);
+    }
+    let is_of_exchange = is_of_exchange(&error);
+    match Error::from(error) {
+        Error::Internal(text) => Err(Error::Internal(text)),
+        other if is_of_exchange => Err(other),
+        other => Ok(other),
+    }
+}
+
+/// True for errors of the exchanges between tasks that have no type of their own.
+fn is_of_exchange(error: &DataFusionError) -> bool {
+    match error {
+        DataFusionError::Execution(text) => text.starts_with("Worker") || text.starts_with("JoinError"),
+        DataFusionError::Context(_, error) | DataFusionError::Diagnostic(_, error) => is_of_exchange(error),
+        DataFusionError::Shared(error) => is_of_exchange(error),
+        DataFusionError::Collection(errors) => errors.iter().any(is_of_exchange),
+        _ => false,
+    }
+}
+
 /// The error of a query that a worker has sent; `None` for others.
-pub(crate) fn received(error: &DataFusionError) -> Option<Error> {
+fn received(error: &DataFusionError) -> Option<Error> {
     match error {
         DataFusionError::Execution(text) => {
             let portable: Portable = serde_json::from_str(text.strip_prefix(MARK)?).ok()?;
@@ -144,6 +170,11 @@ mod tests {
         let sent = portable(lost);
         assert!(received(&sent).is_none());
         assert!(sent.to_string().contains("connection refused"), "{sent}");
+        let lost = "Worker::execute_task timed-out while waiting for the plan to be set by the coordinator".to_string();
+        for lost in [sent, DataFusionError::Execution(lost)] {
+            assert!(of_query(DataFusionError::Shared(Arc::new(lost))).is_err());
+        }
+        assert!(of_query(DataFusionError::Execution("Overflow happened on: 1 * 2".into())).is_ok());
         assert!(received(&DataFusionError::Execution(format!("{MARK}{{}}"))).is_none());
     }
 }

@@ -16,7 +16,7 @@
 //! none of its rows has been returned.
 //!
 //! The modules are layers, lowest first; a module uses its own layer and the layers before it:
-//! `error, security < share < stages < codec < channel < worker, coordinator`.
+//! `error, security, share, version < stages < codec < channel < coordinator, worker`.
 
 #![warn(missing_docs, clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
@@ -28,11 +28,10 @@ mod error;
 mod security;
 mod share;
 mod stages;
+mod version;
 mod worker;
 
 pub use coordinator::Coordinator;
 pub use security::{Security, Tls};
+pub use version::VERSION;
 pub use worker::{WorkerOptions, serve};
-
-/// What a coordinator and its workers have in common: the version of the program, and that of the protocol between them.
-pub const VERSION: &str = concat!("keyaki ", env!("CARGO_PKG_VERSION"), ", cluster protocol 1");

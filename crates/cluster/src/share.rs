@@ -4,19 +4,18 @@ use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, Statistics};
+use datafusion::common::{DataFusionError, Result, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
 use datafusion_distributed::DistributedTaskContext;
 
 /// A leaf whose partitions several tasks execute: task `t` of `n` has the partitions `t`, `t + n`, `t + 2 n` and so on. The rows
-/// of a partition are those of one partition of the leaf, in the same order.
+/// of a partition are those of one partition of the leaf, in the same order. A worker replaces it by [`ShareExec::of_task`].
 #[derive(Debug)]
 pub(crate) struct ShareExec {
     leaf: Arc<dyn ExecutionPlan>,
@@ -32,6 +31,22 @@ impl ShareExec {
         let properties = leaf.properties().as_ref().clone();
         let properties = Arc::new(properties.with_partitioning(Partitioning::UnknownPartitioning(partitions)));
         ShareExec { leaf, tasks, properties }
+    }
+
+    /// The leaf with the partitions of a task. It has as many as this operator; some may be empty.
+    pub fn of_task(&self, task: &DistributedTaskContext) -> Result<Arc<dyn ExecutionPlan>> {
+        if task.task_count != self.tasks || task.task_index >= self.tasks {
+            return Err(DataFusionError::Internal(
+                "a leaf is divided among other tasks than those of its stage".into(),
+            ));
+        }
+        let count = |properties: &PlanProperties| properties.output_partitioning().partition_count();
+        let (shares, partitions) = (count(&self.properties), count(self.leaf.properties()));
+        let chosen = (0..shares).map(|share| share * self.tasks + task.task_index);
+        let chosen: Vec<Option<usize>> = chosen.map(|place| Some(place).filter(|place| *place < partitions)).collect();
+        let name = self.leaf.name();
+        let leaf = keyaki::with_partitions(&self.leaf, &chosen);
+        leaf.ok_or_else(|| DataFusionError::Internal(format!("{name} cannot be divided")))
     }
 }
 
@@ -69,14 +84,8 @@ impl ExecutionPlan for ShareExec {
         self.leaf.apply_expressions(f)
     }
 
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let task = DistributedTaskContext::from_ctx(&context);
-        assert_eq!(task.task_count, self.tasks, "a leaf is divided among the tasks of its stage");
-        let of_leaf = partition * self.tasks + task.task_index;
-        match of_leaf < self.leaf.output_partitioning().partition_count() {
-            true => self.leaf.execute(of_leaf, context),
-            false => Ok(Box::pin(EmptyRecordBatchStream::new(self.leaf.schema()))),
-        }
+    fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        Err(DataFusionError::Internal("a divided leaf is executed without its task".into()))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

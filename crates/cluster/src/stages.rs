@@ -13,11 +13,10 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, displayable};
 use datafusion_distributed::{
     DesiredTaskCountEvent, DesiredTaskCountEventResponse, DesiredTaskCountHandler, DistributedExec, DistributedExt,
     NetworkBoundaryExt, ScaleUpLeafNodeEvent, ScaleUpLeafNodeEventResponse, SessionStateBuilderExt, WorkerResolver,
-    display_plan_ascii,
 };
 use keyaki::PlannedQuery;
 use url::Url;
@@ -54,14 +53,19 @@ pub(crate) async fn divide(planned: &PlannedQuery, workers: Vec<Url>) -> Result<
 }
 
 impl Divided {
-    /// The stages of a plan for EXPLAIN. The plans of coordinator and workers have the same text.
+    /// The plan for EXPLAIN.
     pub fn text(&self) -> String {
-        display_plan_ascii(self.plan.as_ref(), false)
+        displayable(self.plan.as_ref()).indent(false).to_string()
+    }
+
+    /// The plan with hashes of the key ranges that its leaves read.
+    pub fn details(&self) -> String {
+        displayable(self.plan.as_ref()).indent(true).to_string()
     }
 
     /// A hash of the plan, which is the same on all machines that plan the same query.
     pub fn digest(&self) -> u64 {
-        xxh3_64(self.text().as_bytes())
+        xxh3_64(self.details().as_bytes())
     }
 
     /// The plans of all stages but the last, by their numbers.

@@ -22,12 +22,12 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Status};
 use url::Url;
 
-use crate::VERSION;
 use crate::channel::{Channels, Exchanges, query};
 use crate::codec::{StageCodec, StagePlans};
 use crate::error::portable;
 use crate::security::Security;
 use crate::stages::divide;
+use crate::version::VERSION;
 
 /// Databases that a worker keeps open. Another one replaces the one that was used least recently.
 const DATABASES_MAX: usize = 4;

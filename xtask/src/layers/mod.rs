@@ -44,6 +44,7 @@ const LAYERS: &[(&str, &str)] = &[
         "failure, metrics, socket, tls, types < frames, options, registry, values < auth, copy < shared \
          < connection, http < server",
     ),
+    ("crates/cluster", "error, security, share, version < stages < codec < channel < coordinator, worker"),
     (
         "crates/python",
         "classes, extensions, parameters, process < batches, failure, statements < decode, encode, progress, registry, shelves, source < frames < handle < result, stream < api < _keyaki, adbc",
@@ -51,7 +52,7 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "crates/cli",
         "remote < allocator, directories, failure, interrupt, intervals, notify, pager, similar, terminal \
-         < bars, connection, database, device, new_database, output, plot, program < arguments, events, expert < configuration, log, manual, misspelt, run < backup, caches, check, dump, figure, publish, repair, restore, serve, \
+         < bars, connection, database, device, new_database, output, plot, program < arguments, events, expert < cluster, configuration, log, manual, misspelt, run < backup, caches, check, dump, figure, publish, repair, restore, serve, \
          trace < calibrate < demo, shell",
     ),
 ];

@@ -22,8 +22,8 @@ pub async fn open(runner: &mut Runner, path: &str) -> Result<()> {
     let path: PathBuf = path.into();
     let options = keyaki::Options { must_exist: false, ..runner.open.options()? };
     let mut database = database::open(&path, options)?;
-    if keyaki::is_url(&path) {
-        database = cluster::attached(database, &runner.cluster)?;
+    if let Some(workers) = runner.cluster.as_ref().filter(|_| keyaki::is_url(&path)) {
+        database = cluster::attached(database, workers)?;
     }
     runner.switch(&database);
     Ok(())

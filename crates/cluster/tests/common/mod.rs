@@ -11,11 +11,11 @@ use keyaki_cluster::{Coordinator, Security, WorkerOptions, serve};
 use keyaki_tpch::{Rows, Table};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::runtime::Runtime;
 
 const SCALE: f64 = 0.01;
 /// Small tables are divided, too.
-const SPLIT: QuerySplit = QuerySplit { scan_bytes: 30_000.0, driver_rows: 20.0 };
+const SPLIT: QuerySplit = QuerySplit { scan_bytes: 5_000.0, driver_rows: 5.0 };
 const MEMORY_BYTES: usize = 256 << 20;
 
 pub fn options() -> Options {
@@ -55,24 +55,33 @@ impl Shop {
     }
 }
 
-/// Workers in this process.
+/// Workers in this process, each with threads of its own.
 pub struct Workers {
     pub addresses: Vec<SocketAddr>,
-    running: Vec<JoinHandle<()>>,
+    running: Vec<Option<Runtime>>,
 }
 
 impl Workers {
-    pub async fn start(count: usize, security: &Security) -> Workers {
+    pub fn start(count: usize, security: &Security) -> Workers {
         let mut workers = Workers { addresses: Vec::new(), running: Vec::new() };
         for _ in 0..count {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
             workers.addresses.push(listener.local_addr().unwrap());
             let options = WorkerOptions { security: security.clone(), database: options(), ..WorkerOptions::default() };
-            workers.running.push(tokio::spawn(async move {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            runtime.spawn(async move {
+                let listener = TcpListener::from_std(listener).unwrap();
                 serve(listener, options, std::future::pending()).await.unwrap();
-            }));
+            });
+            workers.running.push(Some(runtime));
         }
         workers
+    }
+
+    /// Ends a worker without notice: its connections are closed.
+    pub fn kill(&mut self, worker: usize) {
+        self.running[worker].take().unwrap().shutdown_background();
     }
 
     pub fn coordinator(&self, security: &Security) -> Coordinator {
@@ -87,7 +96,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        self.running.iter().for_each(JoinHandle::abort);
+        self.running.drain(..).flatten().for_each(Runtime::shutdown_background);
     }
 }
 
@@ -110,6 +119,9 @@ fn texts(batch: &RecordBatch) -> Vec<String> {
 /// The stages of a query; `None` if it is not divided.
 pub async fn explained(cluster: &Database, sql: &str) -> Option<String> {
     let plan = rows(&cluster.session(), &format!("EXPLAIN {sql}")).await.join("\n");
+    if let Some((_, reason)) = plan.rsplit_once("cluster|") {
+        println!("{reason}");
+    }
     plan.starts_with("stages|").then_some(plan)
 }
 
