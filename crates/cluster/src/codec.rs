@@ -17,7 +17,7 @@ use datafusion_distributed::{DistributedTaskContext, NetworkBoundaryExt};
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 use serde::{Deserialize, Serialize};
 
-use crate::error::PortableErrorsExec;
+use crate::error::{PortableErrorsExec, portable};
 use crate::share::ShareExec;
 use crate::stages::{Divided, exchanges};
 
@@ -103,7 +103,8 @@ impl StagePlans {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let plan = self.stages.get(&stage.number).filter(|_| stage.digest == self.digest).ok_or_else(|| {
             tracing::error!(plan = %self.text, "the plan differs from that of the coordinator");
-            DataFusionError::Internal("a worker has planned the query differently than its coordinator".into())
+            let what = "a worker has planned the query differently than its coordinator: are both of the same build?";
+            portable(keyaki::Error::Cluster(what.into()).into())
         })?;
         let mut exchanges = exchanges.iter();
         let plan = of_task(plan.clone(), task, &mut exchanges)?;

@@ -131,7 +131,10 @@ impl Coordinator {
     /// Plans a query for the workers that answer; `None` if a single machine is to execute it. Workers are asked only if it is
     /// divided.
     async fn prepare(&self, query: &ClusterQuery) -> Result<Decision> {
-        let prepared = self.prepare_for(query, self.workers.clone()).await?;
+        let Ok(prepared) = self.prepare_for(query, self.workers.clone()).await else {
+            // The session has functions and files that workers do not have, and otherwise reports the error in its terms.
+            return Ok(Decision::Undivided { reason: "it cannot be planned for workers".into(), planned: None });
+        };
         if matches!(prepared, Decision::Undivided { .. }) {
             return Ok(prepared);
         }
@@ -145,12 +148,12 @@ impl Coordinator {
     async fn prepare_for(&self, query: &ClusterQuery, workers: Vec<Worker>) -> Result<Decision> {
         let planned = Box::new(query.plan(workers.len(), self.split).await?);
         if let Some(reason) = planned.obstacle.clone() {
-            return Ok(Decision::Undivided { reason, planned });
+            return Ok(Decision::Undivided { reason, planned: Some(planned) });
         }
         let urls = workers.iter().map(|worker| worker.url.clone()).collect();
         Ok(match divide(&planned, urls).await? {
             Some(divided) => Decision::Divided(Box::new(Prepared { workers, planned, divided })),
-            None => Decision::Undivided { reason: "its scans are small".into(), planned },
+            None => Decision::Undivided { reason: "its scans are small".into(), planned: Some(planned) },
         })
     }
 
@@ -236,10 +239,10 @@ enum Failure {
 /// Whether a query is divided.
 enum Decision {
     Divided(Box<Prepared>),
-    /// For this reason. The plan is that of a single machine.
+    /// For this reason. The plan is that of a single machine; `None` if there is none.
     Undivided {
         reason: String,
-        planned: Box<PlannedQuery>,
+        planned: Option<Box<PlannedQuery>>,
     },
 }
 
@@ -284,13 +287,13 @@ impl Running {
                 Failure::OfWorker(error) => error,
             };
             tracing::warn!(%error, "the query begins again");
-            if let Err(error) = self.begin_again().await {
+            if let Err(error) = self.begin_again(error).await {
                 return Some(Err(error));
             }
         }
     }
 
-    async fn begin_again(&mut self) -> Result<()> {
+    async fn begin_again(&mut self, error: Error) -> Result<()> {
         self.attempts += 1;
         // The query depends on the workers only by their number: with any, it is divided or not.
         self.rows = Some(match self.coordinator.prepare(&self.query).await? {
@@ -299,7 +302,10 @@ impl Running {
                 self.coordinator.start(&self.prepared)?
             }
             // One worker is left: it would execute all of it.
-            Decision::Undivided { planned, .. } => execute_stream(planned.plan.clone(), planned.state.task_ctx())?,
+            Decision::Undivided { planned: Some(planned), .. } => {
+                execute_stream(planned.plan.clone(), planned.state.task_ctx())?
+            }
+            Decision::Undivided { planned: None, .. } => return Err(error),
         });
         Ok(())
     }
@@ -328,7 +334,12 @@ impl Cluster for Coordinator {
                 }
             }
             let plan = prepared.divided.plan.clone();
-            let plan = rewrite_distributed_plan_with_metrics(plan, DistributedMetricsFormat::Aggregated).await?;
+            let figures = rewrite_distributed_plan_with_metrics(plan, DistributedMetricsFormat::Aggregated);
+            // A task that was not needed sends none.
+            let Ok(plan) = tokio::time::timeout(ANSWER_TIMEOUT, figures).await else {
+                return Ok(Explained::Stages(prepared.divided.text()));
+            };
+            let plan = plan?;
             Ok(Explained::Stages(DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(true).to_string()))
         }
         .boxed()

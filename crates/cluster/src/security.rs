@@ -1,5 +1,7 @@
 //! The authentication of coordinators and workers: a token that all have, and certificates.
 
+use std::fmt;
+
 use keyaki::{Error, Result};
 use subtle::ConstantTimeEq;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
@@ -9,7 +11,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 const TOKEN: &str = "authorization";
 
 /// How the machines of a cluster recognise each other.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Security {
     /// A secret that all have; `None` to accept every coordinator. Without [`Security::tls`], it is sent in plain text.
     pub token: Option<String>,
@@ -18,7 +20,7 @@ pub struct Security {
 }
 
 /// Certificates in PEM format. Each machine has one, and accepts those that the authority has signed.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Tls {
     /// The certificate of this machine.
     pub certificate: Vec<u8>,
@@ -26,6 +28,21 @@ pub struct Tls {
     pub key: Vec<u8>,
     /// The certificate of the authority.
     pub authority: Vec<u8>,
+}
+
+/// Without secrets.
+impl fmt::Debug for Security {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (has_token, has_tls) = (self.token.is_some(), self.tls.is_some());
+        f.debug_struct("Security").field("has_token", &has_token).field("has_tls", &has_tls).finish()
+    }
+}
+
+/// Without its contents.
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
 }
 
 impl Security {

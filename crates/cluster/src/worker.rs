@@ -32,7 +32,7 @@ use crate::version::VERSION;
 /// Databases that a worker keeps open. Another one replaces the one that was used least recently.
 const DATABASES_MAX: usize = 4;
 /// Maximum size of the metadata of a request in bytes: a query, and the speed of the store.
-const METADATA_BYTES_MAX: u32 = 64 << 20;
+const METADATA_BYTES_MAX: u32 = 1 << 20;
 /// The time between pings of a connection, and for the answer of one.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -95,6 +95,13 @@ fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// True for the URL of a database at a place, or below it.
+fn is_within(url: &str, base: &str) -> bool {
+    let below = url.strip_prefix(base.trim_end_matches('/'));
+    below.is_some_and(|below| below.starts_with(['/', '@']) || below.is_empty())
+        && !url.split('/').any(|part| part == "..")
+}
+
 /// Makes the sessions of tasks.
 struct TaskSessions {
     options: WorkerOptions,
@@ -111,7 +118,7 @@ impl TaskSessions {
 
     /// The database at a URL, which is opened if it is not open.
     async fn database(&self, url: &str) -> keyaki::Result<Database> {
-        if !self.options.allowed.is_empty() && !self.options.allowed.iter().any(|prefix| url.starts_with(prefix)) {
+        if !self.options.allowed.is_empty() && !self.options.allowed.iter().any(|base| is_within(url, base)) {
             return Err(keyaki::Error::Cluster(format!("the worker may not open {url}")));
         }
         let cell = {
@@ -128,17 +135,26 @@ impl TaskSessions {
             }
             cell
         };
-        let open = || async {
-            let (url, options) = (url.to_string(), self.options.database.clone());
-            let opened = tokio::task::spawn_blocking(move || {
-                if !keyaki::is_url(&url) {
-                    return Err(keyaki::Error::Cluster(format!("{url} is no URL of a published database")));
-                }
-                Database::open(url, options)
-            });
-            opened.await.map_err(|error| keyaki::Error::Internal(format!("a task failed: {error}")))?
-        };
-        cell.get_or_try_init(open).await.cloned()
+        let (path, options) = (url.to_string(), self.options.database.clone());
+        let failed = |error: tokio::task::JoinError| keyaki::Error::Internal(format!("a task failed: {error}"));
+        // It goes on if the request ends: the next one finds the database open.
+        let opening = tokio::spawn(async move {
+            let open = || async {
+                let opened = tokio::task::spawn_blocking(move || {
+                    if !keyaki::is_url(&path) {
+                        return Err(keyaki::Error::Cluster(format!("{path} is no URL of a published database")));
+                    }
+                    Database::open(path, options)
+                });
+                opened.await.map_err(failed)?
+            };
+            cell.get_or_try_init(open).await.cloned()
+        });
+        let opened = opening.await.map_err(failed)?;
+        if opened.is_err() {
+            self.databases.lock().retain(|(known, cell)| known != url || cell.initialized());
+        }
+        opened
     }
 
     /// The state for one task: it has the stages of the plan.
@@ -150,6 +166,9 @@ impl TaskSessions {
         let workers = vec![unknown; query.workers];
         // Each task has operators of its own: those of several tasks must not share their state.
         let planned = database.plan_remote(query).await?;
+        if let Some(obstacle) = &planned.obstacle {
+            return Err(DataFusionError::Internal(format!("a worker executes no such query: {obstacle}")));
+        }
         let divided = divide(&planned, workers).await?;
         let divided = divided.ok_or_else(|| DataFusionError::Internal("a worker did not divide the query".into()))?;
         let mut config = context.builder.config().take().unwrap_or_default();
@@ -172,5 +191,23 @@ impl TaskSessions {
 impl datafusion_distributed::WorkerSessionBuilder for TaskSessions {
     async fn build_session_state(&self, context: WorkerQueryContext) -> Result<SessionState> {
         self.state(context).await.map_err(portable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_within;
+
+    #[test]
+    fn urls_within_a_place() {
+        for url in ["s3://b/shop@1", "s3://b/shop/x@2", "s3://b/shop"] {
+            assert!(
+                is_within(url, "s3://b/shop") && is_within(url, "s3://b/shop/") && is_within(url, "s3://b"),
+                "{url}"
+            );
+        }
+        for url in ["s3://b/shopping@1", "s3://b/shop/../x@1", "s3://other/shop@1", "file:///etc"] {
+            assert!(!is_within(url, "s3://b/shop"), "{url}");
+        }
     }
 }

@@ -95,7 +95,7 @@ impl QueryPlanner for KeyakiPlanner {
 impl KeyakiPlanner {
     /// A plan without parts that are computed once and read elsewhere.
     fn repeated(&self, plan: LogicalPlan, config: &Arc<ConfigOptions>) -> Result<LogicalPlan> {
-        let plan = materialize::repeated(plan)?;
+        let plan = shared::share_differing_parts(materialize::repeated(plan)?)?;
         let config = OptimizerContext::new_with_config_options(config.clone());
         Optimizer::with_rules(pushdown()).optimize(plan, &config, |_, _| {})
     }

@@ -14,7 +14,7 @@ use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use chrono::DateTime;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::memory::MemoryStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -27,8 +27,9 @@ use keyaki_exec::ExecutorOptions;
 use serde::{Deserialize, Serialize};
 
 use super::names::SearchPath;
+use super::pg_catalog::FUNCTION;
 use super::state::StatementState;
-use super::{Outcome, Parsed, PlanCache, SqlSession, columns, split};
+use super::{FileAccess, Outcome, Parsed, PlanCache, SqlSession, columns, split};
 use crate::base::tree::{PlanTree, Tree};
 use crate::engine::Engine;
 use crate::table::{Distribution, Split};
@@ -37,6 +38,8 @@ use crate::{Error, Result};
 
 /// The smallest number of partitions of a plan on each machine: with one, scans would not be split.
 const PARTITIONS_MIN: usize = 2;
+/// Longer queries are not sent to workers.
+const TEXT_BYTES_MAX: usize = 256 << 10;
 /// Operators that machines may execute shares of: they keep no state outside of their streams, or state that the division into
 /// stages knows of.
 const DIVISIBLE: [&str; 28] = [
@@ -203,10 +206,12 @@ pub(crate) async fn plan(engine: &Arc<Engine>, plans: &Arc<PlanCache>, query: Re
     let zone = Zone::of_label(&query.zone)?;
     let mut session = SqlSession::new(engine.clone(), plans.clone());
     session.distribution = Some(Arc::new(query.distribution()));
+    // Neither a coordinator nor a worker reads files for it.
+    *session.files.lock() = Arc::new(FileAccess::Within(Vec::new()));
     *session.zone.lock() = zone;
     *session.path.lock() = Arc::new(SearchPath::of_schemas(query.search_path.clone()));
     for (name, value) in &query.settings {
-        super::settings::set_text(&session, name, value)?;
+        super::settings::assign(&session, name, value)?;
     }
     let mut state = StatementState::reading(&session)?;
     state.state.execution_props_mut().query_execution_start_time = query.now_ns.map(DateTime::from_timestamp_nanos);
@@ -226,6 +231,11 @@ fn of_expressions(plan: &LogicalPlan) -> Result<Option<String>> {
         node.apply_expressions_dyn(&mut |expr| {
             if expr.is_volatile() {
                 found = Some(format!("{} is volatile", expr.human_display()));
+            }
+            let is_of_session =
+                |expr: &Expr| matches!(expr, Expr::ScalarFunction(call) if call.func.name() == FUNCTION);
+            if expr.exists_dyn(&mut |expr| Ok(is_of_session(expr)))? {
+                found = Some("it calls functions of the session".into());
             }
             Ok(TreeNodeRecursion::Continue)
         })?;
@@ -283,7 +293,7 @@ impl RemoteQuery {
             || session.program_tables.lock().is_some();
         let text = statement.to_string();
         // The text is what workers plan. It is that of this statement, or the session executes it.
-        if is_own || parse(&text).ok().as_ref() != Some(statement) {
+        if is_own || text.len() > TEXT_BYTES_MAX || parse(&text).ok().as_ref() != Some(statement) {
             return Ok(None);
         }
         let options = session.options();

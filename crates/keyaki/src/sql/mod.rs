@@ -611,6 +611,9 @@ async fn query(session: &SqlSession, execution: &Execution<'_>, mut statement: S
         return Box::pin(locking::query(session, execution, statement)).await;
     }
     let note = match Box::pin(cluster::query(session, &statement)).await? {
+        cluster::Answer::Outcome(Outcome::Rows(rows)) => {
+            return Ok(Outcome::Rows(session.transaction.watch(&session.engine, rows)));
+        }
         cluster::Answer::Outcome(outcome) => return Ok(outcome),
         cluster::Answer::Note(note) => Some(note),
         cluster::Answer::Nothing => None,

@@ -62,7 +62,9 @@ impl TreeView {
         if *range == KeyRange::all() {
             // Callers may take an estimate of 0 for an empty tree.
             let rows_min = if self.has_nothing() { 0.0 } else { 1.0 };
-            found.rows = self.known_rows().map_or(found.rows.max(rows_min), |rows| rows as f64);
+            // A process may have counted them.
+            let known = self.known_rows().filter(|_| !self.ignores_cache);
+            found.rows = known.map_or(found.rows.max(rows_min), |rows| rows as f64);
         }
         found.bytes = found.pages * f64::from(self.files.page_bytes);
         found

@@ -21,7 +21,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, Projection, UserDefinedLogicalNodeCore};
 
 use super::facts::plan_rows;
-use super::shared::can_differ;
+use super::shared::{aggregates_floats, can_differ};
 use crate::base::tree::PlanTree;
 
 mod exec;
@@ -152,8 +152,9 @@ pub(super) fn repeated(plan: LogicalPlan) -> Result<LogicalPlan> {
     let mut differs = false;
     plan.apply_with_subqueries_dyn(&mut |node| {
         if let Some(node) = Materialize::of(node) {
-            differs |= can_differ(&node.input)?;
-            kept.insert(node.name.clone(), node.clone());
+            differs |= can_differ(&node.input)? || aggregates_floats(&node.input)?;
+            // Copies of a node may have got different filters.
+            differs |= kept.insert(node.name.clone(), node.clone()).is_some_and(|other| other != *node);
         }
         Ok(TreeNodeRecursion::Continue)
     })?;

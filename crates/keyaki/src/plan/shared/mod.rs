@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use datafusion::common::DFSchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::datasource::source_as_provider;
@@ -166,6 +167,33 @@ pub(super) fn can_differ(plan: &LogicalPlan) -> Result<bool> {
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
+}
+
+/// True if a plan has aggregates or window functions whose values are floats: several machines add them in another order each
+/// time.
+pub(super) fn aggregates_floats(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries_dyn(&mut |node| {
+        let is_float = |ty: &DataType| matches!(ty, DataType::Float16 | DataType::Float32 | DataType::Float64);
+        found |= matches!(node, LogicalPlan::Aggregate(_) | LogicalPlan::Window(_))
+            && node.schema().fields().iter().any(|field| is_float(field.data_type()));
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+/// Shares the parts of a plan for several machines whose rows could differ between two executions there: such a plan is executed
+/// by one machine. Other equal parts are executed where their rows are used.
+pub(super) fn share_differing_parts(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let shared = share_equal_parts(plan.clone())?;
+    let mut differs = false;
+    shared.apply_with_subqueries_dyn(&mut |node| {
+        if let Some(part) = Shared::of(node) {
+            differs |= aggregates_floats(&part.input)?;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(if differs { shared } else { plan })
 }
 
 /// Aggregates whose results depend on the order of rows.
