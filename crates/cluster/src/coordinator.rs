@@ -1,5 +1,6 @@
 //! The coordinator: it divides queries among the workers that answer, and begins them again if one is lost.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,8 @@ use crate::version::VERSION;
 
 /// A worker that does not answer within this time is not used.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// A result of at most this many rows is complete before the first one is returned: until then, the query can begin again.
+const HELD_ROWS_MAX: usize = 16_384;
 /// A query begins at most this many times.
 const ATTEMPTS_MAX: usize = 4;
 
@@ -194,6 +197,7 @@ impl Coordinator {
             prepared,
             rows: Some(started),
             attempts: 1,
+            held: VecDeque::new(),
             has_rows: false,
         };
         let shown = running.prepared.planned.shown_by();
@@ -261,6 +265,9 @@ struct Running {
     /// `None` after the end.
     rows: Option<SendableRecordBatchStream>,
     attempts: usize,
+    /// The first rows of this attempt, which are returned at the end or when there are many.
+    held: VecDeque<RecordBatch>,
+    /// Rows were returned.
     has_rows: bool,
 }
 
@@ -268,19 +275,26 @@ impl Running {
     /// The next rows.
     async fn next(&mut self) -> Option<Result<RecordBatch>> {
         loop {
+            if (self.has_rows || self.rows.is_none())
+                && let Some(batch) = self.held.pop_front()
+            {
+                return Some(Ok(batch));
+            }
             let rows = self.rows.as_mut()?;
             let error = match rows.next().await {
                 Some(Ok(batch)) => {
-                    self.has_rows |= batch.num_rows() > 0;
-                    return Some(Ok(batch));
+                    self.held.push_back(batch);
+                    self.has_rows |= self.held.iter().map(RecordBatch::num_rows).sum::<usize>() > HELD_ROWS_MAX;
+                    continue;
                 }
                 Some(Err(error)) => error,
                 None => {
                     self.rows = None;
-                    return None;
+                    continue;
                 }
             };
             self.rows = None;
+            self.held.clear();
             let error = match self.coordinator.judge(error, &self.prepared.workers).await {
                 Failure::OfQuery(error) => return Some(Err(error)),
                 Failure::OfWorker(error) if self.has_rows || self.attempts == ATTEMPTS_MAX => return Some(Err(error)),
