@@ -16,7 +16,7 @@ use datafusion_distributed::{
 };
 use futures::future::{BoxFuture, join_all};
 use futures::{FutureExt, StreamExt};
-use keyaki::{Cluster, ClusterQuery, Error, Explained, PlannedQuery, QuerySplit, RecordBatch, Result};
+use keyaki::{Cluster, ClusterQuery, Error, Explained, PlannedQuery, QuerySplit, RecordBatch, Result, WORKERS_MAX};
 use url::Url;
 
 use crate::channel::{Channels, QueryChannels};
@@ -77,8 +77,8 @@ impl Coordinator {
             if is_address { Ok(Worker { address: address.clone(), url }) } else { Err(invalid(address)) }
         };
         let workers = workers.iter().map(worker).collect::<Result<Vec<_>>>()?;
-        if workers.is_empty() {
-            return Err(invalid(""));
+        if workers.is_empty() || workers.len() > WORKERS_MAX {
+            return Err(invalid(&format!("{} addresses", workers.len())));
         }
         Ok(Coordinator { workers, channels: Arc::new(Channels::new(security)), split: QuerySplit::default() })
     }

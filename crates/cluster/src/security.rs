@@ -19,7 +19,7 @@ pub struct Security {
     pub tls: Option<Tls>,
 }
 
-/// Certificates in PEM format. Each machine has one, and accepts those that the authority has signed.
+/// The certificates of a machine in PEM format. It accepts the certificates that its authority has signed.
 #[derive(Clone)]
 pub struct Tls {
     /// The certificate of this machine.

@@ -12,7 +12,7 @@ use datafusion::execution::SessionState;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::{DistributedConfig, DistributedExt, Worker, WorkerQueryContext};
-use keyaki::{Database, Options};
+use keyaki::{Database, Options, WORKERS_MAX};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::OnceCell;
@@ -39,7 +39,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// Options of a worker.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerOptions {
-    /// Whom the worker serves.
+    /// The coordinators that the worker accepts.
     pub security: Security,
     /// Options of the databases that it opens. All of them have the whole memory.
     pub database: Options,
@@ -50,7 +50,7 @@ pub struct WorkerOptions {
 /// Executes tasks for coordinators that connect to `listener`, until `shutdown` is ready.
 ///
 /// # Errors
-/// `Io` if connections cannot be accepted; `InvalidParameter` for invalid certificates.
+/// `Cluster` if connections cannot be accepted; `InvalidParameter` for invalid certificates.
 pub async fn serve(
     listener: TcpListener,
     options: WorkerOptions,
@@ -137,7 +137,7 @@ impl TaskSessions {
         };
         let (path, options) = (url.to_string(), self.options.database.clone());
         let failed = |error: tokio::task::JoinError| keyaki::Error::Internal(format!("a task failed: {error}"));
-        // It goes on if the request ends: the next one finds the database open.
+        // The task continues when the request is cancelled, so that the next request finds the database open.
         let opening = tokio::spawn(async move {
             let open = || async {
                 let opened = tokio::task::spawn_blocking(move || {
@@ -163,7 +163,7 @@ impl TaskSessions {
         let database = self.database(&query.database).await?;
         // The addresses do not matter for the plan.
         let unknown = Url::parse("http://worker").map_err(|error| DataFusionError::External(error.into()))?;
-        let workers = vec![unknown; query.workers];
+        let workers = vec![unknown; query.workers.clamp(1, WORKERS_MAX)];
         // Each task has operators of its own: those of several tasks must not share their state.
         let planned = database.plan_remote(query).await?;
         if let Some(obstacle) = &planned.obstacle {

@@ -83,13 +83,14 @@ pub use session::{
 };
 pub use sql::POSTGRESQL_VERSION;
 pub use sql::cluster::{
-    Cluster, ClusterQuery, Explained, Planned as PlannedQuery, QuerySplit, RemoteQuery, with_partitions,
+    Cluster, ClusterQuery, Explained, Planned as PlannedQuery, RemoteQuery, WORKERS_MAX, with_partitions,
 };
 pub use sql::repair::{KeySpan, Repaired, RepairedTable};
 pub use sql::suggestions::{IndexSuggestions, SuggestedIndex};
 pub use sql::{
     CopyFormat, FileAccess, IndexInfo, Outcome, ProgramCopy, ProgramTable, ResultNames, SequenceInfo, TableInfo,
 };
+pub use table::QuerySplit;
 
 // Types of other crates in the signatures of this crate.
 pub use arrow::array::RecordBatch;

@@ -32,12 +32,18 @@ use super::state::StatementState;
 use super::{FileAccess, Outcome, Parsed, PlanCache, SqlSession, columns, split};
 use crate::base::tree::{PlanTree, Tree};
 use crate::engine::Engine;
-use crate::table::{Distribution, Split};
+use crate::table::{Distribution, QuerySplit};
 use crate::values::zone::Zone;
 use crate::{Error, Result};
 
 /// The smallest number of partitions of a plan on each machine: with one, scans would not be split.
 const PARTITIONS_MIN: usize = 2;
+/// The largest number of partitions of a plan on each machine.
+const PARTITIONS_MAX: usize = 1024;
+/// The largest number of workers.
+pub const WORKERS_MAX: usize = 4096;
+/// The largest number of rows of a batch.
+const BATCH_ROWS_MAX: usize = 1 << 16;
 /// Longer queries are not sent to workers.
 const TEXT_BYTES_MAX: usize = 256 << 10;
 /// Operators that machines may execute shares of: they keep no state outside of their streams, or state that the division into
@@ -119,21 +125,6 @@ pub struct RemoteQuery {
     split: QuerySplit,
 }
 
-/// The smallest shares of scans and pipelines. Below them, exchanging rows takes longer than reading them.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct QuerySplit {
-    /// Bytes of a scan.
-    pub scan_bytes: f64,
-    /// Rows of the driver of a pipeline.
-    pub driver_rows: f64,
-}
-
-impl Default for QuerySplit {
-    fn default() -> Self {
-        QuerySplit { scan_bytes: 1e6, driver_rows: 500.0 }
-    }
-}
-
 /// The options of an executor that costs depend on.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct ExecutorSize {
@@ -201,7 +192,7 @@ pub(super) fn configured(config: SessionConfig, shared: &Distribution) -> Sessio
 /// Plans a query on one of the machines that execute it.
 ///
 /// # Errors
-/// `Cluster` if the program or the database is not that of the coordinator; errors of planning.
+/// Errors of planning.
 pub(crate) async fn plan(engine: &Arc<Engine>, plans: &Arc<PlanCache>, query: RemoteQuery) -> Result<Planned> {
     let zone = Zone::of_label(&query.zone)?;
     let mut session = SqlSession::new(engine.clone(), plans.clone());
@@ -272,13 +263,14 @@ impl RemoteQuery {
         let executor =
             ExecutorOptions { workers, queue_depth, tasks_in_flight, coalesce_max_bytes, ..ExecutorOptions::default() };
         Distribution {
-            workers: self.workers.max(1),
-            partitions: self.partitions.max(PARTITIONS_MIN),
-            batch_rows: self.batch_rows.max(1),
+            // A worker receives these from others.
+            workers: self.workers.clamp(1, WORKERS_MAX),
+            partitions: self.partitions.clamp(PARTITIONS_MIN, PARTITIONS_MAX),
+            batch_rows: self.batch_rows.clamp(1, BATCH_ROWS_MAX),
             calibration: Arc::new(self.calibration.clone()),
             executor,
             page_cache_bytes: self.page_cache_bytes,
-            split: Split { scan_bytes: self.split.scan_bytes, driver_rows: self.split.driver_rows },
+            split: self.split,
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use keyaki_device::calibrate::Calibration;
 use keyaki_exec::ExecutorOptions;
+use serde::{Deserialize, Serialize};
 
 /// The basis of plans that several machines execute.
 #[derive(Debug, Clone)]
@@ -24,14 +25,20 @@ pub(crate) struct Distribution {
     /// The page cache of each machine in bytes, for costs.
     pub page_cache_bytes: usize,
     /// Scans and pipelines of fewer bytes or rows are not split.
-    pub split: Split,
+    pub split: QuerySplit,
 }
 
-/// The smallest shares of a scan and of a pipeline.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Split {
+/// The smallest shares of scans and pipelines on each machine. Below them, exchanging rows takes longer than reading them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct QuerySplit {
     /// Bytes of the tree that a scan reads.
     pub scan_bytes: f64,
     /// Rows of the driver of a pipeline.
     pub driver_rows: f64,
+}
+
+impl Default for QuerySplit {
+    fn default() -> Self {
+        QuerySplit { scan_bytes: 1e6, driver_rows: 500.0 }
+    }
 }

@@ -25,7 +25,8 @@ mod scan;
 mod virtual_columns;
 
 pub(crate) use context::PlanContext;
-pub(crate) use distribution::{Distribution, Split};
+pub(crate) use distribution::Distribution;
+pub use distribution::QuerySplit;
 pub(crate) use filter::{ExprFilter, compact};
 pub(crate) use key_set::{KeySet, KeySetExpr};
 pub(crate) use leaf::{LeafExec, LeafOperator};
